@@ -1,0 +1,1 @@
+"""The mechanism: values in, values out. No I/O, no clock, no logger."""

@@ -1,0 +1,115 @@
+"""What may be released: the only types that leave the core towards an analyst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Difficulty(StrEnum):
+    """Easy: answered from what was already published. Hard: the data had to be looked at."""
+
+    EASY = "easy"
+    HARD = "hard"
+
+
+class Path(StrEnum):
+    """How an answer came about."""
+
+    REPEAT = "repeat"
+    CERTIFIED = "certified"
+    BOUNDED = "bounded"
+    GATED = "gated"
+    MEASURED = "measured"
+    UNVERIFIED = "unverified"
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return Difficulty.HARD if self is Path.MEASURED else Difficulty.EASY
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A noisy answer to one predicate query over a window.
+
+    Attributes:
+        count: Estimated rows that satisfy the predicate; in [0, n].
+        n: Rows in the window; public.
+        error_bar: Half width, as a share of ``n``, for a question fixed beforehand; None where none is known.
+        error_bar_simultaneous: The same for all predicates of the served class at once.
+        confidence: Probability with which ``error_bar`` covers.
+    """
+
+    count: float
+    n: int
+    error_bar: float | None
+    error_bar_simultaneous: float | None
+    confidence: float
+    path: Path
+
+    @property
+    def value(self) -> float:
+        return min(1.0, max(0.0, self.count / self.n))
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
+@dataclass(frozen=True, slots=True)
+class TableAnswered:
+    """Noisy answers to a table question: one cell for each combination of the grouped attributes.
+
+    Attributes:
+        cells: One answer a cell, row-major in the order the attributes were asked in.
+        shape: Cells of each grouped attribute.
+    """
+
+    cells: tuple[Answered, ...]
+    shape: tuple[int, ...]
+    path: Path
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
+class RefusalCode(StrEnum):
+    """Why nothing is released. Every one follows from public facts only."""
+
+    INVALID_QUERY = "invalid_query"
+    UNKNOWN_ATTRIBUTE = "unknown_attribute"
+    CUTS_BIN = "cuts_bin"
+    TOO_MANY_CELLS = "too_many_cells"
+    NO_PHASE = "no_phase"
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    QUERIES_EXHAUSTED = "queries_exhausted"
+    HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"
+    INCONSISTENT = "inconsistent"
+    WINDOW_TOO_SMALL = "window_too_small"
+    UNSUPPORTED_KIND = "unsupported_kind"
+    ID_REUSED = "id_reused"
+    RETIRED = "retired"
+    RETRY_AFTER = "retry_after"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no answer; a refusal is an outcome, not an exception."""
+
+    code: RefusalCode
+    message: str
+    retriable: bool = False
+
+
+Outcome = Answered | TableAnswered | Refused
+
+__all__ = [
+    "Answered",
+    "Difficulty",
+    "Outcome",
+    "Path",
+    "RefusalCode",
+    "Refused",
+    "TableAnswered",
+]
