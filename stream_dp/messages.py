@@ -1,0 +1,565 @@
+"""What travels on Kafka: messages and the topics that carry them.
+
+Requests forbid unknown fields; replies ignore them when read, so that a field can be added. Every message
+has ``version: 1``; a field never changes its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from stream_dp.errors import InvalidDefinition, InvalidInput, InvalidMessage
+
+DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+MAX_NESTING = 64
+
+DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
+Id = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+# ---------------------------------------------------------------- topics
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How one topic is created; ``topics create`` makes it so and ``doctor`` compares.
+
+    Attributes:
+        max_value_bytes: Largest value that is served; larger ones are refused in words.
+        max_message_bytes: Largest record the broker takes: more than is served, so that a producer who
+            sends too much is told why by the worker.
+    """
+
+    role: str
+    cleanup: Literal["delete", "compact"]
+    retention_ms: int
+    max_value_bytes: int
+    max_message_bytes: int = 1_048_588
+
+    def config(self) -> dict[str, str]:
+        return {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(self.retention_ms),
+            "max.message.bytes": str(self.max_message_bytes),
+        }
+
+
+_DAY_MS = 86_400_000
+_FOR_EVER = -1
+
+TOPICS: Mapping[str, TopicSettings] = {
+    settings.role: settings
+    for settings in (
+        TopicSettings("datasets", "delete", _FOR_EVER, 262_144),
+        TopicSettings("batches", "delete", 30 * _DAY_MS, 4_194_304, 6_291_456),
+        TopicSettings("queries", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("answers", "delete", 30 * _DAY_MS, 6_291_456, 6_291_456),
+        TopicSettings("events", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("rejected", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("catalog", "compact", _FOR_EVER, 262_144),
+        TopicSettings("ledger", "delete", _FOR_EVER, 1_048_576),
+    )
+}
+INPUTS = ("datasets", "batches", "queries")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Topic names under one prefix."""
+
+    prefix: str = "stream-dp."
+
+    def name(self, role: str) -> str:
+        return self.prefix + TOPICS[role].role
+
+    def role(self, name: str) -> str:
+        return name.removeprefix(self.prefix)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidMessage(
+        "value", f"{name} is not a JSON number", "leave the value out or send null"
+    )
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise InvalidMessage("value", "a number is too large for a float", "send finite numbers")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidMessage("value", "an object names a key twice", "name each key once")
+    return found
+
+
+def read_json(value: bytes, *, max_bytes: int) -> dict[str, Any]:
+    """Parses one JSON object with limits: size, nesting, unique keys, finite numbers.
+
+    Raises:
+        InvalidMessage: It is not such an object. The message never quotes the value.
+    """
+    if len(value) > max_bytes:
+        raise InvalidMessage(
+            "value",
+            f"{len(value):,} bytes are more than the {max_bytes:,} that are served",
+            "split it",
+            reason="too_large",
+        )
+    try:
+        found = json.loads(
+            value, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+    except InvalidMessage:
+        raise
+    except RecursionError:
+        raise InvalidMessage("value", "it is nested too deeply", "flatten it") from None
+    except ValueError as error:
+        place = (
+            f" (line {error.lineno}, column {error.colno})"
+            if isinstance(error, json.JSONDecodeError)
+            else ""
+        )
+        raise InvalidMessage(
+            "value", f"it is not JSON{place}", "send one JSON object in UTF-8", reason="bad_json"
+        ) from None
+    if not isinstance(found, dict):
+        raise InvalidMessage("value", "it is not a JSON object", "send one JSON object")
+    return found
+
+
+def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
+    """Refuses a document nested deeper than ``limit``; iterative, so depth cannot hurt it.
+
+    Raises:
+        InvalidMessage: It is deeper.
+    """
+    layer = [value]
+    for _ in range(limit):
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not layer:
+            return
+    raise InvalidMessage("value", "it is nested too deeply", f"stay below {limit} levels")
+
+
+def _translated(
+    error: ValidationError, kind: type[InvalidInput], *, show_input: bool
+) -> InvalidInput:
+    """The first fault of a pydantic error as one of ours; the input itself is quoted only on request."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "message"
+    problem = {
+        "extra_forbidden": "this field is unknown",
+        "missing": "this field is missing",
+    }.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if show_input and isinstance(first.get("input"), str | int | float | bool):
+        problem += f" (got {first['input']!r:.60})"
+    fix = {
+        "extra_forbidden": "remove it or mend its spelling",
+        "missing": "add it",
+    }.get(first["type"], "see docs/messages.md")
+    return kind(place, problem, fix)
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def _tupled(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- data sets
+
+
+def _scalar_text(value: object) -> object:
+    """A category value as text: an integer stands for its decimal digits, as it does in a row."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+AttributeName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+CategoryValue = Annotated[
+    str, BeforeValidator(_scalar_text), StringConstraints(min_length=1, max_length=256)
+]
+
+
+class CategoryAttribute(_Request):
+    """A value out of a declared list; anything else falls into the cell ``other``."""
+
+    name: AttributeName
+    type: Literal["category"]
+    values: Annotated[tuple[CategoryValue, ...], BeforeValidator(_tupled), Field(min_length=1)]
+    other: bool = True
+    missing: bool = False
+
+
+class NumberAttribute(_Request):
+    """A number in declared, left-closed bins; the outer bins are open."""
+
+    name: AttributeName
+    type: Literal["number"]
+    edges: Annotated[tuple[Finite, ...], BeforeValidator(_tupled), Field(min_length=1)]
+    integer: bool = False
+    missing: bool = False
+
+
+class BooleanAttribute(_Request):
+    """True or false."""
+
+    name: AttributeName
+    type: Literal["boolean"]
+    missing: bool = False
+
+
+AttributeSpec = Annotated[
+    CategoryAttribute | NumberAttribute | BooleanAttribute, Field(discriminator="type")
+]
+
+
+class PrivacySpec(_Request):
+    """The lifetime promise to every row: (epsilon, delta)."""
+
+    epsilon: Annotated[float, Field(gt=0, le=20)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+
+
+class AccuracySpec(_Request):
+    """Every answer lies within ``error`` (a share of the rows asked), but for ``failure_probability``."""
+
+    error: Annotated[float, Field(gt=0, lt=1)]
+    failure_probability: Annotated[float, Field(gt=0, lt=1)] = 0.01
+
+
+class PhaseSpec(_Request):
+    """When a phase opens: as soon as this many rows wait."""
+
+    min_rows: Annotated[int, Field(ge=1, le=2**62)]
+
+
+class CalibratedSpec(_Request):
+    """The calibrated profile: for 1e4 to 1e9 rows."""
+
+    profile: Literal["calibrated"] = "calibrated"
+    base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+
+
+class MemorySpec(_Request):
+    """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
+
+    profile: Literal["memory"]
+    queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
+    phases: Annotated[int, Field(ge=1, le=10_000)]
+    hypothesis_rows: Annotated[int, Field(ge=1)] | None = None
+    representation: Literal["exhaustive", "entropic"] = "entropic"
+
+
+def _default_profile(value: object) -> object:
+    return {"profile": "calibrated", **value} if isinstance(value, dict) else value
+
+
+MechanismSpec = Annotated[
+    Annotated[CalibratedSpec | MemorySpec, Field(discriminator="profile")],
+    BeforeValidator(_default_profile),
+]
+
+
+class Definition(_Request):
+    """A data set: schema, promise, and when its phases open. Immutable once accepted."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    attributes: Annotated[
+        tuple[AttributeSpec, ...], BeforeValidator(_tupled), Field(min_length=1, max_length=64)
+    ]
+    privacy: PrivacySpec
+    accuracy: AccuracySpec
+    phase: PhaseSpec
+    mechanism: MechanismSpec = CalibratedSpec()
+    on_exhausted: Literal["unverified", "refuse"] = "unverified"
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Definition:
+        """Validates a parsed definition.
+
+        Raises:
+            InvalidDefinition: It names the field and the fix.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise _translated(error, InvalidDefinition, show_input=True) from None
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+# ---------------------------------------------------------------- requests
+
+
+class Batch(_Request):
+    """Rows in one of three forms. The rows themselves are checked against the schema, not here."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    batch_id: Id
+    rows: Annotated[list[Any] | None, Field(repr=False)] = None
+    columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
+    cells: Annotated[list[Any] | None, Field(repr=False)] = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Batch:
+        if sum(form is not None for form in (self.rows, self.columns, self.cells)) != 1:
+            raise ValueError("give exactly one of rows, columns and cells")
+        return self
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Batch:
+        """Validates the envelope.
+
+        Raises:
+            InvalidMessage: It names the field; it never quotes a row.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise _translated(error, InvalidMessage, show_input=False) from None
+
+
+class LastPhases(_Request):
+    """The most recent phases; clamped to the history there is."""
+
+    last_phases: Annotated[int, Field(ge=1)]
+
+
+class Query(_Request):
+    """One question. ``where`` is checked against the schema by the core."""
+
+    query_id: Id
+    kind: Literal["predicate", "table"] = "predicate"
+    where: dict[str, Any] | None = None
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
+    window: LastPhases | None = None
+    quote: StrictBool = False
+
+    @model_validator(mode="after")
+    def _grouped(self) -> Query:
+        if (self.kind == "table") != bool(self.group_by):
+            raise ValueError('kind "table" goes with group_by, kind "predicate" without')
+        return self
+
+    @classmethod
+    def read(cls, document: object) -> Query:
+        """Validates one question.
+
+        Raises:
+            InvalidMessage: It names the field and the fix.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise _translated(error, InvalidMessage, show_input=True) from None
+
+
+class QueryEnvelope(_Request):
+    """Who asks what of which data set: the fields of one question, or ``queries`` with many."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    analyst: Id
+    queries: Annotated[list[Any], Field(min_length=1, max_length=10_000)]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
+        """Validates the envelope; a single question is a list of one.
+
+        Raises:
+            InvalidMessage: It names the field and the fix.
+        """
+        if "queries" not in document:
+            shared = ("version", "dataset", "analyst")
+            document = {
+                **{name: document[name] for name in shared if name in document},
+                "queries": [
+                    {name: value for name, value in document.items() if name not in shared}
+                ],
+            }
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise _translated(error, InvalidMessage, show_input=True) from None
+
+
+# ---------------------------------------------------------------- replies
+
+
+class Reason(_Reply):
+    """Why nothing was released; follows from public facts only."""
+
+    code: str
+    message: str
+    retriable: bool = False
+
+
+class Budget(_Reply):
+    """Shares of the line that is spent most among the phases asked; they add up to 1."""
+
+    spent: float
+    left: float
+
+
+class PrivacyLoss(_Reply):
+    """What this answer cost, as a share of a line: the largest over its blocks."""
+
+    share: float
+    blocks: int = 0
+
+
+class Table(_Reply):
+    """GROUP BY: cells row-major in the order of ``attributes``."""
+
+    attributes: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+    error_bars: tuple[float | None, ...]
+    error_bars_simultaneous: tuple[float | None, ...] = ()
+
+
+class Answer(_Reply):
+    """A noisy answer, a refusal, or a quote.
+
+    Attributes:
+        value: Share of the ``n`` rows asked, in [0, 1].
+        count: Estimated rows; beyond 2**53 only for readers with 64-bit integers.
+        error_bar: Half width around ``value`` at ``confidence``, for a question fixed beforehand; None where
+            nothing is known.
+        window: First and last phase the answer speaks of.
+    """
+
+    version: Literal[1] = 1
+    dataset: str
+    query_id: str
+    analyst: str
+    status: Literal["answered", "refused", "quoted"]
+    value: float | None = None
+    count: int | None = None
+    n: int | None = None
+    error_bar: float | None = None
+    error_bar_simultaneous: float | None = None
+    confidence: float | None = None
+    difficulty: Literal["easy", "hard"] | None = None
+    path: str | None = None
+    table: Table | None = None
+    privacy_loss: PrivacyLoss | None = None
+    budget: Budget | None = None
+    phase: int | None = None
+    window: tuple[int, int] | None = None
+    note: str | None = None
+    reason: Reason | None = None
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class Event(_Reply):
+    """Something public that happened to a data set; clients wait for these."""
+
+    version: Literal[1] = 1
+    dataset: str
+    event: Literal[
+        "dataset_accepted",
+        "dataset_refused",
+        "dataset_retired",
+        "batch_accepted",
+        "batch_refused",
+        "phase_opened",
+        "budget_low",
+        "quarantined",
+    ]
+    batch_id: str | None = None
+    rows: int | None = None
+    waiting: int | None = None
+    phase: int | None = None
+    budget: Budget | None = None
+    reason: Reason | None = None
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class Rejected(_Reply):
+    """A record that no data set could take; never its body, a keyed digest instead."""
+
+    version: Literal[1] = 1
+    topic: str
+    partition: int
+    offset: int
+    dataset: str | None = None
+    query_id: str | None = None
+    batch_id: str | None = None
+    digest: str
+    reason: Reason
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+__all__ = [
+    "INPUTS",
+    "TOPICS",
+    "Answer",
+    "Batch",
+    "BooleanAttribute",
+    "Budget",
+    "CalibratedSpec",
+    "CategoryAttribute",
+    "Definition",
+    "Event",
+    "LastPhases",
+    "MemorySpec",
+    "NumberAttribute",
+    "PrivacyLoss",
+    "Query",
+    "QueryEnvelope",
+    "Reason",
+    "Rejected",
+    "Table",
+    "TopicSettings",
+    "Topics",
+    "check_nesting",
+    "read_json",
+]
