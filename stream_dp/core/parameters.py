@@ -1,0 +1,72 @@
+"""Privacy and accuracy in the words used everywhere else.
+
+The papers swap the field's letters: what is ``privacy.epsilon`` here is their alpha, ``privacy.delta`` their tau,
+``accuracy.error`` their epsilon, ``accuracy.failure_probability`` their delta. Letters stay inside functions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stream_dp.errors import InvalidDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """The lifetime promise for one row: (epsilon, delta)-differential privacy, replace-one neighbours.
+
+    Attributes:
+        epsilon: Positive.
+        delta: In [0, 1). Zero is pure differential privacy, which not every mechanism can give.
+
+    Raises:
+        InvalidDefinition: A value is out of range or not a finite number.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _finite("privacy.epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _finite("privacy.delta", self.delta))
+        if self.epsilon <= 0.0:
+            raise InvalidDefinition("privacy.epsilon", "is not positive", "give a number above 0")
+        if not 0.0 <= self.delta < 1.0:
+            raise InvalidDefinition(
+                "privacy.delta", "is not in [0, 1)", "give a probability well below 1/rows"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What an answer promises: within ``error`` of the truth, except with ``failure_probability``.
+
+    Attributes:
+        error: Largest error, as a share of the rows asked about; in (0, 1).
+        failure_probability: Probability of a larger error, for each answer; in (0, 1).
+
+    Raises:
+        InvalidDefinition: A value is out of range or not a finite number.
+    """
+
+    error: float
+    failure_probability: float
+
+    def __post_init__(self) -> None:
+        for name in ("error", "failure_probability"):
+            value = _finite(f"accuracy.{name}", getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not 0.0 < value < 1.0:
+                raise InvalidDefinition(
+                    f"accuracy.{name}", "is not between 0 and 1", "give a share such as 0.02"
+                )
+
+
+def _finite(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
+    return float(value)
+
+
+__all__ = ["Accuracy", "Privacy"]
