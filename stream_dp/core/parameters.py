@@ -1,7 +1,8 @@
 """Privacy and accuracy in the words used everywhere else.
 
-The papers swap the field's letters: what is ``privacy.epsilon`` here is their alpha, ``privacy.delta`` their tau,
-``accuracy.error`` their epsilon, ``accuracy.failure_probability`` their delta. Letters stay inside functions.
+The papers swap the field's letters: what is ``privacy.epsilon`` here is their alpha,
+``privacy.delta`` their tau, ``accuracy.error`` their epsilon, ``accuracy.failure_probability``
+their delta. Letters stay inside functions.
 """
 
 from __future__ import annotations
@@ -64,9 +65,12 @@ class Accuracy:
 
 
 def _finite(field: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass  # an integer beyond the floats
+    raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
 __all__ = ["Accuracy", "Privacy"]
