@@ -1,0 +1,617 @@
+"""Attributes and their cells; rows to cells.
+
+The universe is the product of the attributes' cells. Row to cell is total: whatever a row contains, it counts
+in exactly one cell, so no row's content ever decides whether a batch is accepted. Only structure is refused,
+with a text that is the same for every value (``spec`` of the commit protocol, section 7).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import struct
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from itertools import pairwise, product, repeat
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition, InvalidQuery
+
+MAX_ATTRIBUTES = 64
+MAX_CELLS = 65_536
+MAX_NAME = 64
+MAX_VALUE = 256
+MAX_ROWS = 2**62
+"""Most rows that a batch, and a block, may count: their sums stay inside int64."""
+
+COUNT = "count"
+"""Key of the count in the ``cells`` form of a batch; no attribute may have this name."""
+
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+Counts: TypeAlias = npt.NDArray[np.int64]
+Column: TypeAlias = Sequence[object] | npt.NDArray[Any]
+
+_Scalar: TypeAlias = str | int | float | bool | None
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_EXACT = 2**53  # integers up to here are floats without rounding
+
+
+class _Attribute:
+    """What the three kinds of attribute share: cells with labels, and codes of the smallest width."""
+
+    name: str
+    missing: bool
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One label a cell, for people."""
+        raise NotImplementedError
+
+    @cached_property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.labels)
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """Smallest unsigned integer that holds every code."""
+        return np.dtype(np.uint8 if self.size <= 256 else np.uint16)
+
+    @cached_property
+    def missing_cell(self) -> int | None:
+        """The cell of missing values, always the last; None when not declared."""
+        return self.size - 1 if self.missing else None
+
+    def _check(self) -> None:
+        name = self.name
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
+            raise InvalidDefinition(
+                "attributes.name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
+            )
+        if not name.isprintable() or name != name.strip():
+            raise InvalidDefinition(
+                f"attributes.{name!r}",
+                "the name has unprintable characters or blanks at its ends",
+                "remove them",
+            )
+        if name == COUNT:
+            raise InvalidDefinition(
+                f"attributes.{name}",
+                "the name is taken: batches of cells carry their counts under it",
+                'use another, such as "n_items"',
+            )
+
+    def _check_size(self) -> None:
+        if not 2 <= self.size <= MAX_CELLS:
+            raise InvalidDefinition(
+                f"attributes.{self.name}",
+                f"it has {self.size} cells",
+                f"give it 2 to {MAX_CELLS}; one cell tells rows apart by nothing",
+            )
+
+
+@dataclass(frozen=True)
+class Category(_Attribute):
+    """A value out of a declared list.
+
+    Cells: the values in order, then ``other`` (every unlisted value), then ``missing``. A missing value goes
+    to ``missing``, else to ``other``, else to cell 0; an unlisted one to ``other``, else to ``missing``, else
+    to cell 0. In a row a whole number stands for its decimal text, another float for its shortest one, and
+    a bool for "true" or "false".
+
+    Raises:
+        InvalidDefinition: No values, a repeated or an overlong one, or too many cells.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    other: bool = True
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+        place = f"attributes.{self.name}.values"
+        if not self.values:
+            raise InvalidDefinition(place, "no value is listed", "list the values to tell apart")
+        for value in self.values:
+            if not isinstance(value, str) or len(value) > MAX_VALUE or not _is_text(value):
+                raise InvalidDefinition(
+                    place, "a value is not a text", f"use strings of at most {MAX_VALUE} characters"
+                )
+        if len(set(self.values)) != len(self.values):
+            raise InvalidDefinition(place, "a value is listed twice", "list each value once")
+        self._check_size()
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        extra = ("other",) * self.other + ("missing",) * self.missing
+        # A listed value may itself be called "other"; labels still tell the cells apart.
+        return self.values + tuple(f"({e})" if e in self.values else e for e in extra)
+
+    @cached_property
+    def other_cell(self) -> int | None:
+        """The cell of unlisted values; None when not declared."""
+        return len(self.values) if self.other else None
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each listed value, under every scalar but a bool that may stand for it in a row."""
+        table: dict[object, int] = {}
+        for cell, value in enumerate(self.values):
+            table[value] = cell
+            number = _number_spelt(value)
+            if number is not None:
+                table[number] = cell
+        return table
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell, self.other_cell)
+
+    @cached_property
+    def _unlisted_code(self) -> int:
+        return _first(self.other_cell, self.missing_cell)
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        values, types = _scalars(column)
+        if bool in types:  # True == 1 as a key, but they stand for different texts
+            values = [v if type(v) is not bool else _bool_text(v) for v in values]
+        table = self.cell_of
+        if type(None) in types:
+            table = {**table, None: self._missing_code}
+        codes = np.fromiter(
+            map(table.get, values, repeat(self._unlisted_code)), self.dtype, len(values)
+        )
+        if float in types:
+            is_nan = np.fromiter(map(operator.ne, values, values), np.bool_, len(values))
+            codes[is_nan] = self._missing_code
+        return codes
+
+
+@dataclass(frozen=True)
+class Number(_Attribute):
+    """A number, known up to the bin it falls into.
+
+    Cells: ``edges`` e1 < ... < ek make k + 1 bins, left-closed, the outer ones open; then ``missing``. A
+    numeric string is parsed, a bool is 0 or 1, an infinite value goes to an end bin. A missing value goes to
+    ``missing``, else to cell 0.
+
+    Attributes:
+        edges: Where bins begin.
+        integer: Values are whole, so that ``> 29`` is ``>= 30``; a fractional value counts as its floor.
+
+    Raises:
+        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``.
+    """
+
+    name: str
+    edges: tuple[float, ...]
+    integer: bool = False
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+        place = f"attributes.{self.name}.edges"
+        if not self.edges:
+            raise InvalidDefinition(place, "no edge is given", "give at least one")
+        if not all(_is_exact_float(e) for e in self.edges):
+            raise InvalidDefinition(
+                place, "an edge is not a finite 64-bit float", "use finite numbers up to 2**53"
+            )
+        edges = tuple(float(e) + 0.0 for e in self.edges)  # + 0.0 turns -0.0 into 0.0
+        if any(low >= high for low, high in pairwise(edges)):
+            raise InvalidDefinition(place, "the edges do not increase", "sort them, each once")
+        if self.integer and not all(e.is_integer() for e in edges):
+            raise InvalidDefinition(
+                place, "an edge is fractional", 'use whole edges, or leave out "integer"'
+            )
+        object.__setattr__(self, "edges", edges)
+        self._check_size()
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        step = 1 if self.integer else 0
+        between = [_range_label(low, high - step) for low, high in pairwise(self.edges)]
+        ends = f"< {number_text(self.edges[0])}", f">= {number_text(self.edges[-1])}"
+        return (ends[0], *between, ends[1], *("missing",) * self.missing)
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell)
+
+    @cached_property
+    def _edge_array(self) -> npt.NDArray[np.float64]:
+        return np.array(self.edges)
+
+    @cached_property
+    def _floats_suffice(self) -> bool:
+        """Whether rounding an integer to a float never carries it over an edge."""
+        return max(map(abs, self.edges)) < _EXACT
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        if self._floats_suffice and isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+            return self._bin(column.astype(np.float64))
+        values, types = _scalars(column)
+        if self._floats_suffice and str not in types:
+            try:
+                return self._bin(np.array(values, dtype=np.float64))  # None becomes NaN
+            except OverflowError:  # an integer above 1e308
+                pass
+        code_of = {v: self._code(v) for v in set(values)}
+        return np.fromiter(map(code_of.__getitem__, values), self.dtype, len(values))
+
+    def _bin(self, numbers: npt.NDArray[np.float64]) -> Codes:
+        codes = np.searchsorted(self._edge_array, numbers, side="right").astype(self.dtype)
+        codes[np.isnan(numbers)] = self._missing_code
+        return codes
+
+    def _code(self, value: _Scalar) -> int:
+        number = _parse_number(value) if isinstance(value, str) else value
+        if number is None or number != number:
+            return self._missing_code
+        return bisect_right(self.edges, number)
+
+
+@dataclass(frozen=True)
+class Boolean(_Attribute):
+    """True or false.
+
+    Cells: false, true, then ``missing``. A row may say it with a bool, 0 or 1, or as text ("true", "false" in
+    any case, "0", "1"). Anything else goes to ``missing``, else to cell 0.
+    """
+
+    name: str
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        return ("false", "true", *("missing",) * self.missing)
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each scalar that says true or false."""
+        table: dict[object, int] = {False: 0, True: 1, "0": 0, "1": 1}
+        for cell, word in enumerate(("false", "true")):
+            spellings = product(*zip(word, word.upper(), strict=True))
+            table.update(("".join(letters), cell) for letters in spellings)
+        return table
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        values, _ = _scalars(column)
+        unknown = repeat(_first(self.missing_cell))
+        return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
+
+
+Attribute: TypeAlias = Category | Number | Boolean
+
+
+@dataclass(frozen=True)
+class Universe:
+    """The finite set of possible rows: the product of the attributes' cells.
+
+    Raises:
+        InvalidDefinition: No attribute, more than 64, or two of one name.
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.attributes) <= MAX_ATTRIBUTES:
+            raise InvalidDefinition(
+                "attributes",
+                f"there are {len(self.attributes)} of them",
+                f"declare 1 to {MAX_ATTRIBUTES}",
+            )
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise InvalidDefinition(
+                    f"attributes.{name}", "two attributes have this name", "rename one"
+                )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.attributes)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return tuple(a.size for a in self.attributes)
+
+    @cached_property
+    def n_cells(self) -> int:
+        """Cells of the universe; a Python int, for it may pass 2**64."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Index of each attribute by its name."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    def index(self, name: str, place: str = "attribute") -> int:
+        """Index of the attribute called ``name``.
+
+        Raises:
+            InvalidQuery: There is none, at ``place`` of the question; says which names are near.
+        """
+        try:
+            return self.positions[name]
+        except (KeyError, TypeError):
+            raise unknown_name(name, self.names, place) from None
+
+    def encode_columns(self, columns: Mapping[str, Column]) -> Rows:
+        """Rows given column by column: one entry a row.
+
+        Raises:
+            InvalidBatch: A column is absent, unknown or no list, or lengths differ.
+        """
+        self._check_names("columns", set(columns), complete=True)
+        if any(isinstance(c, str | bytes) for c in columns.values()):
+            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
+        if len({len(c) for c in columns.values()}) > 1:
+            raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
+        return Rows(tuple(a.encode(columns[a.name]) for a in self.attributes))
+
+    def encode_rows(self, rows: Sequence[Mapping[str, object]]) -> Rows:
+        """Rows given one by one; an absent attribute is a missing value.
+
+        Raises:
+            InvalidBatch: A row is no mapping, or has a key that is no attribute.
+        """
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
+        self._check_names("rows", set().union(*rows), complete=False)
+        return Rows(tuple(a.encode([row.get(a.name) for row in rows]) for a in self.attributes))
+
+    def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
+        """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
+
+        Raises:
+            InvalidBatch: As for rows, or a count is absent, no integer, negative, or they sum over 2**62.
+        """
+        if not all(isinstance(cell, Mapping) for cell in cells):
+            raise InvalidBatch("cells", "a cell is not an object", "give name and value pairs")
+        self._check_names("cells", set().union(*cells) - {COUNT}, complete=False)
+        counts = [cell.get(COUNT) for cell in cells]
+        if not all(type(c) is int and c >= 0 for c in counts):
+            raise InvalidBatch(
+                "cells.count", "a count is not a whole number from 0", "give every cell one"
+            )
+        codes = tuple(a.encode([cell.get(a.name) for cell in cells]) for a in self.attributes)
+        _check_total(sum(counts), "cells.count")  # type: ignore[arg-type]
+        return Rows(codes, np.array(counts, dtype=np.int64))
+
+    def _check_names(self, place: str, given: set[str], *, complete: bool) -> None:
+        # The offending name is not repeated: in a row it is content.
+        if given - set(self.names):
+            raise InvalidBatch(
+                place, "a name is no attribute of the data set", f"use {', '.join(self.names)}"
+            )
+        if complete and len(given) < len(self.names):
+            absent = ", ".join(n for n in self.names if n not in given)
+            raise InvalidBatch(place, f"there is no column {absent}", "give every attribute one")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Encoded rows, not yet sealed. Private, but for how many there are.
+
+    Attributes:
+        codes: One array an attribute, shape (n_entries,), of its cells.
+        counts: Rows that each entry stands for, shape (n_entries,); None when one each.
+    """
+
+    codes: tuple[Codes, ...] = field(repr=False)
+    counts: Counts | None = field(default=None, repr=False)
+
+    _VERSION: ClassVar[int] = 1
+    _HEADER: ClassVar[struct.Struct] = struct.Struct("<B?Q")  # version, has counts, n_entries
+
+    def __repr__(self) -> str:
+        return f"Rows(n_rows={self.n_rows})"
+
+    @property
+    def n_entries(self) -> int:
+        return len(self.codes[0])
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Rows counted; public."""
+        return self.n_entries if self.counts is None else exact_sum(self.counts)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """All entries of ``parts`` (at least one) in order.
+
+        Raises:
+            InvalidBatch: Together they count more than 2**62 rows.
+        """
+        _check_total(sum(p.n_rows for p in parts), "batch")
+        codes = tuple(
+            np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
+        )
+        if all(p.counts is None for p in parts):
+            return cls(codes)
+        return cls(codes, np.concatenate([p.entry_counts for p in parts]))
+
+    @property
+    def entry_counts(self) -> Counts:
+        """Rows that each entry stands for, shape (n_entries,)."""
+        return np.ones(self.n_entries, dtype=np.int64) if self.counts is None else self.counts
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the number of entries alone."""
+        header = self._HEADER.pack(self._VERSION, self.counts is not None, self.n_entries)
+        return header + pack_columns(self.codes, self.counts)
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> Self:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: An unknown version, a wrong length, or a code outside the universe.
+        """
+        if not data or data[0] != cls._VERSION:
+            raise CorruptState("rows are stored in a version that this release does not know")
+        if len(data) < cls._HEADER.size:
+            raise CorruptState("stored rows are cut short")
+        _, has_counts, n_entries = cls._HEADER.unpack_from(data)
+        return cls(
+            *unpack_columns(universe, data[cls._HEADER.size :], n_entries, has_counts=has_counts)
+        )
+
+
+def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
+    """Codes, then counts, each as a little-endian array. The length depends on their lengths alone."""
+    arrays = [c.astype(c.dtype.newbyteorder("<"), copy=False).tobytes() for c in codes]
+    return b"".join(arrays if counts is None else [*arrays, counts.astype("<i8").tobytes()])
+
+
+def unpack_columns(
+    universe: Universe, data: bytes, n_entries: int, *, has_counts: bool
+) -> tuple[tuple[Codes, ...], Counts | None]:
+    """Inverse of ``pack_columns`` for ``n_entries`` entries; the arrays are read-only.
+
+    Raises:
+        CorruptState: A wrong length, or a code or count outside its range.
+    """
+    widths = [a.dtype.itemsize for a in universe.attributes]
+    if len(data) != n_entries * (sum(widths) + 8 * has_counts):
+        raise CorruptState("stored rows have a wrong length")
+    codes: list[Codes] = []
+    at = 0
+    for attribute, width in zip(universe.attributes, widths, strict=True):
+        column = np.frombuffer(data, attribute.dtype.newbyteorder("<"), n_entries, at)
+        if n_entries and int(column.max()) >= attribute.size:
+            raise CorruptState("stored rows do not fit the data set's definition")
+        codes.append(column)
+        at += n_entries * width
+    if not has_counts:
+        return tuple(codes), None
+    counts = np.frombuffer(data, np.dtype("<i8"), n_entries, at)
+    if n_entries and (int(counts.min()) < 0 or exact_sum(counts) > MAX_ROWS):
+        raise CorruptState("stored counts are out of range")
+    return tuple(codes), counts
+
+
+def exact_sum(counts: Counts) -> int:
+    """Sum of non-negative counts as a Python int; exact where int64 would wrap."""
+    return (int((counts >> 32).sum()) << 32) + int((counts & 0xFFFF_FFFF).sum())
+
+
+def number_text(number: float) -> str:
+    """A number for people: 30, not 30.0."""
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+
+
+def unknown_name(name: object, names: Sequence[str], place: str) -> InvalidQuery:
+    """The error for a name that no attribute has, with the near ones."""
+    shown = repr(name)[:MAX_NAME]
+    near = difflib.get_close_matches(name[:MAX_NAME], names, 3) if isinstance(name, str) else []
+    fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
+    return InvalidQuery(place, f"there is no attribute {shown}", fix, reason="unknown_attribute")
+
+
+def _scalars(column: Column) -> tuple[Sequence[_Scalar], set[type]]:
+    """The column's values as plain scalars, everything else as None; and the types among them."""
+    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    types = set(map(type, values))
+    if types <= _SCALARS:
+        return values, types
+    plain = [v if type(v) in _SCALARS else _plain(v) for v in values]
+    return plain, set(map(type, plain))
+
+
+def _plain(value: object) -> _Scalar:
+    """The plain scalar inside numpy's and others' subclasses; None for what is no scalar."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):  # True and False included: bool has no subclass
+        return value if type(value) is bool else int(value)
+    if isinstance(value, float) or (isinstance(value, Decimal) and not value.is_snan()):
+        return float(value)
+    return None
+
+
+def _number_spelt(text: str) -> int | float | None:
+    """The number whose text in a row is exactly ``text``, if there is one."""
+    number = _parse_number(text)
+    if isinstance(number, float) and not number.is_integer():
+        return number if repr(number) == text else None
+    return number if isinstance(number, int) and str(number) == text else None
+
+
+def _parse_number(text: str) -> int | float | None:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:  # int also refuses more than 4,300 digits; float reads them as infinite
+            continue
+    return None
+
+
+def _first(*cells: int | None) -> int:
+    return next((cell for cell in cells if cell is not None), 0)
+
+
+def _bool_text(value: _Scalar) -> str:
+    return "true" if value else "false"
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: JSON lets half a surrogate pair through."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _is_exact_float(number: object) -> bool:
+    if type(number) not in (int, float):
+        return False
+    try:
+        return math.isfinite(number) and float(number) == number  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
+def _range_label(low: float, high: float) -> str:
+    return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
+
+
+def _check_total(n_rows: int, place: str) -> None:
+    if n_rows > MAX_ROWS:
+        raise InvalidBatch(place, "the counts sum to more than 2**62", "send fewer rows")
+
+
+__all__ = [
+    "COUNT",
+    "MAX_ATTRIBUTES",
+    "MAX_CELLS",
+    "MAX_ROWS",
+    "Attribute",
+    "Boolean",
+    "Category",
+    "Codes",
+    "Column",
+    "Counts",
+    "Number",
+    "Rows",
+    "Universe",
+    "exact_sum",
+    "number_text",
+    "pack_columns",
+    "unknown_name",
+    "unpack_columns",
+]
