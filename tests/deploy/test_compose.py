@@ -1,0 +1,297 @@
+"""The compose file keeps its promises; each check is also shown a file that breaks them."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+ONE_SHOT = {"topics"}
+
+Document = dict[str, Any]
+Check = Callable[[Document], list[str]]
+Break = Callable[[Document], None]
+
+
+@pytest.fixture
+def compose() -> Document:
+    document: Document = YAML(typ="safe").load(COMPOSE)
+    return document
+
+
+def ports_open_to_the_network(document: Document) -> list[str]:
+    found = []
+    for name, service in document["services"].items():
+        for port in service.get("ports", ()):
+            host = port.get("host_ip") if isinstance(port, dict) else port.split(":")[0]
+            if host != "127.0.0.1":
+                found.append(f"{name}: {port}")
+        if service.get("network_mode") == "host":
+            found.append(f"{name}: host network")
+    return found
+
+
+def ways_to_the_store(document: Document) -> list[str]:
+    services = document["services"]
+    found = [f"published: {port}" for port in services["redis"].get("ports", ())]
+    found += [f"network {name}" for name in services["redis"]["networks"] if name != "store"]
+    if document["networks"]["store"].get("internal") is not True:
+        found.append("network store reaches outside")
+    found += [
+        f"neighbour {name}"
+        for name, service in services.items()
+        if name not in {"redis", "worker"} and "store" in service.get("networks", ())
+    ]
+    return found
+
+
+def settings_that_may_forget_a_commit(document: Document) -> list[str]:
+    words = document["services"]["redis"]["command"]
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    wanted = {
+        "--appendonly": "yes",
+        "--appendfsync": "always",
+        "--maxmemory-policy": "noeviction",
+        "--save": "",
+    }
+    found = [f"{flag} {given.get(flag)!r}" for flag in wanted if given.get(flag) != wanted[flag]]
+    if not any(volume.endswith(":/data") for volume in document["services"]["redis"]["volumes"]):
+        found.append("/data is not kept")
+    return found
+
+
+def broker_settings_out_of_line(document: Document) -> list[str]:
+    given = document["services"]["kafka"]["environment"]
+    found = []
+    if str(given.get("KAFKA_AUTO_CREATE_TOPICS_ENABLE")) != "false":
+        found.append("topics appear by themselves")
+    if int(given.get("KAFKA_MESSAGE_MAX_BYTES", 0)) < 6_291_456:
+        found.append("a batch does not fit")
+    if int(given.get("KAFKA_NUM_PARTITIONS", 1)) < 4:
+        found.append("too few partitions")
+    if str(given.get("KAFKA_LOG_FLUSH_INTERVAL_MESSAGES")) != "1":
+        found.append("an acknowledged record may be lost")
+    if given["KAFKA_LOG_DIRS"] not in [
+        volume.split(":")[1] for volume in document["services"]["kafka"]["volumes"]
+    ]:
+        found.append("the log is not kept")
+    return found
+
+
+def services_nobody_watches(document: Document) -> list[str]:
+    return [
+        name
+        for name, service in document["services"].items()
+        if name not in ONE_SHOT and not service.get("healthcheck", {}).get("test")
+    ]
+
+
+def services_started_too_early(document: Document) -> list[str]:
+    services = document["services"]
+    found = []
+    for name, service in services.items():
+        for other, wait in service.get("depends_on", {}).items():
+            wanted = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
+            if wait.get("condition") != wanted:
+                found.append(f"{name} on {other}")
+    found += [
+        f"worker on {other}"
+        for other in ("kafka", "redis", "topics")
+        if other not in services["worker"]["depends_on"]
+    ]
+    return found
+
+
+def ways_the_worker_could_write(document: Document) -> list[str]:
+    found = []
+    for name in ("worker", "topics"):
+        service = document["services"][name]
+        if service.get("read_only") is not True:
+            found.append(f"{name}: root is writable")
+        if service.get("cap_drop") != ["ALL"] or service.get("privileged"):
+            found.append(f"{name}: keeps capabilities")
+        if service.get("user", "").startswith(("0", "root")):
+            found.append(f"{name}: root")
+        if service.get("volumes"):
+            found.append(f"{name}: volumes")
+    return found
+
+
+def images_without_a_version(document: Document) -> list[str]:
+    return [
+        name
+        for name, service in document["services"].items()
+        if ":" not in service["image"] or service["image"].endswith(":latest")
+    ]
+
+
+def _set(*path: str) -> Callable[[object], Break]:
+    def with_value(value: object) -> Break:
+        def change(document: Document) -> None:
+            place = document
+            for step in path[:-1]:
+                place = place[step]
+            if value is None:
+                del place[path[-1]]
+            else:
+                place[path[-1]] = value
+
+        return change
+
+    return with_value
+
+
+def _redis_flag(flag: str, value: str) -> Break:
+    def change(document: Document) -> None:
+        words = document["services"]["redis"]["command"]
+        words[words.index(flag) + 1] = value
+
+    return change
+
+
+CHECKS: dict[Check, list[Break]] = {
+    ports_open_to_the_network: [
+        _set("services", "worker", "ports")(["6066:6066"]),
+        _set("services", "kafka", "ports")(["0.0.0.0:9092:9094"]),
+        _set("services", "grafana", "ports")([{"target": 3000, "published": "3000"}]),
+        _set("services", "worker", "network_mode")("host"),
+    ],
+    ways_to_the_store: [
+        _set("services", "redis", "ports")(["127.0.0.1:6379:6379"]),
+        _set("services", "redis", "networks")(["default", "store"]),
+        _set("services", "grafana", "networks")(["store"]),
+        _set("networks", "store")({}),
+    ],
+    settings_that_may_forget_a_commit: [
+        _redis_flag("--appendonly", "no"),
+        _redis_flag("--appendfsync", "everysec"),
+        _redis_flag("--maxmemory-policy", "allkeys-lru"),
+        _redis_flag("--save", "60 1"),
+        _set("services", "redis", "volumes")(["redis-data:/elsewhere"]),
+    ],
+    broker_settings_out_of_line: [
+        _set("services", "kafka", "environment", "KAFKA_AUTO_CREATE_TOPICS_ENABLE")(None),
+        _set("services", "kafka", "environment", "KAFKA_MESSAGE_MAX_BYTES")(1_048_576),
+        _set("services", "kafka", "environment", "KAFKA_NUM_PARTITIONS")(None),
+        _set("services", "kafka", "environment", "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES")(None),
+        _set("services", "kafka", "environment", "KAFKA_LOG_DIRS")("/tmp/logs"),
+    ],
+    services_nobody_watches: [
+        _set("services", "kafka", "healthcheck")(None),
+        _set("services", "redis", "healthcheck")(None),
+        _set("services", "worker", "healthcheck")({"interval": "5s"}),
+        _set("services", "prometheus", "healthcheck")(None),
+        _set("services", "grafana", "healthcheck")(None),
+    ],
+    services_started_too_early: [
+        _set("services", "worker", "depends_on", "redis")({"condition": "service_started"}),
+        _set("services", "worker", "depends_on", "topics")({"condition": "service_started"}),
+        _set("services", "worker", "depends_on", "kafka")(None),
+    ],
+    ways_the_worker_could_write: [
+        _set("services", "worker", "read_only")(None),
+        _set("services", "topics", "cap_drop")(None),
+        _set("services", "worker", "user")("root"),
+        _set("services", "worker", "volumes")(["redis-data:/data"]),
+    ],
+    images_without_a_version: [
+        _set("services", "kafka", "image")("apache/kafka:latest"),
+        _set("services", "redis", "image")("redis"),
+    ],
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_there_are_no(check: Check, compose: Document) -> None:
+    assert check(compose) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        pytest.param(check, change, id=f"{check.__name__}-{place}")
+        for check, changes in CHECKS.items()
+        for place, change in enumerate(changes)
+    ],
+)
+def test_a_broken_file_is_noticed(check: Check, change: Break, compose: Document) -> None:
+    broken = copy.deepcopy(compose)
+    change(broken)
+    assert check(broken) != []
+
+
+def _validate(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "check_jsonschema",
+            "--builtin-schema",
+            "vendor.compose-spec",
+            str(path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    done = _validate(COMPOSE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_misspelt_word_breaks_the_specification(tmp_path: Path) -> None:
+    broken = tmp_path / "docker-compose.yml"
+    broken.write_text(COMPOSE.read_text().replace("healthcheck:", "healtcheck:", 1))
+    done = _validate(broken)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "healtcheck" in done.stdout
+
+
+def test_prometheus_scrapes_the_port_the_worker_serves(compose: Document) -> None:
+    scraped = YAML(typ="safe").load(ROOT / "deploy/prometheus/prometheus.yml")
+    targets = [
+        target
+        for job in scraped["scrape_configs"]
+        for group in job["static_configs"]
+        for target in group["targets"]
+    ]
+    port = compose["services"]["worker"]["environment"]["STREAM_DP_WEB_PORT"]
+    assert targets == [f"worker:{port}"]
+
+
+def test_grafana_reads_the_prometheus_beside_it(compose: Document) -> None:
+    provisioned = YAML(typ="safe").load(
+        ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml"
+    )
+    assert [source["url"] for source in provisioned["datasources"]] == ["http://prometheus:9090"]
+    assert "prometheus" in compose["services"]
+
+
+def test_every_mounted_file_exists(compose: Document) -> None:
+    mounted = [
+        volume.split(":")[0]
+        for service in compose["services"].values()
+        for volume in service.get("volumes", ())
+        if volume.startswith("./")
+    ]
+    assert len(mounted) == 2
+    assert [path for path in mounted if not (ROOT / path).exists()] == []
+
+
+def test_the_worker_image_does_not_run_as_root(compose: Document) -> None:
+    recipe = (ROOT / compose["services"]["worker"]["build"]["dockerfile"]).read_text()
+    last_stage = recipe[recipe.rindex("\nFROM ") :]
+    users = [line.split()[1] for line in last_stage.splitlines() if line.startswith("USER ")]
+    assert users == ["10001:10001"]
+    assert last_stage.index("USER ") < last_stage.index("ENTRYPOINT")
