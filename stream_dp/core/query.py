@@ -1,8 +1,8 @@
 """Predicate queries: from the JSON tree to a mask over the attributes that matter.
 
-The tree is two-valued. A leaf compares one attribute with constants,
-``{"attribute": "carrier", "eq": "AA"}``, and holds for a set of its cells; ``{"all": [...]}``, ``{"any": [...]}`` and ``{"not": {...}}`` combine. No
-comparison holds for the missing cell, so ``not`` of one does.
+The tree is two-valued. A leaf compares one attribute with constants and holds for a set of its cells, as does
+``{"attribute": "carrier", "eq": "AA"}``; ``{"all": [...]}``, ``{"any": [...]}``, ``{"not": {...}}`` combine
+them. No comparison holds for the missing cell, so ``not`` of one does.
 
 Where a comparison would cut a bin the question is refused with the nearest edges, never rounded.
 """
@@ -10,6 +10,7 @@ Where a comparison would cut a bin the question is refused with the nearest edge
 from __future__ import annotations
 
 import math
+import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,15 +104,13 @@ class Predicate:
     @cached_property
     def key(self) -> bytes:
         """16 bytes that are the same for every spelling of this predicate."""
-        digest = blake2b(np.array(self.attributes, "<u4").tobytes(), digest_size=16)
         if self.factors:
-            sizes = [f.size for f in self.factors]
-            digest.update(np.array([0, *sizes], "<u4").tobytes())
-            digest.update(b"".join([f.tobytes() for f in self.factors]))
+            header = (0, *self.attributes, *[f.size for f in self.factors])
+            content = b"".join([f.tobytes() for f in self.factors])
         else:
-            digest.update(np.array([1, *self.mask.shape], "<u4").tobytes())
-            digest.update(np.packbits(self.mask).tobytes())
-        return digest.digest()
+            header = (1, *self.attributes, *self.mask.shape)
+            content = np.packbits(self.mask).tobytes()
+        return _digest(header, content)
 
     def __eq__(self, other: object) -> bool:
         return self.key == other.key if isinstance(other, Predicate) else NotImplemented
@@ -147,10 +146,7 @@ class Question:
     @cached_property
     def key(self) -> bytes:
         """16 bytes that identify what is asked, whatever the window."""
-        if not self.group_by:
-            return self.predicate.key
-        grouped = np.array(self.group_by, "<u4").tobytes()
-        return blake2b(self.predicate.key + grouped, digest_size=16).digest()
+        return _digest(self.group_by, self.predicate.key) if self.group_by else self.predicate.key
 
 
 def compile_where(
@@ -451,7 +447,7 @@ def _number_in(attribute: Number, values: object, place: str) -> Mask:
         if not attribute.integer or n_listed < n_numbers:
             number = min(v for v in wanted if _bin(attribute, v) == cell)
             raise _cuts_bin(attribute, number, "between", place)
-    return _select(attribute.size, list(listed))
+    return _select(attribute.size, listed)
 
 
 def _is_missing(attribute: Category | Number | Boolean, wanted: object, place: str) -> Mask:
@@ -570,10 +566,17 @@ def _is_cell(size: int, cell: int, wanted: object, place: str) -> Mask:
     return mask if wanted else ~mask
 
 
-def _select(size: int, cells: Sequence[int]) -> Mask:
+def _select(size: int, cells: Iterable[int]) -> Mask:
     mask = np.zeros(size, dtype=np.bool_)
-    mask[cells] = True
+    for cell in cells:  # few: faster than an index array
+        mask[cell] = True
     return mask
+
+
+def _digest(header: Sequence[int], content: bytes) -> bytes:
+    """16 bytes of what the header, whose length goes first, and the content say."""
+    packed = struct.pack(f"<{len(header) + 1}I", len(header), *header)
+    return blake2b(packed + content, digest_size=16).digest()
 
 
 def _shown(value: object) -> str:

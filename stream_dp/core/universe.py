@@ -390,7 +390,7 @@ class Universe:
                 "cells.count", "a count is not a whole number from 0", "give every cell one"
             )
         codes = tuple(a.encode([cell.get(a.name) for cell in cells]) for a in self.attributes)
-        _check_total(sum(counts), "cells.count")  # type: ignore[arg-type]
+        check_total(sum(counts), "cells.count")  # type: ignore[arg-type]
         return Rows(codes, np.array(counts, dtype=np.int64))
 
     def _check_names(self, place: str, given: set[str], *, complete: bool) -> None:
@@ -438,7 +438,7 @@ class Rows:
         Raises:
             InvalidBatch: Together they count more than 2**62 rows.
         """
-        _check_total(sum(p.n_rows for p in parts), "batch")
+        check_total(sum(p.n_rows for p in parts), "batch")
         codes = tuple(
             np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
         )
@@ -590,7 +590,8 @@ def _range_label(low: float, high: float) -> str:
     return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
 
 
-def _check_total(n_rows: int, place: str) -> None:
+def check_total(n_rows: int, place: str) -> None:
+    """Raises InvalidBatch when int64 sums could wrap."""
     if n_rows > MAX_ROWS:
         raise InvalidBatch(place, "the counts sum to more than 2**62", "send fewer rows")
 
@@ -609,6 +610,7 @@ __all__ = [
     "Number",
     "Rows",
     "Universe",
+    "check_total",
     "exact_sum",
     "number_text",
     "pack_columns",

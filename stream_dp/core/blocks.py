@@ -1,0 +1,180 @@
+"""Sealed blocks of rows. Private: ``Blocks.marginal`` is the only question they answer.
+
+A block keeps its occupied cells only, as columns of codes with a count each, so the universe may have 1e18
+cells. Stored, it is padded: which cells are occupied shows neither in its bytes' length nor in any repr.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.universe import (
+    Codes,
+    Counts,
+    Rows,
+    Universe,
+    check_total,
+    pack_columns,
+    unpack_columns,
+)
+from stream_dp.errors import CorruptState
+
+_Ids: TypeAlias = npt.NDArray[np.int64]
+
+_MAX_ID = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The rows that opened one phase.
+
+    Attributes:
+        n_rows: Rows counted; public.
+        capacity: Entries that its bytes have room for: min(cells of the universe, entries sealed); public.
+        codes: Codes of the occupied cells, one array an attribute, shape (n_occupied,). Private.
+        counts: Rows in each, positive, shape (n_occupied,). Private.
+    """
+
+    n_rows: int
+    capacity: int
+    codes: tuple[Codes, ...] = field(repr=False)
+    counts: Counts = field(repr=False)
+
+    _VERSION: ClassVar[int] = 1
+    _HEADER: ClassVar[struct.Struct] = struct.Struct("<BQ")  # version, capacity
+
+    @classmethod
+    def seal(cls, universe: Universe, rows: Rows) -> Block:
+        """The block of ``rows``, equal rows merged.
+
+        Raises:
+            InvalidBatch: They count more than 2**62 rows.
+        """
+        check_total(rows.n_rows, "batch")
+        cells, counts = _merge(_cell_ids(rows.codes, universe.shape), rows.counts)
+        occupied = counts > 0
+        codes = tuple(column[cells[occupied]] for column in rows.codes)
+        capacity = min(universe.n_cells, rows.n_entries)
+        return cls(rows.n_rows, capacity, codes, counts[occupied])
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on public numbers alone."""
+        padding = (0, self.capacity - len(self.counts))
+        codes = tuple(np.pad(column, padding) for column in self.codes)
+        header = self._HEADER.pack(self._VERSION, self.capacity)
+        return header + pack_columns(codes, np.pad(self.counts, padding))
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> Block:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: An unknown version, a wrong length, or a cell outside the universe.
+        """
+        if not data or data[0] != cls._VERSION:
+            raise CorruptState("a block is stored in a version that this release does not know")
+        if len(data) < cls._HEADER.size:
+            raise CorruptState("a stored block is cut short")
+        _, capacity = cls._HEADER.unpack_from(data)
+        codes, counts = unpack_columns(
+            universe, data[cls._HEADER.size :], capacity, has_counts=True
+        )
+        rows = Rows(codes, counts)
+        occupied = rows.entry_counts > 0  # the rest is padding
+        kept = tuple(column[occupied] for column in codes)
+        return cls(rows.n_rows, capacity, kept, rows.entry_counts[occupied])
+
+
+class Blocks:
+    """A data set's sealed blocks, in order."""
+
+    def __init__(self, universe: Universe, blocks: Iterable[Block] = ()) -> None:
+        self._universe = universe
+        self._blocks = list(blocks)
+
+    def append(self, block: Block) -> None:
+        self._blocks.append(block)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __repr__(self) -> str:
+        return f"Blocks({len(self)})"
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each block; public."""
+        return [block.n_rows for block in self._blocks]
+
+    def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
+        """Counts of each block over ``attributes``, exact; the one read of private data.
+
+        Args:
+            attributes: Indices, ascending; () asks for the number of rows.
+            blocks: Which blocks, by absolute index.
+
+        Returns:
+            int64, shape (len(blocks), size of each attribute).
+
+        Raises:
+            ValueError: Attributes that do not ascend, or a block that is not sealed.
+        """
+        if list(attributes) != sorted(set(attributes)):
+            raise ValueError("attributes must ascend")
+        if blocks and not 0 <= min(blocks) <= max(blocks) < len(self):
+            raise ValueError("a block of the window is not sealed")
+        shape = tuple(self._universe.shape[a] for a in attributes)
+        table = np.zeros((len(blocks), math.prod(shape)), dtype=np.int64)
+        for counts, index in zip(table, blocks, strict=True):
+            block = self._blocks[index]
+            cells = _ravel([block.codes[a] for a in attributes], shape, len(block.counts))
+            # Not bincount: it adds weights as floats, which lose counts above 2**53.
+            np.add.at(counts, cells, block.counts)
+        return table.reshape(len(blocks), *shape)
+
+
+def _ravel(codes: list[Codes], shape: tuple[int, ...], n_entries: int) -> _Ids:
+    """Row-major index of each entry in a table of ``shape``, shape (n_entries,)."""
+    cells = np.zeros(n_entries, dtype=np.int64)
+    for column, size in zip(codes, shape, strict=True):
+        cells *= size
+        cells += column
+    return cells
+
+
+def _cell_ids(codes: tuple[Codes, ...], shape: tuple[int, ...]) -> _Ids:
+    """One integer an entry, equal just where all codes are, shape (n_entries,).
+
+    Row-major as far as 62 bits go; then what there is so far is renumbered densely.
+    """
+    ids = codes[0].astype(np.int64)
+    n_ids = shape[0]
+    for column, size in zip(codes[1:], shape[1:], strict=True):
+        if n_ids * size > _MAX_ID:
+            distinct, ids = np.unique(ids, return_inverse=True)
+            n_ids = len(distinct)
+        ids = ids * size + column
+        n_ids *= size
+    return ids
+
+
+def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Counts]:
+    """First entry of each distinct id, and the rows that its entries count together."""
+    if not len(ids):
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
+    order = np.argsort(ids, kind="stable")
+    in_order = ids[order]
+    starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+    if counts is None:
+        return order[starts], np.diff(starts, append=len(ids)).astype(np.int64)
+    return order[starts], np.add.reduceat(counts[order], starts)
+
+
+__all__ = ["Block", "Blocks"]
