@@ -120,6 +120,26 @@ class CorruptState(StoreError):
     code: ClassVar[str] = "corrupt_state"
 
 
+class LedgerBroken(CorruptState):
+    """The ledger's hash chain does not hold: entries were changed, lost, added or put in another order."""
+
+    code: ClassVar[str] = "ledger_broken"
+
+    def __init__(self, index: int, problem: str) -> None:
+        self.index = index
+        self.problem = problem
+        super().__init__(f"ledger entry {index}: {problem}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.index, self.problem))
+
+
+class StoreRefused(StoreError):
+    """The store's server answers but will not serve us until an operator acts: memory, disk, role, rights."""
+
+    code: ClassVar[str] = "store_refused"
+
+
 class ServerUnavailable(StreamDPError):
     """A broker or an embedded server cannot be reached or started."""
 
@@ -145,9 +165,11 @@ __all__ = [
     "InvalidInput",
     "InvalidMessage",
     "InvalidQuery",
+    "LedgerBroken",
     "RequestTimeout",
     "ServerUnavailable",
     "StoreError",
+    "StoreRefused",
     "StoreUnavailable",
     "StreamDPError",
     "UnsafeStore",

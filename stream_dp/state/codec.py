@@ -1,0 +1,272 @@
+"""Stored bytes and back. The first byte is a version; what a version means never changes.
+
+The encodings are plain lengths and bytes, so that encoding cannot fail on what it is given.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.errors import CorruptState
+from stream_dp.state.store import Transition
+
+OUTBOX_VERSION = 1
+ANSWER_VERSION = 1
+DIGEST_BYTES = 16
+_LENGTH = struct.Struct(">I")
+_NONE = 0xFFFF_FFFF
+
+
+class Record(NamedTuple):
+    """One record for a topic.
+
+    Attributes:
+        topic: Name of the topic.
+        key: Record key; None for none.
+        headers: (name, bytes) pairs, in order.
+        value: Record value; None is a tombstone.
+    """
+
+    topic: str
+    key: bytes | None
+    headers: Sequence[tuple[str, bytes]]
+    value: bytes | None
+
+
+class StoredAnswer(NamedTuple):
+    """What is kept of an answered request.
+
+    Attributes:
+        digest: Digest of the request, 16 bytes: tells a repetition from an id used twice.
+        answer: The bytes that were released, and are released again on a repetition.
+    """
+
+    digest: bytes
+    answer: bytes
+
+
+def outbox_to_bytes(
+    records: Iterable[Record | tuple[str, bytes | None, Sequence[tuple[str, bytes]], bytes | None]],
+) -> bytes:
+    """Records of one commit as bytes."""
+    parts: list[bytes] = []
+    count = 0
+    for topic, key, headers, value in records:
+        count += 1
+        _put(parts, topic.encode())
+        _put(parts, key)
+        parts.append(_LENGTH.pack(len(headers)))
+        for name, content in headers:
+            _put(parts, name.encode())
+            _put(parts, content)
+        _put(parts, value)
+    return b"".join([bytes((OUTBOX_VERSION,)), _LENGTH.pack(count), *parts])
+
+
+def outbox_from_bytes(data: bytes) -> list[Record]:
+    """Inverse of ``outbox_to_bytes``.
+
+    Raises:
+        CorruptState: The bytes do not decode, or their version is unknown.
+    """
+    reader = _Reader(data, "outbox record", OUTBOX_VERSION)
+    records = []
+    for _ in range(reader.number()):
+        topic = reader.text()
+        key = reader.optional()
+        headers = tuple((reader.text(), reader.required()) for _ in range(reader.number()))
+        records.append(Record(topic, key, headers, reader.optional()))
+    reader.end()
+    return records
+
+
+def answer_to_bytes(digest: bytes, answer: bytes) -> bytes:
+    """A stored answer as bytes.
+
+    Raises:
+        ValueError: ``digest`` has not 16 bytes.
+    """
+    if len(digest) != DIGEST_BYTES:
+        raise ValueError(f"a request's digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    return b"".join((bytes((ANSWER_VERSION,)), digest, answer))
+
+
+def answer_from_bytes(data: bytes) -> StoredAnswer:
+    """Inverse of ``answer_to_bytes``.
+
+    Raises:
+        CorruptState: The bytes do not decode, or their version is unknown.
+    """
+    reader = _Reader(data, "stored answer", ANSWER_VERSION)
+    digest = reader.take(DIGEST_BYTES)
+    return StoredAnswer(digest, reader.rest())
+
+
+def flatten(transition: Transition) -> list[bytes]:
+    """A transition as the flat list of arguments that ``scripts/commit.lua`` reads.
+
+    Numbers are decimal strings. After the fixed ones comes one section for each field: the number of its
+    arguments, then the arguments. Rows that the same transition erases are not sent at all, so that not
+    even a digest of them is left behind.
+    """
+    pending, seal = transition.pending, transition.seal
+    if transition.erase:
+        pending, seal = (), (None if seal is None else b"")
+    flat = [
+        b"%d" % transition.token,
+        b"%d" % transition.seq,
+        b"%d" % (transition.seq + 1),
+        transition.head.hex().encode(),
+        transition.new_head.hex().encode(),
+        b"%d" % transition.erase,
+        b"%d" % UNITS,
+    ]
+    _section(flat, _maybe(transition.definition))
+    _section(flat, _pairs(transition.meta.items()))
+    _section(
+        flat, [part for at, to in transition.cursor.items() for part in (at.encode(), b"%d" % to)]
+    )
+    _section(flat, _stored(transition.answers))
+    _section(flat, _stored(transition.batches))
+    _section(flat, pending)
+    _section(flat, _maybe(seal))
+    _section(
+        flat,
+        [
+            b"%d" % number
+            for block, (rho, delta) in totals(transition).items()
+            for number in (block, rho, delta)
+        ],
+    )
+    _section(flat, transition.transcript)
+    _section(flat, [part for pair in transition.verified.items() for part in pair])
+    _section(flat, _maybe(transition.intent))
+    _section(flat, [b"%d" % seq for seq in transition.settles])
+    _section(flat, transition.ledger)
+    _section(flat, _maybe(transition.outbox))
+    return flat
+
+
+def totals(transition: Transition) -> dict[int, tuple[int, int]]:
+    """Charges of a transition summed for each block, (rho, delta) in units of budget / 2**50.
+
+    A sum over the whole budget is cut to one unit over it: refused all the same, and every number that
+    reaches a script stays far below 2**53, where Lua numbers stop being exact.
+    """
+    sums: dict[int, tuple[int, int]] = {}
+    for charge in transition.charges:
+        rho, delta = sums.get(charge.block, (0, 0))
+        sums[charge.block] = (
+            min(rho + charge.rho, UNITS + 1),
+            min(delta + charge.delta, UNITS + 1),
+        )
+    return sums
+
+
+def fingerprint(flat: Sequence[bytes]) -> bytes:
+    """Tells whether two flat transitions are the same one, 32 hexadecimal digits.
+
+    Kept beside the state so that a repeated commit is known as done; it never leaves the store, which holds
+    the rows themselves.
+    """
+    digest = blake2b(b"".join(flat), digest_size=DIGEST_BYTES)
+    digest.update(repr([len(part) for part in flat]).encode())
+    return digest.hexdigest().encode()
+
+
+def _section(flat: list[bytes], parts: Sequence[bytes]) -> None:
+    flat.append(b"%d" % len(parts))
+    flat.extend(parts)
+
+
+def _maybe(part: bytes | None) -> tuple[bytes, ...]:
+    return () if part is None else (part,)
+
+
+def _pairs(items: Iterable[tuple[str, str]]) -> list[bytes]:
+    return [part.encode() for pair in items for part in pair]
+
+
+def _stored(items: Mapping[str, bytes]) -> list[bytes]:
+    flat: list[bytes] = []
+    for name, content in items.items():
+        flat.append(name.encode())
+        flat.append(content)
+    return flat
+
+
+def _put(parts: list[bytes], content: bytes | None) -> None:
+    if content is None:
+        parts.append(_LENGTH.pack(_NONE))
+        return
+    parts.append(_LENGTH.pack(len(content)))
+    parts.append(content)
+
+
+class _Reader:
+    """Reads length-prefixed parts and refuses what does not fit, without quoting it."""
+
+    def __init__(self, data: bytes, what: str, version: int) -> None:
+        self._data = data
+        self._what = what
+        self._at = 0
+        found = self.take(1)[0]
+        if found != version:
+            raise CorruptState(
+                f"a stored {what} is of version {found}, unknown to this release, which reads version "
+                f"{version}; run the release that wrote it, or a later one"
+            )
+
+    def take(self, length: int) -> bytes:
+        part = self._data[self._at : self._at + length]
+        if len(part) != length:
+            raise CorruptState(f"a stored {self._what} is cut short")
+        self._at += length
+        return part
+
+    def number(self) -> int:
+        number: int = _LENGTH.unpack(self.take(_LENGTH.size))[0]
+        return number
+
+    def optional(self) -> bytes | None:
+        length = self.number()
+        return None if length == _NONE else self.take(length)
+
+    def required(self) -> bytes:
+        part = self.optional()
+        if part is None:
+            raise CorruptState(f"a stored {self._what} lacks a part")
+        return part
+
+    def text(self) -> str:
+        try:
+            return self.required().decode()
+        except UnicodeDecodeError:
+            raise CorruptState(f"a stored {self._what} has a name that is not UTF-8") from None
+
+    def rest(self) -> bytes:
+        part = self._data[self._at :]
+        self._at = len(self._data)
+        return part
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise CorruptState(f"a stored {self._what} has bytes after its end")
+
+
+__all__ = [
+    "DIGEST_BYTES",
+    "Record",
+    "StoredAnswer",
+    "answer_from_bytes",
+    "answer_to_bytes",
+    "fingerprint",
+    "flatten",
+    "outbox_from_bytes",
+    "outbox_to_bytes",
+    "totals",
+]

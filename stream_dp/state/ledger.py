@@ -1,0 +1,133 @@
+"""The hash-chained record of everything that was published and charged about one data set.
+
+An entry is canonical JSON in ASCII (sorted keys, no spaces); ``head = SHA-256(previous head + entry)``, from
+32 zero bytes. So an entry can be checked with two lines of any language, and whoever kept one head can tell
+whether the history before it was changed. Entries hold published facts only: a plain digest of rows would be
+the rows (a few thousand candidates can be tried).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+
+from stream_dp.errors import CorruptState, LedgerBroken
+
+VERSION = 1
+HEAD_BYTES = 32
+GENESIS = bytes(HEAD_BYTES)
+KINDS = frozenset({"dataset", "phase", "charge", "result", "retired"})
+_RESERVED = frozenset({"version", "dataset", "seq", "prev", "kind"})
+
+
+def append(
+    head: bytes, index: int, dataset: str, kind: str, body: Mapping[str, object]
+) -> tuple[bytes, bytes]:
+    """Makes the next entry of a chain; returns its bytes and the new head.
+
+    Args:
+        head: Head before this entry, 32 bytes; ``GENESIS`` for the first.
+        index: Number of entries before this one; kept as ``seq``.
+        dataset: Name of the data set.
+        kind: One of ``KINDS``.
+        body: Published facts, JSON-ready, beside the fields every entry has.
+
+    Raises:
+        ValueError: The body uses a reserved field or holds what JSON cannot say, or an argument is out of
+            range.
+    """
+    if len(head) != HEAD_BYTES:
+        raise ValueError(f"a ledger head has {HEAD_BYTES} bytes, not {len(head)}")
+    if index < 0:
+        raise ValueError("a ledger index is not negative")
+    if kind not in KINDS:
+        raise ValueError(f"a ledger entry's kind is one of {', '.join(sorted(KINDS))}")
+    if clash := sorted(_RESERVED & body.keys()):
+        raise ValueError(f"a ledger entry's body may not name {', '.join(clash)}")
+    entry = json.dumps(
+        {
+            **body,
+            "version": VERSION,
+            "dataset": dataset,
+            "seq": index,
+            "prev": head.hex(),
+            "kind": kind,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+    ).encode("ascii")
+    return entry, extend(head, entry)
+
+
+def extend(head: bytes, entry: bytes) -> bytes:
+    """The head after ``entry``, 32 bytes."""
+    return hashlib.sha256(head + entry).digest()
+
+
+def read(entry: bytes) -> dict[str, object]:
+    """Fields of one entry, without checking its place in the chain.
+
+    Raises:
+        CorruptState: It is not an entry, or its version is unknown to this release.
+    """
+    try:
+        fields = json.loads(entry)
+    except (ValueError, RecursionError) as error:
+        raise CorruptState(
+            "a ledger entry is not JSON; restore it from the ledger topic"
+        ) from error
+    if not isinstance(fields, dict):
+        raise CorruptState("a ledger entry is not a JSON object; restore it from the ledger topic")
+    version = fields.get("version")
+    if type(version) is not int or version != VERSION:
+        raise CorruptState(
+            "a ledger entry has a version unknown to this release, which reads version "
+            f"{VERSION}; run the release that wrote it, or a later one"
+        )
+    if fields.get("kind") not in KINDS:
+        raise CorruptState("a ledger entry is of a kind that its version does not have")
+    return fields
+
+
+def verify(
+    entries: Iterable[bytes], *, head: bytes | None = None, dataset: str | None = None
+) -> bytes:
+    """Checks a whole chain from its first entry; returns its head.
+
+    Args:
+        entries: Every entry, in order.
+        head: The head that the chain must end in. Without it a change of the last entry, or a shorter
+            chain, cannot be seen: nothing that was given speaks of them.
+        dataset: The data set that the entries must be about; None for the one the first names.
+
+    Raises:
+        LedgerBroken: With ``index``, the first entry at which the chain does not hold.
+    """
+    reached = GENESIS
+    index = 0
+    for entry in entries:
+        try:
+            fields = read(entry)
+        except CorruptState as error:
+            raise LedgerBroken(index, str(error)) from error
+        if fields.get("seq") != index or type(fields.get("seq")) is not int:
+            raise LedgerBroken(index, "its seq is not its place in the chain")
+        if fields.get("prev") != reached.hex():
+            raise LedgerBroken(index, "it does not continue the entry before it")
+        if dataset is None:
+            named = fields.get("dataset")
+            dataset = named if isinstance(named, str) else None
+        if dataset is None or fields.get("dataset") != dataset:
+            raise LedgerBroken(index, "it is about another data set")
+        reached = extend(reached, entry)
+        index += 1
+    if head is not None and reached != head:
+        raise LedgerBroken(
+            max(index - 1, 0), "the chain does not end in the expected head: changed, cut or grown"
+        )
+    return reached
+
+
+__all__ = ["GENESIS", "HEAD_BYTES", "KINDS", "VERSION", "append", "extend", "read", "verify"]

@@ -1,0 +1,206 @@
+"""A store in this process: for trials, simulations and one-off runs. It survives no crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.state import codec
+from stream_dp.state.ledger import GENESIS
+from stream_dp.state.store import Snapshot, Transition, check_name, refusal
+
+
+@dataclass(slots=True, repr=False)
+class _Dataset:
+    token: int = 0
+    seq: int = 0
+    head: bytes = GENESIS
+    last: bytes = b""
+    definition: bytes | None = None
+    retired: bool = False
+    meta: dict[str, str] = field(default_factory=dict)
+    cursor: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    batches: dict[str, bytes] = field(default_factory=dict)
+    pending: list[bytes] = field(default_factory=list)
+    blocks: list[bytes] = field(default_factory=list)
+    spent: list[tuple[int, int]] = field(default_factory=list)
+    transcript: list[bytes] = field(default_factory=list)
+    verified: dict[bytes, bytes] = field(default_factory=dict)
+    intents: dict[int, bytes] = field(default_factory=dict)
+    ledger: list[bytes] = field(default_factory=list)
+    outbox: dict[int, bytes] = field(default_factory=dict)
+
+
+class LocalStore:
+    """Keeps everything in memory. Several workers of one process may share it, and fence each other."""
+
+    def __init__(self) -> None:
+        self._datasets: dict[str, _Dataset] = {}
+        self._watermarks: dict[str, int] = {}
+        self._partitions: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
+
+    async def problems(self) -> tuple[str, ...]:
+        return ()
+
+    async def datasets(self) -> tuple[str, ...]:
+        return tuple(
+            sorted(name for name, held in self._datasets.items() if held.definition is not None)
+        )
+
+    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+        check_name(dataset)
+        held = self._datasets.get(dataset, _Dataset())
+        if token is not None and token <= held.token:
+            raise refusal(dataset, "FENCED")
+        self._datasets[dataset] = held
+        held.token = held.token + 1 if token is None else token
+        return Snapshot(
+            dataset=dataset,
+            token=held.token,
+            seq=held.seq,
+            head=held.head,
+            definition=held.definition,
+            meta=dict(held.meta),
+            cursor=dict(held.cursor),
+            pending=tuple(held.pending),
+            blocks=tuple(held.blocks),
+            spent=tuple(held.spent),
+            transcript=tuple(held.transcript),
+            verified=dict(held.verified),
+            intents=dict(sorted(held.intents.items())),
+            outbox=tuple(sorted(held.outbox.items())),
+        )
+
+    async def commit(self, transition: Transition) -> None:
+        fingerprint = codec.fingerprint(codec.flatten(transition))
+        held = self._datasets.get(transition.dataset)
+        if held is None or held.token != transition.token:
+            raise refusal(transition.dataset, "FENCED")
+        if held.seq == transition.seq + 1 and held.last == fingerprint:
+            return
+        totals = codec.totals(transition)
+        _check(held, transition, totals)
+        _apply(held, transition, totals)
+        held.last = fingerprint
+
+    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
+        check_name(dataset)
+        stored = self._datasets.get(dataset, _Dataset()).answers
+        return [stored.get(name) for name in fields]
+
+    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
+        check_name(dataset)
+        stored = self._datasets.get(dataset, _Dataset()).batches
+        return [stored.get(name) for name in ids]
+
+    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
+        check_name(dataset)
+        if start < 0:
+            raise ValueError("a ledger index is not negative")
+        return self._datasets.get(dataset, _Dataset()).ledger[start:]
+
+    async def released(self, dataset: str, token: int, through_seq: int) -> None:
+        check_name(dataset)
+        held = self._datasets.get(dataset)
+        if held is None or held.token != token:
+            raise refusal(dataset, "FENCED")
+        held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > through_seq}
+
+    async def watermarks(self) -> dict[str, int]:
+        return dict(self._watermarks)
+
+    async def advance(self, watermarks: Mapping[str, int]) -> None:
+        if any(offset < 0 for offset in watermarks.values()):
+            raise ValueError("an offset is not negative")
+        for place, offset in watermarks.items():
+            self._watermarks[place] = max(offset, self._watermarks.get(place, 0))
+
+    async def partitions(self, topic: str, count: int) -> int:
+        if count < 1:
+            raise ValueError("a topic has at least one partition")
+        return self._partitions.setdefault(topic, count)
+
+    async def attempts(self, place: str) -> int:
+        self._attempts[place] = self._attempts.get(place, 0) + 1
+        return self._attempts[place]
+
+    async def clear_attempts(self, place: str) -> None:
+        self._attempts.pop(place, None)
+
+    async def close(self) -> None:
+        return None
+
+
+def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[int, int]]) -> None:
+    """Every check of a commit, in the order of ``scripts/commit.lua``."""
+    name = transition.dataset
+    if held.seq != transition.seq:
+        raise refusal(name, "CONFLICT", "seq", str(held.seq))
+    if held.head != transition.head:
+        raise refusal(name, "CONFLICT", "head")
+    if transition.definition is not None and held.definition is not None:
+        raise refusal(name, "CONFLICT", "defined")
+    if transition.definition is None and held.definition is None:
+        raise refusal(name, "CONFLICT", "undefined")
+    if held.retired and (transition.pending or transition.seal is not None):
+        raise refusal(name, "CONFLICT", "retired")
+    for place, offset in transition.cursor.items():
+        if offset < held.cursor.get(place, 0):
+            raise refusal(name, "CONFLICT", "cursor", place)
+    for answer in transition.answers:
+        if answer in held.answers:
+            raise refusal(name, "DUPLICATE", "answer", answer)
+    for batch in transition.batches:
+        if batch in held.batches:
+            raise refusal(name, "DUPLICATE", "batch", batch)
+    blocks = len(held.spent) + (transition.seal is not None)
+    for block, charges in totals.items():
+        if block >= blocks:
+            raise refusal(name, "CONFLICT", "block", str(block))
+        before = held.spent[block] if block < len(held.spent) else (0, 0)
+        for part, spent, charge in zip(("rho", "delta"), before, charges, strict=True):
+            if spent + charge > UNITS:
+                raise refusal(name, "BUDGET", str(block), part)
+    for seq in transition.settles:
+        if seq not in held.intents:
+            raise refusal(name, "CONFLICT", "intent", str(seq))
+
+
+def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[int, int]]) -> None:
+    held.seq = transition.seq + 1
+    held.head = transition.new_head
+    if transition.definition is not None:
+        held.definition = transition.definition
+    held.meta.update(transition.meta)
+    held.cursor.update(transition.cursor)
+    held.answers.update(transition.answers)
+    held.batches.update(transition.batches)
+    if transition.seal is not None:
+        held.blocks.append(transition.seal)
+        held.spent.append((0, 0))
+        held.pending.clear()
+    held.pending.extend(transition.pending)
+    for block, (rho, delta) in totals.items():
+        before = held.spent[block]
+        held.spent[block] = (before[0] + rho, before[1] + delta)
+    held.transcript.extend(transition.transcript)
+    held.verified.update(transition.verified)
+    for seq in transition.settles:
+        held.intents.pop(seq, None)
+    if transition.intent is not None:
+        held.intents[held.seq] = transition.intent
+    held.ledger.extend(transition.ledger)
+    if transition.outbox is not None:
+        held.outbox[held.seq] = transition.outbox
+    if transition.erase:
+        held.retired = True
+        held.pending.clear()
+        held.blocks.clear()
+        held.transcript.clear()
+        held.verified.clear()
+
+
+__all__ = ["LocalStore"]

@@ -1,0 +1,460 @@
+"""A store in Redis 7 or Valkey 8, or later. One Lua script is one atomic step; see ``scripts/``.
+
+The server must answer only after the commit is on disk and must never evict: ``problems`` says whether it
+does. All keys of a data set share a hash tag, hence a Cluster slot. Nothing has a time to live.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+
+from stream_dp.errors import (
+    CorruptState,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from stream_dp.state import codec
+from stream_dp.state.ledger import GENESIS, HEAD_BYTES
+from stream_dp.state.store import Snapshot, Transition, check_name, refusal
+
+DEFAULT_PREFIX = "stream-dp"
+
+# In the order of KEYS in the scripts.
+PARTS = (
+    "control",
+    "meta",
+    "cursor",
+    "answers",
+    "batches",
+    "pending",
+    "blocks",
+    "spent",
+    "transcript",
+    "verified",
+    "intents",
+    "ledger",
+    "outbox",
+)
+
+# Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
+_PAGE = {"pending": 64, "blocks": 16, "transcript": 5_000, "ledger": 5_000}
+
+
+class _Script:
+    """One file of ``scripts/``, sent whole only to a server that does not know it yet."""
+
+    def __init__(self, name: str) -> None:
+        self.source = resources.files("stream_dp.state").joinpath("scripts", name).read_bytes()
+        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest()
+
+
+_ACQUIRE = _Script("acquire.lua")
+_COMMIT = _Script("commit.lua")
+_RELEASED = _Script("released.lua")
+_ADVANCE = _Script("advance.lua")
+
+
+class RedisStore:
+    """A store behind a redis-py asyncio client, plain or Cluster, that returns bytes.
+
+    Args:
+        client: Client made with ``decode_responses=False``. Whoever made it closes it.
+        prefix: First part of every key. Two systems on one server need two.
+        durability_declared: The operator vouches for a server that does not let us read its settings.
+    """
+
+    def __init__(
+        self,
+        client: Redis | RedisCluster,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        durability_declared: bool = False,
+    ) -> None:
+        if not prefix or "{" in prefix or "}" in prefix:
+            raise ValueError("a key prefix is not empty and has no braces")
+        if client.get_encoder().decode_responses:
+            raise ValueError("stored bytes are not text: the client needs decode_responses=False")
+        self._client = client
+        self._prefix = prefix
+        self._declared = durability_declared
+        self._owned = False
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        cluster: bool = False,
+        durability_declared: bool = False,
+    ) -> RedisStore:
+        """A store with a connection of its own, which ``close`` closes."""
+        client = RedisCluster.from_url(url) if cluster else Redis.from_url(url)
+        store = cls(client, prefix=prefix, durability_declared=durability_declared)
+        store._owned = True
+        return store
+
+    # What the server promises ------------------------------------------------------------------
+
+    async def problems(self) -> tuple[str, ...]:
+        found: list[str] = []
+        async with _translated():
+            for node in await self._nodes():
+                found.extend(await self._problems_of(node))
+        return tuple(dict.fromkeys(found))
+
+    async def _nodes(self) -> list[Any]:
+        """What to send a command to so that every server that takes our writes gets it."""
+        if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
+            return list(self._client.get_primaries())
+        return [self._client]
+
+    async def _problems_of(self, node: Any) -> list[str]:
+        info = _texts(await node.execute_command("INFO"))
+        found = []
+        if info.get("role") == "slave":
+            found.append(
+                "this server is a replica and takes no writes; give the address of its primary"
+            )
+        if info.get("aof_last_write_status", "ok") != "ok":
+            found.append(
+                "the server could not write its append-only file (aof_last_write_status is not ok); "
+                "free disk space or mend the disk, then look again with `redis-cli INFO persistence`"
+            )
+        try:
+            settings = _texts(await node.execute_command("CONFIG GET", *_REQUIRED))
+        except exceptions.ResponseError:
+            # A managed server. What INFO tells still counts.
+            settings = {"maxmemory-policy": info.get("maxmemory_policy", "")}
+            if not self._declared:
+                found.append(
+                    "the server forbids CONFIG (a managed one?), so nobody can see whether it keeps what it "
+                    "acknowledged; once its provider promises that every acknowledged write is on disk and "
+                    "stays, declare so: STREAM_DP_REDIS_DURABILITY=declared"
+                )
+        for name, (wanted, why) in _REQUIRED.items():
+            if name in settings and settings[name] != wanted:
+                found.append(
+                    f"{name} is {settings[name] or 'unknown'}: {why}; `redis-cli CONFIG SET {name} {wanted}` "
+                    f"now, and `{name} {wanted}` in the server's configuration for the next start"
+                )
+        return found
+
+    # Data sets ---------------------------------------------------------------------------------
+
+    async def datasets(self) -> tuple[str, ...]:
+        async with _translated():
+            names = sorted(
+                name.decode() for name in await self._command("SMEMBERS", self._shared("datasets"))
+            )
+            # A name is noted before its data set is created, and a crash may fall between.
+            created = [
+                await self._command("HEXISTS", self._key(name, "control"), "definition")
+                for name in names
+            ]
+        return tuple(name for name, exists in zip(names, created, strict=True) if exists)
+
+    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+        check_name(dataset)
+        async with _translated():
+            taken = await self._run(
+                _ACQUIRE,
+                dataset,
+                self._keys(dataset),
+                [GENESIS.hex().encode(), b"" if token is None else b"%d" % token],
+            )
+            # Commits of earlier owners are fenced from here on, so what is read now stands still. Only a
+            # later owner can move it, and is noticed at the end.
+            parts = {part: await self._read(dataset, part) for part in _SNAPSHOT}
+            holder = await self._command("HGET", self._key(dataset, "control"), "token")
+        if holder != taken[0]:
+            raise refusal(dataset, "FENCED")
+        try:
+            return _snapshot(dataset, int(taken[0]), parts)
+        except (KeyError, ValueError):
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
+
+    async def commit(self, transition: Transition) -> None:
+        flat = codec.flatten(transition)
+        async with _translated():
+            if transition.definition is not None:
+                await self._command("SADD", self._shared("datasets"), transition.dataset)
+            try:
+                await self._run(
+                    _COMMIT,
+                    transition.dataset,
+                    self._keys(transition.dataset),
+                    [codec.fingerprint(flat), *flat],
+                )
+            except _Duplicate as duplicate:
+                known = transition.answers if duplicate.what == "answer" else transition.batches
+                name = list(known)[duplicate.position - 1]
+                raise refusal(transition.dataset, "DUPLICATE", duplicate.what, name) from None
+
+    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
+        return await self._lookup(dataset, "answers", fields)
+
+    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
+        return await self._lookup(dataset, "batches", ids)
+
+    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
+        check_name(dataset)
+        if start < 0:
+            raise ValueError("a ledger index is not negative")
+        async with _translated():
+            return await self._pages(dataset, "ledger", start)
+
+    async def released(self, dataset: str, token: int, through_seq: int) -> None:
+        check_name(dataset)
+        keys = [self._key(dataset, "control"), self._key(dataset, "outbox")]
+        async with _translated():
+            await self._run(_RELEASED, dataset, keys, [b"%d" % token, b"%d" % max(through_seq, 0)])
+
+    # What belongs to no data set ---------------------------------------------------------------
+
+    async def watermarks(self) -> dict[str, int]:
+        async with _translated():
+            stored = await self._command("HGETALL", self._shared("watermarks"))
+        return {place.decode(): int(offset) for place, offset in stored.items()}
+
+    async def advance(self, watermarks: Mapping[str, int]) -> None:
+        if any(offset < 0 for offset in watermarks.values()):
+            raise ValueError("an offset is not negative")
+        if not watermarks:
+            return
+        arguments = [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
+        async with _translated():
+            await self._run(_ADVANCE, "watermarks", [self._shared("watermarks")], arguments)
+
+    async def partitions(self, topic: str, count: int) -> int:
+        if count < 1:
+            raise ValueError("a topic has at least one partition")
+        key = self._shared("partitions")
+        async with _translated():
+            await self._command("HSETNX", key, topic, count)
+            return int(await self._command("HGET", key, topic))
+
+    async def attempts(self, place: str) -> int:
+        async with _translated():
+            return int(await self._command("HINCRBY", self._shared("attempts"), place, 1))
+
+    async def clear_attempts(self, place: str) -> None:
+        async with _translated():
+            await self._command("HDEL", self._shared("attempts"), place)
+
+    async def close(self) -> None:
+        if self._owned:
+            await self._client.aclose()
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _key(self, dataset: str, part: str) -> str:
+        return f"{{{self._prefix}:{dataset}}}:{part}"
+
+    def _keys(self, dataset: str) -> list[str]:
+        return [self._key(dataset, part) for part in PARTS]
+
+    def _shared(self, part: str) -> str:
+        return f"{{{self._prefix}}}:{part}"
+
+    async def _command(self, *arguments: str | int | bytes) -> Any:
+        return await self._client.execute_command(*arguments)
+
+    async def _run(
+        self, script: _Script, dataset: str, keys: Sequence[str], arguments: Iterable[bytes]
+    ) -> list[bytes]:
+        """Runs one atomic step; returns what it says beside OK, raises what it refuses."""
+        rest: tuple[int | str | bytes, ...] = (len(keys), *keys, *arguments)
+        try:
+            reply = await self._client.execute_command("EVALSHA", script.sha, *rest)
+        except exceptions.NoScriptError:
+            # A new server, SCRIPT FLUSH, a failover. Nothing ran.
+            reply = await self._client.execute_command("EVAL", script.source, *rest)
+        code, *facts = reply
+        if code == b"OK":
+            return list(facts)
+        if code == b"DUPLICATE":
+            raise _Duplicate(facts[0].decode(), int(facts[1]))
+        raise refusal(dataset, code.decode(), *(fact.decode() for fact in facts))
+
+    async def _lookup(self, dataset: str, part: str, fields: Sequence[str]) -> list[bytes | None]:
+        check_name(dataset)
+        if not fields:
+            return []
+        async with _translated():
+            found: list[bytes | None] = await self._command(
+                "HMGET", self._key(dataset, part), *fields
+            )
+        return found
+
+    async def _read(self, dataset: str, part: str) -> Any:
+        if part in _PAGE:
+            return await self._pages(dataset, part, 0)
+        return await self._command("HGETALL", self._key(dataset, part))
+
+    async def _pages(self, dataset: str, part: str, start: int) -> list[bytes]:
+        key, size = self._key(dataset, part), _PAGE[part]
+        read: list[bytes] = []
+        while True:
+            first = start + len(read)
+            page = await self._command("LRANGE", key, first, first + size - 1)
+            read.extend(page)
+            if len(page) < size:
+                return read
+
+
+class _Duplicate(Exception):
+    """An id of a commit is stored already: which kind, and its place in the transition, from 1."""
+
+    def __init__(self, what: str, position: int) -> None:
+        self.what = what
+        self.position = position
+        super().__init__(what, position)
+
+
+_SNAPSHOT = (
+    "control",
+    "meta",
+    "cursor",
+    "pending",
+    "blocks",
+    "spent",
+    "transcript",
+    "verified",
+    "intents",
+    "outbox",
+)
+
+_REQUIRED = {
+    "appendonly": ("yes", "after a restart everything would be forgotten"),
+    "appendfsync": (
+        "always",
+        "a crash may forget acknowledged commits, and with them spent budget",
+    ),
+    "no-appendfsync-on-rewrite": (
+        "no",
+        "commits during a rewrite are not on disk when acknowledged",
+    ),
+    "maxmemory-policy": ("noeviction", "a full server would drop answers, ids and charges"),
+}
+
+
+def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:
+    """Raises KeyError or ValueError for what does not decode."""
+    control = parts["control"]
+    spent = parts["spent"]
+    head = bytes.fromhex(control[b"head"].decode())
+    if len(head) != HEAD_BYTES:
+        raise ValueError("head")
+    return Snapshot(
+        dataset=dataset,
+        token=token,
+        seq=int(control[b"seq"]),
+        head=head,
+        definition=control.get(b"definition"),
+        meta={name.decode(): value.decode() for name, value in parts["meta"].items()},
+        cursor={place.decode(): int(offset) for place, offset in parts["cursor"].items()},
+        pending=tuple(parts["pending"]),
+        blocks=tuple(parts["blocks"]),
+        spent=tuple(
+            (int(spent[b"%d:rho" % block]), int(spent[b"%d:delta" % block]))
+            for block in range(len(spent) // 2)
+        ),
+        transcript=tuple(parts["transcript"]),
+        verified=dict(parts["verified"]),
+        intents=dict(sorted((int(seq), look) for seq, look in parts["intents"].items())),
+        outbox=tuple(sorted((int(seq), records) for seq, records in parts["outbox"].items())),
+    )
+
+
+def _texts(reply: Mapping[str | bytes, Any]) -> dict[str, str]:
+    """A reply of names and values as text, whichever protocol version and client made it."""
+    return {
+        (name.decode() if isinstance(name, bytes) else name): (
+            value.decode() if isinstance(value, bytes) else str(value)
+        )
+        for name, value in reply.items()
+    }
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    """Turns errors of the client library into ours, without what a server quotes of a command."""
+    try:
+        yield
+    except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
+        raise StoreRefused(
+            "the store's server refuses our user or password; correct them in its address"
+        ) from error
+    except (
+        exceptions.ConnectionError,
+        exceptions.TimeoutError,
+        exceptions.ClusterDownError,
+        exceptions.TryAgainError,
+        exceptions.ClusterError,
+        exceptions.RedisClusterException,
+        OSError,
+    ) as error:
+        raise StoreUnavailable(
+            "the store cannot be reached; whether the last step happened is unknown"
+        ) from error
+    except exceptions.RedisError as error:
+        raise _in_words(error) from None
+
+
+def _in_words(error: exceptions.RedisError) -> StoreError:
+    text = str(error)
+    code = text.split(" ", 1)[0]
+    for name, kind, words in _WORDS:
+        if isinstance(error, kind) or code == name:
+            return StoreRefused(words)
+    if code == "WRONGTYPE":
+        return CorruptState(
+            "a key of ours holds something else; restore the store, or give stream_dp a prefix of its own"
+        )
+    return StoreError(f"the store's server refuses the step ({code}); its own log says why")
+
+
+_WORDS: tuple[tuple[str, type[exceptions.RedisError] | tuple[()], str], ...] = (
+    (
+        "OOM",
+        exceptions.OutOfMemoryError,
+        (
+            "the store's server is out of memory; nothing was written. Raise maxmemory, and never "
+            "switch eviction on: answers, ids and charges must stay"
+        ),
+    ),
+    (
+        "READONLY",
+        exceptions.ReadOnlyError,
+        "the store's server is a replica and takes no writes; give the address of its primary",
+    ),
+    (
+        "NOPERM",
+        exceptions.NoPermissionError,
+        "the store's server denies our user a command or key; grant the prefix, EVALSHA and EVAL",
+    ),
+    (
+        "MISCONF",
+        (),
+        "the store's server cannot write to its disk and takes no writes; free space or mend it",
+    ),
+    (
+        "NOREPLICAS",
+        (),
+        "the store's server lacks the replicas it must wait for and takes no writes; start them",
+    ),
+)
+
+
+__all__ = ["DEFAULT_PREFIX", "RedisStore"]

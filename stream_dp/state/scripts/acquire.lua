@@ -1,0 +1,55 @@
+-- Takes a data set over: gives it a new fencing token, and a beginning if it has none.
+--
+-- KEYS, all of one data set
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   2 meta        hash    free-form public counters and flags
+--   3 cursor      hash    "topic:partition" -> next offset, decimal
+--   4 answers     hash    id -> digest of the request and the answer
+--   5 batches     hash    id -> what became of the batch
+--   6 pending     list    rows that wait for the next phase; private
+--   7 blocks      list    sealed blocks; private
+--   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
+--   9 transcript  list    published measurements
+--  10 verified    hash    answers kept for repeats
+--  11 intents     hash    seq -> a look that was announced and not settled
+--  12 ledger      list    hash-chained entries
+--  13 outbox      hash    seq -> records to release
+-- ARGV
+--   1 head of an empty ledger, hex
+--   2 the token to take, decimal; "" for the last plus one
+-- Returns {"OK", token} | {"FENCED", token} | {"CORRUPT", key}
+
+local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash'}
+
+local function less(a, b) -- decimal strings without leading zeros, of any length
+  if #a ~= #b then
+    return #a < #b
+  end
+  return a < b
+end
+
+for i, expected in ipairs(TYPES) do
+  local found = redis.call('TYPE', KEYS[i]).ok
+  if found ~= 'none' and found ~= expected then
+    return {'CORRUPT', KEYS[i]}
+  end
+end
+local control = redis.call('HMGET', KEYS[1], 'token', 'seq')
+local token = control[1] or '0'
+-- HINCRBY, which counts in 64-bit integers, would fail on these; fewer than 19 digits cannot overflow it.
+if not string.match(token, '^%d+$') or #token > 18 then
+  return {'CORRUPT', KEYS[1]}
+end
+if ARGV[2] ~= '' and not less(token, ARGV[2]) then
+  return {'FENCED', token}
+end
+
+if ARGV[2] == '' then
+  redis.call('HINCRBY', KEYS[1], 'token', '1')
+else
+  redis.call('HSET', KEYS[1], 'token', ARGV[2])
+end
+if not control[2] then
+  redis.call('HSET', KEYS[1], 'seq', '0', 'head', ARGV[1])
+end
+return {'OK', redis.call('HGET', KEYS[1], 'token')}

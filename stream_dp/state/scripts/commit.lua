@@ -1,0 +1,202 @@
+-- One transition of one data set: all checks first, then all writes. A run-time error would keep the writes
+-- before it, so nothing after the line "writes" can fail: types and numbers are checked above it.
+--
+-- KEYS, all of one data set
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   2 meta        hash    free-form public counters and flags
+--   3 cursor      hash    "topic:partition" -> next offset, decimal
+--   4 answers     hash    id -> digest of the request and the answer
+--   5 batches     hash    id -> what became of the batch
+--   6 pending     list    rows that wait for the next phase; private
+--   7 blocks      list    sealed blocks; private
+--   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
+--   9 transcript  list    published measurements
+--  10 verified    hash    answers kept for repeats
+--  11 intents     hash    seq -> a look that was announced and not settled
+--  12 ledger      list    hash-chained entries
+--  13 outbox      hash    seq -> records to release
+-- ARGV
+--   1 fingerprint of this transition
+--   2 token   3 seq   4 seq + 1   5 head, hex   6 new head, hex   7 "1" to erase   8 budget in units
+--   then sections, each the number of its arguments and the arguments: definition, meta (field, value),
+--   cursor (place, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho,
+--   delta; a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox
+-- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch", position}
+--   | {"BUDGET", block, "rho"|"delta"} | {"CORRUPT", key}
+--
+-- Every number stays a decimal string, for a Lua number rounds at 2^53. The exception is the budget: what is
+-- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
+
+local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS, SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX =
+  unpack(KEYS)
+local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash'}
+local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
+
+local fingerprint, token, seq, next_seq, head, new_head = unpack(ARGV, 1, 6)
+local erase = ARGV[7] == '1'
+local budget = tonumber(ARGV[8])
+
+local at = 9
+local function section()
+  local first = at + 1
+  at = first + tonumber(ARGV[at])
+  return {first = first, last = at - 1}
+end
+local definition, meta, cursor, answers, batches = section(), section(), section(), section(), section()
+local pending, seal, charges, transcript, verified = section(), section(), section(), section(), section()
+local intent, settles, ledger, outbox = section(), section(), section(), section()
+
+local function given(part)
+  return part.first <= part.last
+end
+
+local function less(a, b) -- decimal strings without leading zeros, of any length
+  if #a ~= #b then
+    return #a < #b
+  end
+  return a < b
+end
+
+local function number(text)
+  return text and string.match(text, '^%d+$') ~= nil
+end
+
+local function first_known(key, part) -- position of the first field that exists, from 1
+  for from = part.first, part.last, CHUNK do
+    local fields = {}
+    for i = from, math.min(from + CHUNK - 2, part.last), 2 do
+      fields[#fields + 1] = ARGV[i]
+    end
+    local found = redis.call('HMGET', key, unpack(fields))
+    for i = 1, #fields do
+      if found[i] then
+        return (from - part.first) / 2 + i
+      end
+    end
+  end
+  return nil
+end
+
+local function put(command, key, part)
+  for from = part.first, part.last, CHUNK do
+    redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, part.last)))
+  end
+end
+
+-- checks -----------------------------------------------------------------------------------------------
+
+for i, expected in ipairs(TYPES) do
+  local found = redis.call('TYPE', KEYS[i]).ok
+  if found ~= 'none' and found ~= expected then
+    return {'CORRUPT', KEYS[i]}
+  end
+end
+
+local control = redis.call('HMGET', CONTROL, 'token', 'seq', 'head', 'last', 'definition', 'retired')
+if control[1] ~= token then
+  return {'FENCED', control[1] or ''}
+end
+if control[2] == next_seq and control[4] == fingerprint then
+  return {'OK'} -- done before; its reply was lost
+end
+if control[2] ~= seq then
+  return {'CONFLICT', 'seq', control[2] or ''}
+end
+if control[3] ~= head then
+  return {'CONFLICT', 'head', ''}
+end
+if given(definition) and control[5] then
+  return {'CONFLICT', 'defined', ''}
+end
+if not given(definition) and not control[5] then
+  return {'CONFLICT', 'undefined', ''}
+end
+if control[6] and (given(pending) or given(seal)) then
+  return {'CONFLICT', 'retired', ''}
+end
+
+for i = cursor.first, cursor.last, 2 do
+  local stored = redis.call('HGET', CURSOR, ARGV[i])
+  if stored and not number(stored) then
+    return {'CORRUPT', CURSOR}
+  end
+  if stored and less(ARGV[i + 1], stored) then
+    return {'CONFLICT', 'cursor', ARGV[i]}
+  end
+end
+
+local known = first_known(ANSWERS, answers)
+if known then
+  return {'DUPLICATE', 'answer', string.format('%d', known)}
+end
+known = first_known(BATCHES, batches)
+if known then
+  return {'DUPLICATE', 'batch', string.format('%d', known)}
+end
+
+local lines = redis.call('HLEN', SPENT)
+if lines % 2 ~= 0 then
+  return {'CORRUPT', SPENT}
+end
+local sealed = lines / 2
+local blocks = sealed + (given(seal) and 1 or 0)
+for i = charges.first, charges.last, 3 do
+  if tonumber(ARGV[i]) >= blocks then
+    return {'CONFLICT', 'block', ARGV[i]}
+  end
+  for offset, part in ipairs({'rho', 'delta'}) do
+    local spent = '0'
+    if tonumber(ARGV[i]) < sealed then
+      spent = redis.call('HGET', SPENT, ARGV[i] .. ':' .. part)
+      if not number(spent) or #spent > 16 then
+        return {'CORRUPT', SPENT}
+      end
+    end
+    if tonumber(spent) + tonumber(ARGV[i + offset]) > budget then
+      return {'BUDGET', ARGV[i], part}
+    end
+  end
+end
+
+for i = settles.first, settles.last do
+  if redis.call('HEXISTS', INTENTS, ARGV[i]) == 0 then
+    return {'CONFLICT', 'intent', ARGV[i]}
+  end
+end
+
+-- writes -----------------------------------------------------------------------------------------------
+
+redis.call('HSET', CONTROL, 'seq', next_seq, 'head', new_head, 'last', fingerprint)
+if given(definition) then
+  redis.call('HSET', CONTROL, 'definition', ARGV[definition.first])
+end
+put('HSET', META, meta)
+put('HSET', CURSOR, cursor)
+put('HSET', ANSWERS, answers)
+put('HSET', BATCHES, batches)
+if given(seal) then
+  local block = string.format('%d', sealed)
+  redis.call('RPUSH', BLOCKS, ARGV[seal.first])
+  redis.call('HSET', SPENT, block .. ':rho', '0', block .. ':delta', '0')
+  redis.call('UNLINK', PENDING)
+end
+put('RPUSH', PENDING, pending)
+for i = charges.first, charges.last, 3 do
+  redis.call('HINCRBY', SPENT, ARGV[i] .. ':rho', ARGV[i + 1])
+  redis.call('HINCRBY', SPENT, ARGV[i] .. ':delta', ARGV[i + 2])
+end
+put('RPUSH', TRANSCRIPT, transcript)
+put('HSET', VERIFIED, verified)
+put('HDEL', INTENTS, settles)
+if given(intent) then
+  redis.call('HSET', INTENTS, next_seq, ARGV[intent.first])
+end
+put('RPUSH', LEDGER, ledger)
+if given(outbox) then
+  redis.call('HSET', OUTBOX, next_seq, ARGV[outbox.first])
+end
+if erase then
+  redis.call('HSET', CONTROL, 'retired', '1')
+  redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED)
+end
+return {'OK'}

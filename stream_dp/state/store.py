@@ -1,0 +1,264 @@
+"""The interface of a store: one consistent snapshot on take-over, one atomic transition a commit.
+
+A data set has one owner at a time. ``acquire`` makes the caller the owner and gives it everything it needs;
+from then on it keeps the state in memory and tells the store what changed. A commit of a former owner is
+``Fenced``, one that starts from another state is a ``Conflict``: in both cases nothing is written.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stream_dp.core.accounting import Charge
+from stream_dp.errors import (
+    BudgetExceeded,
+    Conflict,
+    CorruptState,
+    DuplicateId,
+    Fenced,
+    StoreError,
+)
+from stream_dp.state.ledger import HEAD_BYTES, extend
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def check_name(dataset: str) -> None:
+    """Refuses what is not a data set's name; a brace in it would move its keys to another Cluster slot.
+
+    Raises:
+        ValueError: Not of the form ``[a-z0-9][a-z0-9._-]{0,62}``.
+    """
+    if _NAME.fullmatch(dataset) is None:
+        raise ValueError("a data set's name matches [a-z0-9][a-z0-9._-]{0,62}")
+
+
+def refusal(dataset: str, code: str, *facts: str) -> StoreError:
+    """The error for a refused step, from the reply of a script; both stores speak through it.
+
+    Args:
+        dataset: Name of the data set.
+        code: FENCED, CONFLICT, DUPLICATE, BUDGET or CORRUPT.
+        facts: What the scripts return beside the code. Places and ids, never contents.
+    """
+    what, detail = (*facts, "", "")[:2]
+    if code == "FENCED":
+        return Fenced(f"{dataset}: another worker has taken over; acquire it again or leave it")
+    if code == "DUPLICATE":
+        return DuplicateId(f"{dataset}: {what} {detail!r} is stored already; send what is stored")
+    if code == "BUDGET":
+        return BudgetExceeded(f"{dataset}: block {what} has too little {detail} left")
+    if code == "CORRUPT":
+        return CorruptState(
+            f"{dataset}: the key {what} holds something that is not ours; restore the store, or give "
+            "stream_dp a prefix of its own"
+        )
+    return Conflict(f"{dataset}: {_CONFLICTS[what].format(detail)}")
+
+
+_CONFLICTS = {
+    "seq": "stands at seq {}, not where this commit starts",
+    "head": "the ledger has another head at this seq",
+    "defined": "is defined already",
+    "undefined": "has no definition; its first commit must bring one",
+    "retired": "is retired and takes no more rows",
+    "cursor": "the cursor of {} would go backwards",
+    "block": "there is no block {} to charge",
+    "intent": "no open look was announced at seq {}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that the owner of a data set needs, as of one instant.
+
+    Attributes:
+        dataset: Name of the data set.
+        token: Fencing token of this take-over; commits carry it.
+        seq: Commits so far.
+        head: Head of the ledger's hash chain, 32 bytes.
+        definition: The accepted definition; None while the data set does not exist.
+        meta: Public counters and flags, free-form.
+        cursor: "topic:partition" -> next offset to read.
+        pending: Accepted rows of the phase to come, in order of arrival. Private.
+        blocks: Sealed blocks by index. Private; empty once erased.
+        spent: (rho, delta) spent on each block, units of its budget / 2**50. Kept when blocks are erased.
+        transcript: Published measurements, in order.
+        verified: Verified answers kept for repeats.
+        intents: Looks announced and not settled, by the seq of the commit that announced them.
+        outbox: (seq, records) committed and not yet marked as released, in order.
+    """
+
+    dataset: str
+    token: int
+    seq: int
+    head: bytes
+    definition: bytes | None = field(repr=False)
+    meta: dict[str, str]
+    cursor: dict[str, int]
+    pending: tuple[bytes, ...] = field(repr=False)
+    blocks: tuple[bytes, ...] = field(repr=False)
+    spent: tuple[tuple[int, int], ...]
+    transcript: tuple[bytes, ...] = field(repr=False)
+    verified: dict[bytes, bytes] = field(repr=False)
+    intents: dict[int, bytes] = field(repr=False)
+    outbox: tuple[tuple[int, bytes], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """What one commit changes. Deltas only; afterwards ``seq`` is one more and ``head`` is ``new_head``.
+
+    Attributes:
+        dataset: Name of the data set.
+        token: The owner's fencing token.
+        seq: Commits before this one.
+        head: Ledger head before this one, 32 bytes.
+        new_head: Ledger head after it; equal to ``head`` when ``ledger`` is empty.
+        definition: At the creation of the data set only, which is its first commit.
+        meta: Fields to set.
+        cursor: "topic:partition" -> next offset; never backwards.
+        answers: Id -> stored bytes; none may exist yet.
+        batches: Id -> stored bytes; none may exist yet.
+        pending: Rows appended to those that wait. Private.
+        seal: Bytes of the next block. What waited is dropped first (the caller put it into the block), then
+            ``pending`` is appended. Private.
+        charges: Added to the spent of their blocks, all or none; a block may be the one sealed here.
+        transcript: Measurements appended.
+        verified: Verified answers to keep; the same key again replaces.
+        intent: A look to announce, kept under the new ``seq`` until settled.
+        settles: Announced looks that end here, by the seq that announced them.
+        ledger: Entries appended.
+        outbox: Records to release after this commit, kept under the new ``seq`` until released.
+        erase: Retires the data set, last of all: pending rows, blocks, transcript and verified answers go and
+            none can come back; ids, answers, ledger, spent and cursor stay.
+    """
+
+    dataset: str
+    token: int
+    seq: int
+    head: bytes
+    new_head: bytes
+    definition: bytes | None = field(default=None, repr=False)
+    meta: Mapping[str, str] = field(default_factory=dict)
+    cursor: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    pending: Sequence[bytes] = field(default=(), repr=False)
+    seal: bytes | None = field(default=None, repr=False)
+    charges: Sequence[Charge] = ()
+    transcript: Sequence[bytes] = field(default=(), repr=False)
+    verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
+    intent: bytes | None = field(default=None, repr=False)
+    settles: Sequence[int] = ()
+    ledger: Sequence[bytes] = field(default=(), repr=False)
+    outbox: bytes | None = field(default=None, repr=False)
+    erase: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.dataset)
+        if len(self.head) != HEAD_BYTES or len(self.new_head) != HEAD_BYTES:
+            raise ValueError(f"a ledger head has {HEAD_BYTES} bytes")
+        if functools.reduce(extend, self.ledger, self.head) != self.new_head:
+            raise ValueError("new_head is not what the appended ledger entries lead to")
+        if self.token < 0 or self.seq < 0:
+            raise ValueError("token and seq are not negative")
+        if any(offset < 0 for offset in self.cursor.values()):
+            raise ValueError("an offset is not negative")
+        if any(charge.block < 0 or charge.rho < 0 or charge.delta < 0 for charge in self.charges):
+            raise ValueError("a charge is not negative: what was spent never comes back")
+        if any(seq < 0 for seq in self.settles):
+            raise ValueError("a settled look is named by the seq that announced it")
+
+
+class Store(Protocol):
+    """Where the truth is kept. Every method may raise StoreUnavailable or another StoreError."""
+
+    async def problems(self) -> tuple[str, ...]:
+        """Settings under which an acknowledged commit may be forgotten, each with its fix; () when safe."""
+        ...
+
+    async def datasets(self) -> tuple[str, ...]:
+        """Every data set ever created, retired ones too, sorted."""
+        ...
+
+    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+        """Takes a data set over: from now on commits of its former owner are fenced.
+
+        Args:
+            dataset: Name of the data set. One that does not exist gets a token and nothing else.
+            token: Fencing token from outside, larger than the last; None for the last plus one.
+
+        Raises:
+            Fenced: ``token`` is not larger than the last, or another owner came while we were reading.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+    async def commit(self, transition: Transition) -> None:
+        """Makes a transition durable, whole or not at all.
+
+        The same transition again is done already: a lost reply is safe to repeat, while we are the owner.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: Stored seq or head is another, a cursor would go backwards, an announced look is not
+                there, a block does not exist, the definition comes twice or never, or rows come for a
+                retired data set.
+            DuplicateId: An answer or batch id is stored already.
+            BudgetExceeded: A charge would pass a block's budget.
+            CorruptState: What is stored is not ours.
+            StoreUnavailable: Whether it happened is unknown; commit the same transition again, or acquire.
+        """
+        ...
+
+    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
+        """Stored answers of these ids, in order; None where there is none."""
+        ...
+
+    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
+        """What is stored of these batch ids, in order; None where there is nothing."""
+        ...
+
+    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
+        """Ledger entries from index ``start`` on."""
+        ...
+
+    async def released(self, dataset: str, token: int, through_seq: int) -> None:
+        """Drops outbox records of commits up to and including ``through_seq``.
+
+        Raises:
+            Fenced: The data set has another owner.
+        """
+        ...
+
+    async def watermarks(self) -> dict[str, int]:
+        """ "topic:partition" -> offset below which every record is done with."""
+        ...
+
+    async def advance(self, watermarks: Mapping[str, int]) -> None:
+        """Raises watermarks; one that stands higher already stays."""
+        ...
+
+    async def partitions(self, topic: str, count: int) -> int:
+        """Records a topic's partition count the first time; returns the recorded one."""
+        ...
+
+    async def attempts(self, place: str) -> int:
+        """Counts one more attempt at a place in the log; returns how many there were, this one included."""
+        ...
+
+    async def clear_attempts(self, place: str) -> None:
+        """Forgets the attempts at a place."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the use of this store; closes what it opened itself."""
+        ...
+
+
+__all__ = ["Snapshot", "Store", "Transition", "check_name", "refusal"]
