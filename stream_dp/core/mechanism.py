@@ -69,6 +69,10 @@ class Quote:
 class Mechanism(Protocol):
     """One data set's mechanism. Holds no reference to the data."""
 
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        """Whether ``waiting`` rows open a phase now; ``min_rows`` is the data set's setting."""
+        ...
+
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Adds a sealed block of ``n_rows`` rows; returns the looks that opening it asks for, in order."""
         ...

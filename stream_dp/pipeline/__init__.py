@@ -1,1 +1,1 @@
-"""."""
+"""The stream: records in, commits, releases. Only ``app`` knows Faust."""

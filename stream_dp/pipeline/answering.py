@@ -1,0 +1,206 @@
+"""One question: look it up, decide, draft its answer. Knows no broker and no Faust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.outcome import (
+    Answered,
+    Difficulty,
+    Outcome,
+    Path,
+    RefusalCode,
+    Refused,
+    TableAnswered,
+)
+from stream_dp.core.query import Question, compile_where
+from stream_dp.core.universe import Universe
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.records import Outgoing
+from stream_dp.state.codec import decode_answer, encode_answer
+
+__all__ = ["answer", "answer_name", "request_digest", "resend"]
+
+
+def answer_name(analyst: str, query_id: str) -> str:
+    """The field under which an answer is stored. Ids hold no space, so the name is unambiguous."""
+    return f"{analyst} {query_id}"
+
+
+def request_digest(query: Query) -> bytes:
+    """What makes two requests under one id the same request; 16 bytes."""
+    window = query.window.last_phases if query.window else None
+    body = [query.kind, query.where, query.group_by, window, query.quote]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
+    """Queues the stored answer again; False when it was given to another request under this id."""
+    digest, value = decode_answer(stored)
+    if digest != request_digest(query):
+        return False
+    _release(dataset, analyst, query, value)
+    return True
+
+
+async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, bytes | None]:
+    """Answers or refuses a question that was not answered before, and drafts it for the commit.
+
+    Returns:
+        The reply, and the bytes stored for its id; None for a quote, which is not stored.
+    """
+    facts = {"dataset": dataset.name, "query_id": query.query_id, "analyst": analyst}
+    try:
+        question, note = _question(dataset, query)
+    except _Refusal as refusal:
+        reply = Answer(**facts, status="refused", reason=_reason(refusal.refused))
+    else:
+        if query.quote:
+            reply = _quoted(dataset, question, facts, note)
+        else:
+            outcome, charges = await _outcome(dataset, question)
+            reply = _reply(dataset, question, outcome, charges, facts, note)
+    value = reply.to_bytes()
+    stored = None
+    if not query.quote:
+        stored = encode_answer(request_digest(query), value)
+        dataset.add_answer(answer_name(analyst, query.query_id), stored)
+    _release(dataset, analyst, query, value)
+    return reply, stored
+
+
+async def _outcome(dataset: Dataset, question: Question) -> tuple[Outcome, tuple[Charge, ...]]:
+    step = dataset.mechanism.answer(question)
+    if isinstance(step, Answered | TableAnswered | Refused):
+        return step, ()
+    (release,) = await dataset.look([step])
+    return dataset.mechanism.conclude(question, step, release), step.charges
+
+
+class _Refusal(Exception):
+    """A question that is refused before the mechanism sees it."""
+
+    def __init__(self, refused: Refused) -> None:
+        self.refused = refused
+
+
+def _question(dataset: Dataset, query: Query) -> tuple[Question, str | None]:
+    if dataset.retired:
+        raise _Refusal(Refused(RefusalCode.RETIRED, "this data set was retired"))
+    try:
+        predicate = compile_where(dataset.universe, query.where)
+        group_by = tuple(dataset.universe.index(name) for name in query.group_by)
+        if len(set(group_by)) != len(group_by):
+            raise InvalidQuery("group_by", "an attribute is named twice", "name each once")
+    except InvalidQuery as error:
+        raise _Refusal(Refused(_code(error.reason), str(error))) from None
+    if dataset.phase == 0:
+        raise _Refusal(
+            Refused(
+                RefusalCode.NO_PHASE,
+                "no phase is open yet: the data set still gathers rows. This refusal is final for "
+                "this id; wait for the event phase_opened and ask again under a new id",
+            )
+        )
+    first, note = 0, None
+    if query.window is not None:
+        first = max(0, dataset.phase - query.window.last_phases)
+        if query.window.last_phases > dataset.phase:
+            note = f"the window was clamped to the {dataset.phase} phases there are"
+    return Question(predicate, range(first, dataset.phase), group_by), note
+
+
+def _code(reason: str) -> RefusalCode:
+    return RefusalCode(reason) if reason in set(RefusalCode) else RefusalCode.INVALID_QUERY
+
+
+def _reply(
+    dataset: Dataset,
+    question: Question,
+    outcome: Outcome,
+    charges: tuple[Charge, ...],
+    facts: dict[str, str],
+    note: str | None,
+) -> Answer:
+    window = question.window
+    if isinstance(outcome, Refused):
+        return Answer(
+            **facts, status="refused", reason=_reason(outcome), budget=dataset.budget(window)
+        )
+    common = {
+        "difficulty": outcome.difficulty.value,
+        "path": outcome.path.value,
+        "n": dataset.rows_in(window),
+        "privacy_loss": _loss(charges),
+        "budget": dataset.budget(window),
+        "phase": dataset.phase,
+        "window": (window.start + 1, window.stop),
+        "note": note,
+    }
+    if isinstance(outcome, Answered):
+        return Answer(
+            **facts,
+            **common,
+            status="answered",
+            value=outcome.value,
+            count=round(outcome.count),
+            error_bar=outcome.error_bar,
+            error_bar_simultaneous=outcome.error_bar_simultaneous,
+            confidence=outcome.confidence,
+        )
+    table = Table(
+        attributes=tuple(dataset.universe.names[a] for a in question.group_by),
+        labels=_labels(dataset.universe, question.group_by),
+        values=tuple(cell.value for cell in outcome.cells),
+        counts=tuple(round(cell.count) for cell in outcome.cells),
+        error_bars=tuple(cell.error_bar for cell in outcome.cells),
+        error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in outcome.cells),
+    )
+    return Answer(
+        **facts, **common, status="answered", table=table, confidence=outcome.cells[0].confidence
+    )
+
+
+def _quoted(
+    dataset: Dataset, question: Question, facts: dict[str, str], note: str | None
+) -> Answer:
+    quote = dataset.mechanism.quote(question)
+    if isinstance(quote.outcome, Refused):
+        return _reply(dataset, question, quote.outcome, (), facts, note)
+    path = Path.MEASURED if quote.outcome is None else quote.outcome.path
+    difficulty = Difficulty.HARD if quote.outcome is None else quote.outcome.difficulty
+    return Answer(
+        **facts,
+        status="quoted",
+        difficulty=difficulty.value,
+        path=path.value,
+        n=dataset.rows_in(question.window),
+        privacy_loss=_loss(quote.charges),
+        budget=dataset.budget(question.window),
+        phase=dataset.phase,
+        window=(question.window.start + 1, question.window.stop),
+        note=note,
+    )
+
+
+def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
+    worst = max((max(charge.rho, charge.delta) for charge in charges), default=0)
+    return PrivacyLoss(share=worst / UNITS, blocks=len(charges))
+
+
+def _labels(universe: Universe, group_by: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(universe.attributes[attribute].labels for attribute in group_by)
+
+
+def _reason(refused: Refused) -> Reason:
+    return Reason(code=refused.code.value, message=refused.message, retriable=refused.retriable)
+
+
+def _release(dataset: Dataset, analyst: str, query: Query, value: bytes) -> None:
+    headers = (("query_id", query.query_id.encode()), ("analyst", analyst.encode()))
+    dataset.release(Outgoing("answers", dataset.name, value, headers))

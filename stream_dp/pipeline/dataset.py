@@ -1,0 +1,357 @@
+"""One data set as its owner holds it: the private blocks, the public mechanism, and the next commit.
+
+Everything that a record changes is drafted here and made durable by ``flush`` in one atomic step. A look at
+the data goes through ``look``, which makes its charge durable first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import Look, Mechanism, Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.universe import Rows, Universe
+from stream_dp.errors import CorruptState
+from stream_dp.messages import Budget, Definition, Event
+from stream_dp.pipeline.building import build
+from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.state import ledger
+from stream_dp.state.codec import encode_outbox
+from stream_dp.state.store import Snapshot, Store, Transition
+
+__all__ = ["Dataset"]
+
+# Entries of the transcript: what a restart folds again, in order.
+_PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
+
+
+@dataclass
+class _Draft:
+    """Deltas since the last commit."""
+
+    definition: bytes | None = None
+    meta: dict[str, str] = field(default_factory=dict)
+    cursor: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    batches: dict[str, bytes] = field(default_factory=dict)
+    pending: list[bytes] = field(default_factory=list, repr=False)
+    seal: bytes | None = field(default=None, repr=False)
+    charges: tuple[Charge, ...] = ()
+    transcript: list[bytes] = field(default_factory=list)
+    intent: bytes | None = None
+    settles: list[int] = field(default_factory=list)
+    ledger: list[bytes] = field(default_factory=list)
+    outgoing: list[Outgoing] = field(default_factory=list)
+    erase: bool = False
+
+
+class Dataset:
+    """A data set that this worker owns. Until it is defined it only remembers that it is not."""
+
+    def __init__(
+        self,
+        store: Store,
+        noise: NoiseSource,
+        snapshot: Snapshot,
+        *,
+        fuse: Fuse = unarmed,
+        on_commit: Callable[[Dataset, int, Sequence[Outgoing]], None],
+    ) -> None:
+        self.name = snapshot.dataset
+        self.token = snapshot.token
+        self.cursor = dict(snapshot.cursor)
+        self.meta = dict(snapshot.meta)
+        self.spent: list[tuple[int, int]] = list(snapshot.spent)
+        self.definition: Definition | None = None
+        self._store = store
+        self._noise = noise
+        self._fuse = fuse
+        self._on_commit = on_commit
+        self._seq = snapshot.seq
+        self._head = snapshot.head
+        self._draft = _Draft()
+        self._pending: list[Rows] = []
+        self._lost = sorted(snapshot.intents.items())
+        if snapshot.definition is not None:
+            self._build(Definition.read(json.loads(snapshot.definition)))
+            self._replay(snapshot)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, phase={self.phase})"
+
+    # ------------------------------------------------------------ public facts
+
+    @property
+    def universe(self) -> Universe:
+        return self._universe
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self._mechanism
+
+    @property
+    def retired(self) -> bool:
+        return self.meta.get("retired") == "1"
+
+    @property
+    def phase(self) -> int:
+        """Phases opened so far."""
+        return len(self._data) if self.definition is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """Rows accepted and not sealed yet."""
+        return sum(rows.n_rows for rows in self._pending)
+
+    def rows_in(self, window: range) -> int:
+        return sum(self._data.sizes[block] for block in window)
+
+    def budget(self, window: range) -> Budget:
+        """What is spent and left on the line that is spent most among ``window``."""
+        worst = max((max(self.spent[block]) for block in window), default=0)
+        return Budget(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
+
+    # ------------------------------------------------------------ the draft
+
+    @property
+    def dirty(self) -> bool:
+        return self._draft != _Draft()
+
+    def add_answer(self, name: str, stored: bytes) -> None:
+        self._draft.answers[name] = stored
+
+    def release(self, outgoing: Outgoing) -> None:
+        """Queues a record for release after the commit that makes it durable."""
+        self._draft.outgoing.append(outgoing)
+
+    def passed(self, place: str, next_offset: int) -> None:
+        """The read position behind a record that is finished."""
+        self._draft.cursor[place] = self.cursor[place] = next_offset
+
+    def announce(self, event: Event) -> bytes:
+        """Queues an event and returns its bytes."""
+        value = event.to_bytes()
+        self.release(Outgoing("events", self.name, value))
+        return value
+
+    def write_ledger(self, kind: str, body: Mapping[str, object]) -> None:
+        """Appends an entry to the hash chain and queues it for publication."""
+        index = int(self.meta.get("ledger", "0"))
+        entry, self._head_next = ledger.append(self._draft_head, index, self.name, kind, dict(body))
+        self._draft.ledger.append(entry)
+        self._set_meta("ledger", str(index + 1))
+        self.release(Outgoing("ledger", self.name, entry))
+
+    @property
+    def _draft_head(self) -> bytes:
+        return self._head_next if self._draft.ledger else self._head
+
+    def _set_meta(self, name: str, value: str) -> None:
+        self.meta[name] = self._draft.meta[name] = value
+
+    # ------------------------------------------------------------ life
+
+    def define(self, definition: Definition) -> None:
+        """Creates the data set. Raises InvalidDefinition and leaves no trace."""
+        self._build(definition)
+        self._draft.definition = definition.to_bytes()
+        self.write_ledger("dataset", {"definition": json.loads(definition.to_bytes())})
+        self.release(Outgoing("catalog", self.name, definition.to_bytes()))
+        self.accepted()
+
+    def accepted(self) -> None:
+        """Says that this data set is in force; also to whoever defines it again in the same words."""
+        self.announce(Event(dataset=self.name, event="dataset_accepted"))
+
+    def retire(self) -> None:
+        """Erases the rows for ever; the name, its answers and its ledger stay."""
+        self._set_meta("retired", "1")
+        self._draft.pending.clear()
+        self._draft.erase = True
+        self._pending.clear()
+        if self.definition is not None:
+            self._build(self.definition)
+        self.write_ledger("retired", {})
+        self.release(Outgoing("catalog", self.name, b""))
+        self.announce(Event(dataset=self.name, event="dataset_retired"))
+
+    def _build(self, definition: Definition) -> None:
+        self._universe, self._mechanism = build(definition)
+        self._data = Blocks(self._universe)
+        self.definition = definition
+
+    def _replay(self, snapshot: Snapshot) -> None:
+        for rows in snapshot.pending:
+            self._pending.append(Rows.from_bytes(self._universe, rows))
+        for block in snapshot.blocks:
+            self._data.append(Block.from_bytes(self._universe, block))
+        for entry in snapshot.transcript:
+            kind, body = entry[:1], entry[1:]
+            if kind == _PHASE:
+                self._mechanism.open_phase(int(body))
+            elif kind == _RELEASE:
+                self._mechanism.absorb(self._mechanism.release_from_bytes(body))
+            elif kind == _LOST:
+                self._mechanism.lost(json.loads(body))
+            else:
+                raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
+        self._mechanism.charged(
+            tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(self.spent))
+        )
+        self._mechanism.recall(snapshot.verified)
+
+    async def recover(self) -> None:
+        """Settles looks that a crash interrupted: their charge stays, another look is charged anew."""
+        for seq, intent in self._lost:
+            for description in json.loads(intent):
+                self._mechanism.lost(description)
+                self._draft.transcript.append(_LOST + json.dumps(description).encode())
+            self._draft.settles.append(seq)
+        self._lost = []
+        await self.flush()
+
+    # ------------------------------------------------------------ rows
+
+    async def accept(self, batch_id: str, rows: Rows) -> bytes:
+        """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id."""
+        self._pending.append(rows)
+        self._draft.pending.append(rows.to_bytes())
+        opens = self._mechanism.opens(self.waiting, self._defined.phase.min_rows)
+        stored = self.store_batch(
+            Event(
+                dataset=self.name,
+                event="batch_accepted",
+                batch_id=batch_id,
+                rows=rows.n_rows,
+                waiting=0 if opens else self.waiting,
+                phase=self.phase + (1 if opens else 0),
+            )
+        )
+        if opens:
+            await self._open_phase()
+        return stored
+
+    def store_batch(self, event: Event) -> bytes:
+        """Announces the outcome of a batch and drafts it under its id for ever."""
+        assert event.batch_id is not None, "the event of a batch names it"
+        stored = self._draft.batches[event.batch_id] = self.announce(event)
+        return stored
+
+    async def _open_phase(self) -> None:
+        if self._draft.seal is not None:
+            await self.flush()
+        block = Block.seal(self._universe, Rows.concat(self._pending))
+        self._data.append(block)
+        self.spent.append((0, 0))
+        self._draft.seal = block.to_bytes()
+        self._draft.pending.clear()
+        self._pending.clear()
+        self._draft.transcript.append(_PHASE + str(block.n_rows).encode())
+        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows})
+        self.announce(
+            Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
+        )
+        looks = self._mechanism.open_phase(block.n_rows)
+        if looks:
+            await self.look(looks)
+            self._fuse(CrashPoint.IN_PHASE)
+
+    # ------------------------------------------------------------ looks and commits
+
+    async def look(self, looks: Sequence[Look]) -> list[Release]:
+        """Charges, makes the charge durable, and only then looks; folds what was released.
+
+        Between the look and the commit of its release only the crash of the process can intervene; the
+        charge stays then, and the look is taken again under another one.
+        """
+        for look in looks:
+            look.reserve(self._noise)
+        charges = _merged(looks)
+        descriptions = [look.description for look in looks]
+        self._draft.charges = charges
+        self._draft.intent = json.dumps(descriptions).encode()
+        self.write_ledger(
+            "charge",
+            {
+                "looks": descriptions,
+                "charges": [[charge.block, charge.rho, charge.delta] for charge in charges],
+            },
+        )
+        self._fuse(CrashPoint.BEFORE_CHARGE)
+        await self.flush()
+        announced = self._seq
+        self._fuse(CrashPoint.AFTER_CHARGE)
+        self._mechanism.charged(charges)
+        for charge in charges:
+            rho, delta = self.spent[charge.block]
+            self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
+        releases = [look.take(self._noise, self._data) for look in looks]
+        self._fuse(CrashPoint.AFTER_LOOK)
+        for release in releases:
+            self._draft.transcript.append(_RELEASE + release.to_bytes())
+            self._mechanism.absorb(release)
+        self._draft.settles.append(announced)
+        return releases
+
+    async def flush(self) -> None:
+        """Commits the draft; what it queued may leave from then on."""
+        if not self.dirty:
+            return
+        draft, self._draft = self._draft, _Draft()
+        head = self._head_next if draft.ledger else self._head
+        outbox = (
+            encode_outbox([(o.role, o.key, o.headers, o.value) for o in draft.outgoing])
+            if draft.outgoing
+            else None
+        )
+        transition = Transition(
+            dataset=self.name,
+            token=self.token,
+            seq=self._seq,
+            head=self._head,
+            new_head=head,
+            definition=draft.definition,
+            meta=draft.meta,
+            cursor=draft.cursor,
+            answers=draft.answers,
+            batches=draft.batches,
+            pending=draft.pending,
+            seal=draft.seal,
+            charges=draft.charges,
+            transcript=draft.transcript,
+            verified=self._mechanism.remembered() if self.definition else {},
+            intent=draft.intent,
+            settles=draft.settles,
+            ledger=draft.ledger,
+            outbox=outbox,
+            erase=draft.erase,
+        )
+        self._fuse(CrashPoint.BEFORE_COMMIT)
+        await persistently(partial(self._store.commit, transition))
+        self._seq += 1
+        self._head = head
+        self._fuse(CrashPoint.AFTER_COMMIT)
+        if draft.outgoing:
+            self._on_commit(self, self._seq, draft.outgoing)
+
+    @property
+    def _defined(self) -> Definition:
+        assert self.definition is not None, "the caller has checked that the data set exists"
+        return self.definition
+
+
+def _merged(looks: Sequence[Look]) -> tuple[Charge, ...]:
+    """The charges of several looks, one a block."""
+    total: dict[int, tuple[int, int]] = {}
+    for look in looks:
+        for charge in look.charges:
+            rho, delta = total.get(charge.block, (0, 0))
+            total[charge.block] = (rho + charge.rho, delta + charge.delta)
+    return tuple(Charge(block, rho, delta) for block, (rho, delta) in sorted(total.items()))

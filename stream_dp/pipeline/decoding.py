@@ -1,0 +1,164 @@
+"""Bytes to requests, with limits. What cannot be decoded is rejected in words that quote no row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.partitioner.default import murmur2
+
+from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.messages import (
+    TOPICS,
+    Batch,
+    Definition,
+    Query,
+    QueryEnvelope,
+    check_nesting,
+    read_json,
+)
+from stream_dp.pipeline.records import Record
+
+__all__ = [
+    "ARROW",
+    "Ask",
+    "BadQuery",
+    "Define",
+    "Ingest",
+    "Request",
+    "Retire",
+    "decode",
+    "partition_of",
+]
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    dataset: str
+    definition: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    dataset: str
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class BadQuery:
+    """An item of a question message that is no question; it refuses only itself."""
+
+    query_id: str | None
+    error: InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    dataset: str
+    analyst: str
+    queries: tuple[Query | BadQuery, ...]
+
+
+Request = Define | Retire | Ingest | Ask
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where Kafka's default partitioner (Java, kafka-python, aiokafka) puts ``key``."""
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def decode(record: Record, partitions: int) -> Request:
+    """What a record asks for.
+
+    Raises:
+        InvalidInput: It is no valid request; ``reason`` is the code that is published.
+    """
+    if record.key is None:
+        raise InvalidMessage("key", "the record has none", "set the key to the data set's name")
+    limit = TOPICS[record.role].max_value_bytes
+    if record.role == "datasets" and not record.value:
+        request: Request = Retire(record.key.decode(errors="replace"))
+    elif record.role == "batches" and record.headers.get("content-type") == ARROW.encode():
+        request = _arrow(record, limit)
+    else:
+        document = read_json(record.value or b"", max_bytes=limit)
+        request = _READERS[record.role](document)
+    if record.key != request.dataset.encode():
+        raise InvalidMessage(
+            "key", "it is not the data set's name", "set the record's key to the data set's name"
+        )
+    if partition_of(record.key, partitions) != record.partition:
+        raise InvalidMessage(
+            "partition",
+            "this key belongs on another partition",
+            "set partitioner=murmur2_random in clients built on librdkafka",
+            reason="wrong_partition",
+        )
+    return request
+
+
+def _define(document: Mapping[str, Any]) -> Define:
+    check_nesting(document)
+    definition = Definition.read(document)
+    return Define(definition.dataset, definition)
+
+
+def _ingest(document: Mapping[str, Any]) -> Ingest:
+    batch = Batch.read(document)
+    return Ingest(batch.dataset, batch)
+
+
+def _ask(document: Mapping[str, Any]) -> Ask:
+    check_nesting(document)
+    envelope = QueryEnvelope.read(document)
+    queries: list[Query | BadQuery] = []
+    for item in envelope.queries:
+        try:
+            queries.append(Query.read(item))
+        except InvalidMessage as error:
+            query_id = item.get("query_id") if isinstance(item, dict) else None
+            queries.append(BadQuery(query_id if isinstance(query_id, str) else None, error))
+    return Ask(envelope.dataset, envelope.analyst, tuple(queries))
+
+
+_READERS = {"datasets": _define, "batches": _ingest, "queries": _ask}
+
+
+def _arrow(record: Record, limit: int) -> Ingest:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise InvalidMessage(
+            "content-type",
+            "this worker reads no Arrow",
+            "install stream-dp[arrow] on the worker, or send JSON",
+        ) from None
+    value = record.value or b""
+    if len(value) > limit:
+        raise InvalidMessage(
+            "value", f"more than {limit:,} bytes", "split the batch", reason="too_large"
+        )
+    try:
+        table = pa.ipc.open_stream(value).read_all()
+        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    except (pa.ArrowException, ValueError, OSError):
+        raise InvalidMessage(
+            "value", "it is not an Arrow IPC stream", "write it with pyarrow.ipc.new_stream"
+        ) from None
+    batch = Batch.read(
+        {
+            "version": 1,
+            "dataset": (record.key or b"").decode(errors="replace"),
+            "batch_id": record.headers.get("batch_id", b"").decode(errors="replace"),
+            "columns": columns,
+        }
+    )
+    return Ingest(batch.dataset, batch)

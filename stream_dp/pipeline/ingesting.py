@@ -1,0 +1,51 @@
+"""One batch of rows: check its structure, take it in, draft what follows. Knows no broker and no Faust."""
+
+from __future__ import annotations
+
+from stream_dp.core.universe import Rows
+from stream_dp.errors import InvalidBatch
+from stream_dp.messages import Batch, Event, Reason
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.records import Outgoing
+
+__all__ = ["ingest", "resend"]
+
+_MOST_ROWS = 2**62  # counts and their sums stay exact in int64
+
+
+async def ingest(dataset: Dataset, batch: Batch) -> bytes:
+    """Accepts or refuses a batch that was not seen before; returns the outcome stored for its id."""
+    try:
+        rows = _encoded(dataset, batch)
+    except InvalidBatch as error:
+        return dataset.store_batch(
+            Event(
+                dataset=dataset.name,
+                event="batch_refused",
+                batch_id=batch.batch_id,
+                reason=Reason(code=error.reason, message=str(error)),
+            )
+        )
+    return await dataset.accept(batch.batch_id, rows)
+
+
+def resend(dataset: Dataset, stored: bytes) -> None:
+    """Announces the outcome of a known batch id again, whatever the repeated batch holds."""
+    dataset.release(Outgoing("events", dataset.name, stored))
+
+
+def _encoded(dataset: Dataset, batch: Batch) -> Rows:
+    if dataset.retired:
+        raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
+    if batch.columns is not None:
+        rows = dataset.universe.encode_columns(batch.columns)
+    elif batch.rows is not None:
+        rows = dataset.universe.encode_rows(batch.rows)
+    else:
+        assert batch.cells is not None, "a batch has exactly one form"
+        rows = dataset.universe.encode_cells(batch.cells)
+    if dataset.waiting + rows.n_rows > _MOST_ROWS:
+        raise InvalidBatch(
+            "cells", "more rows than one phase can hold", f"stay below {_MOST_ROWS:,} rows a phase"
+        )
+    return rows

@@ -1,0 +1,35 @@
+"""Records as they come from and go to the broker, whatever client carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Outgoing", "Record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One input record. Its value may hold rows, so it is in no repr."""
+
+    role: str
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+    headers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to release. ``role`` names the topic in ``messages.TOPICS``."""
+
+    role: str
+    key: str
+    value: bytes = field(repr=False)
+    headers: tuple[tuple[str, bytes], ...] = ()

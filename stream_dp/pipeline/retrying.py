@@ -1,0 +1,36 @@
+"""Patience with a store that is away for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stream_dp.errors import StoreUnavailable
+
+__all__ = ["persistently"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_FIRST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 2.0
+_TRIES = 40
+
+
+async def persistently(call: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeats an idempotent call while the store is unavailable; about a minute at most.
+
+    Raises:
+        StoreUnavailable: It stayed away. The worker then exits; its supervisor starts it again.
+    """
+    wait_s = _FIRST_WAIT_S
+    for _ in range(_TRIES):
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            _log.warning("store unavailable, trying again in %.2f s: %s", wait_s, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+    return await call()
