@@ -19,6 +19,7 @@ ANSWER_VERSION = 1
 DIGEST_BYTES = 16
 _LENGTH = struct.Struct(">I")
 _NONE = 0xFFFF_FFFF
+_HEADER = struct.Struct(">BI")
 
 
 class Record(NamedTuple):
@@ -167,15 +168,26 @@ def totals(transition: Transition) -> dict[int, tuple[int, int]]:
     return sums
 
 
-def fingerprint(flat: Sequence[bytes]) -> bytes:
-    """Tells whether two flat transitions are the same one, 32 hexadecimal digits.
+def pack(flat: Sequence[bytes]) -> bytes:
+    """A flat transition as one MessagePack array of strings, which ``commit.lua`` unpacks.
+
+    One argument instead of hundreds saves a third of the time a client needs to send it. The strings are
+    binary all the same: the unpacker of Redis knows the type ``str``, not the newer ``bin``.
+    """
+    parts = [_HEADER.pack(0xDD, len(flat))]  # array 32
+    for part in flat:
+        parts.append(_HEADER.pack(0xDB, len(part)))  # str 32
+        parts.append(part)
+    return b"".join(parts)
+
+
+def fingerprint(packed: bytes) -> bytes:
+    """Tells whether two packed transitions are the same one, 32 hexadecimal digits.
 
     Kept beside the state so that a repeated commit is known as done; it never leaves the store, which holds
     the rows themselves.
     """
-    digest = blake2b(b"".join(flat), digest_size=DIGEST_BYTES)
-    digest.update(repr([len(part) for part in flat]).encode())
-    return digest.hexdigest().encode()
+    return blake2b(packed, digest_size=DIGEST_BYTES).hexdigest().encode()
 
 
 def _section(flat: list[bytes], parts: Sequence[bytes]) -> None:
@@ -268,5 +280,6 @@ __all__ = [
     "flatten",
     "outbox_from_bytes",
     "outbox_to_bytes",
+    "pack",
     "totals",
 ]

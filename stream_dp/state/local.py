@@ -75,7 +75,7 @@ class LocalStore:
         )
 
     async def commit(self, transition: Transition) -> None:
-        fingerprint = codec.fingerprint(codec.flatten(transition))
+        fingerprint = codec.fingerprint(codec.pack(codec.flatten(transition)))
         held = self._datasets.get(transition.dataset)
         if held is None or held.token != transition.token:
             raise refusal(transition.dataset, "FENCED")

@@ -185,7 +185,7 @@ class RedisStore:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
 
     async def commit(self, transition: Transition) -> None:
-        flat = codec.flatten(transition)
+        packed = codec.pack(codec.flatten(transition))
         async with _translated():
             if transition.definition is not None:
                 await self._command("SADD", self._shared("datasets"), transition.dataset)
@@ -194,7 +194,7 @@ class RedisStore:
                     _COMMIT,
                     transition.dataset,
                     self._keys(transition.dataset),
-                    [codec.fingerprint(flat), *flat],
+                    [codec.fingerprint(packed), packed],
                 )
             except _Duplicate as duplicate:
                 known = transition.answers if duplicate.what == "answer" else transition.batches
@@ -422,7 +422,12 @@ def _in_words(error: exceptions.RedisError) -> StoreError:
         return CorruptState(
             "a key of ours holds something else; restore the store, or give stream_dp a prefix of its own"
         )
-    return StoreError(f"the store's server refuses the step ({code}); its own log says why")
+    if not code.isupper():
+        code = "ERR"
+    return StoreError(
+        f"the store's server refuses the step ({code}, {type(error).__name__}); is it Redis 7 or Valkey 8, "
+        "or later?"
+    )
 
 
 _WORDS: tuple[tuple[str, type[exceptions.RedisError] | tuple[()], str], ...] = (

@@ -17,10 +17,11 @@
 --  13 outbox      hash    seq -> records to release
 -- ARGV
 --   1 fingerprint of this transition
---   2 token   3 seq   4 seq + 1   5 head, hex   6 new head, hex   7 "1" to erase   8 budget in units
---   then sections, each the number of its arguments and the arguments: definition, meta (field, value),
---   cursor (place, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho,
---   delta; a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox
+--   2 the transition, a MessagePack array of strings, each any bytes:
+--     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
+--     then sections, each the number of its items and the items: definition, meta (field, value), cursor
+--     (place, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
+--     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox
 -- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch", position}
 --   | {"BUDGET", block, "rho"|"delta"} | {"CORRUPT", key}
 --
@@ -32,14 +33,16 @@ local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS, SPENT, TRANSCRIP
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash'}
 local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
 
-local fingerprint, token, seq, next_seq, head, new_head = unpack(ARGV, 1, 6)
-local erase = ARGV[7] == '1'
-local budget = tonumber(ARGV[8])
+local fingerprint = ARGV[1]
+local ITEM = cmsgpack.unpack(ARGV[2])
+local token, seq, next_seq, head, new_head = unpack(ITEM, 1, 5)
+local erase = ITEM[6] == '1'
+local budget = tonumber(ITEM[7])
 
-local at = 9
+local at = 8
 local function section()
   local first = at + 1
-  at = first + tonumber(ARGV[at])
+  at = first + tonumber(ITEM[at])
   return {first = first, last = at - 1}
 end
 local definition, meta, cursor, answers, batches = section(), section(), section(), section(), section()
@@ -65,7 +68,7 @@ local function first_known(key, part) -- position of the first field that exists
   for from = part.first, part.last, CHUNK do
     local fields = {}
     for i = from, math.min(from + CHUNK - 2, part.last), 2 do
-      fields[#fields + 1] = ARGV[i]
+      fields[#fields + 1] = ITEM[i]
     end
     local found = redis.call('HMGET', key, unpack(fields))
     for i = 1, #fields do
@@ -79,7 +82,7 @@ end
 
 local function put(command, key, part)
   for from = part.first, part.last, CHUNK do
-    redis.call(command, key, unpack(ARGV, from, math.min(from + CHUNK - 1, part.last)))
+    redis.call(command, key, unpack(ITEM, from, math.min(from + CHUNK - 1, part.last)))
   end
 end
 
@@ -116,12 +119,12 @@ if control[6] and (given(pending) or given(seal)) then
 end
 
 for i = cursor.first, cursor.last, 2 do
-  local stored = redis.call('HGET', CURSOR, ARGV[i])
+  local stored = redis.call('HGET', CURSOR, ITEM[i])
   if stored and not number(stored) then
     return {'CORRUPT', CURSOR}
   end
-  if stored and less(ARGV[i + 1], stored) then
-    return {'CONFLICT', 'cursor', ARGV[i]}
+  if stored and less(ITEM[i + 1], stored) then
+    return {'CONFLICT', 'cursor', ITEM[i]}
   end
 end
 
@@ -141,26 +144,26 @@ end
 local sealed = lines / 2
 local blocks = sealed + (given(seal) and 1 or 0)
 for i = charges.first, charges.last, 3 do
-  if tonumber(ARGV[i]) >= blocks then
-    return {'CONFLICT', 'block', ARGV[i]}
+  if tonumber(ITEM[i]) >= blocks then
+    return {'CONFLICT', 'block', ITEM[i]}
   end
   for offset, part in ipairs({'rho', 'delta'}) do
     local spent = '0'
-    if tonumber(ARGV[i]) < sealed then
-      spent = redis.call('HGET', SPENT, ARGV[i] .. ':' .. part)
+    if tonumber(ITEM[i]) < sealed then
+      spent = redis.call('HGET', SPENT, ITEM[i] .. ':' .. part)
       if not number(spent) or #spent > 16 then
         return {'CORRUPT', SPENT}
       end
     end
-    if tonumber(spent) + tonumber(ARGV[i + offset]) > budget then
-      return {'BUDGET', ARGV[i], part}
+    if tonumber(spent) + tonumber(ITEM[i + offset]) > budget then
+      return {'BUDGET', ITEM[i], part}
     end
   end
 end
 
 for i = settles.first, settles.last do
-  if redis.call('HEXISTS', INTENTS, ARGV[i]) == 0 then
-    return {'CONFLICT', 'intent', ARGV[i]}
+  if redis.call('HEXISTS', INTENTS, ITEM[i]) == 0 then
+    return {'CONFLICT', 'intent', ITEM[i]}
   end
 end
 
@@ -168,7 +171,7 @@ end
 
 redis.call('HSET', CONTROL, 'seq', next_seq, 'head', new_head, 'last', fingerprint)
 if given(definition) then
-  redis.call('HSET', CONTROL, 'definition', ARGV[definition.first])
+  redis.call('HSET', CONTROL, 'definition', ITEM[definition.first])
 end
 put('HSET', META, meta)
 put('HSET', CURSOR, cursor)
@@ -176,24 +179,24 @@ put('HSET', ANSWERS, answers)
 put('HSET', BATCHES, batches)
 if given(seal) then
   local block = string.format('%d', sealed)
-  redis.call('RPUSH', BLOCKS, ARGV[seal.first])
+  redis.call('RPUSH', BLOCKS, ITEM[seal.first])
   redis.call('HSET', SPENT, block .. ':rho', '0', block .. ':delta', '0')
   redis.call('UNLINK', PENDING)
 end
 put('RPUSH', PENDING, pending)
 for i = charges.first, charges.last, 3 do
-  redis.call('HINCRBY', SPENT, ARGV[i] .. ':rho', ARGV[i + 1])
-  redis.call('HINCRBY', SPENT, ARGV[i] .. ':delta', ARGV[i + 2])
+  redis.call('HINCRBY', SPENT, ITEM[i] .. ':rho', ITEM[i + 1])
+  redis.call('HINCRBY', SPENT, ITEM[i] .. ':delta', ITEM[i + 2])
 end
 put('RPUSH', TRANSCRIPT, transcript)
 put('HSET', VERIFIED, verified)
 put('HDEL', INTENTS, settles)
 if given(intent) then
-  redis.call('HSET', INTENTS, next_seq, ARGV[intent.first])
+  redis.call('HSET', INTENTS, next_seq, ITEM[intent.first])
 end
 put('RPUSH', LEDGER, ledger)
 if given(outbox) then
-  redis.call('HSET', OUTBOX, next_seq, ARGV[outbox.first])
+  redis.call('HSET', OUTBOX, next_seq, ITEM[outbox.first])
 end
 if erase then
   redis.call('HSET', CONTROL, 'retired', '1')
