@@ -529,6 +529,7 @@ class Rejected(_Reply):
     partition: int
     offset: int
     dataset: str | None = None
+    analyst: str | None = None
     query_id: str | None = None
     batch_id: str | None = None
     digest: str

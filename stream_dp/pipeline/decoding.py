@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.partitioner.default import murmur2
 
-from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.errors import InvalidMessage
 from stream_dp.messages import (
     TOPICS,
     Batch,
@@ -57,7 +57,7 @@ class BadQuery:
     """An item of a question message that is no question; it refuses only itself."""
 
     query_id: str | None
-    error: InvalidInput
+    error: InvalidMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,29 +283,41 @@ class Worker:
         known: dict[tuple[str, str], bytes],
     ) -> None:
         for query in request.queries:
-            if isinstance(query, BadQuery):
+            try:
+                await self._ask_one(dataset, request.analyst, query, known)
+            except InvalidMessage as error:
                 dataset.release(
                     self._rejection(
-                        record, query.error, dataset=dataset.name, query_id=query.query_id
+                        record,
+                        error,
+                        dataset=dataset.name,
+                        analyst=request.analyst,
+                        query_id=query.query_id,
                     )
                 )
-                continue
-            name = (dataset.name, answering.answer_name(request.analyst, query.query_id))
-            if name not in known:
-                reply, stored = await answering.answer(dataset, request.analyst, query)
-                if stored is not None:
-                    known[name] = stored
-                self._metrics.answer(reply)
-            elif not answering.resend(dataset, request.analyst, query, known[name]):
-                error = InvalidMessage(
-                    "query_id",
-                    "this id was used for another question",
-                    "ask under a new id",
-                    reason="id_reused",
-                )
-                dataset.release(
-                    self._rejection(record, error, dataset=dataset.name, query_id=query.query_id)
-                )
+
+    async def _ask_one(
+        self,
+        dataset: Dataset,
+        analyst: str,
+        query: Query | BadQuery,
+        known: dict[tuple[str, str], bytes],
+    ) -> None:
+        if isinstance(query, BadQuery):
+            raise query.error
+        name = (dataset.name, answering.answer_name(analyst, query.query_id))
+        if name not in known:
+            reply, stored = await answering.answer(dataset, analyst, query)
+            if stored is not None:
+                known[name] = stored
+            self._metrics.answer(reply)
+        elif not answering.resend(dataset, analyst, query, known[name]):
+            raise InvalidMessage(
+                "query_id",
+                "this id was used for another question",
+                "ask under a new id",
+                reason="id_reused",
+            )
 
     def _rejection(
         self,
@@ -313,6 +325,7 @@ class Worker:
         error: InvalidInput,
         *,
         dataset: str | None = None,
+        analyst: str | None = None,
         query_id: str | None = None,
     ) -> Outgoing:
         digest = hmac.new(self._secret, record.value or b"", hashlib.sha256).hexdigest()[:32]
@@ -321,6 +334,7 @@ class Worker:
             partition=record.partition,
             offset=record.offset,
             dataset=dataset,
+            analyst=analyst,
             query_id=query_id,
             digest=digest,
             reason=Reason(code=error.reason, message=str(error)),
