@@ -540,6 +540,7 @@ class Rejected(_Reply):
 
 
 __all__ = [
+    "DATASET_PATTERN",
     "INPUTS",
     "TOPICS",
     "Answer",

@@ -1,1 +1,74 @@
-"""."""
+"""The command line: one module for each command; the only place that prints or exits."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+import click
+
+from stream_dp import __version__
+from stream_dp.errors import StreamDPError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "demo": "Everything on real flight records, with a live view.",
+    "up": "Start Kafka, Valkey and a worker on this machine.",
+    "down": "Stop what `up` started.",
+    "worker": "Run a worker against your own Kafka and Redis.",
+    "dataset": "Create, show, list and retire data sets.",
+    "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
+    "ask": "Ask a question in SQL, or what it would cost.",
+    "watch": "Follow answers and events as they come.",
+    "status": "Phases, rows and budget of every data set.",
+    "budget": "Privacy spent and left, phase by phase.",
+    "doctor": "Check broker, topics and Redis, and say how to mend them.",
+    "topics": "Create the topics.",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command when it is run, so that each starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"stream_dp.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="stream-dp")
+def _root() -> None:
+    """Differentially private answers to counting questions about a growing table."""
+
+
+def main() -> NoReturn:
+    """Runs a command; a fault that we know ends in one clear message and exit code 1."""
+    try:
+        _root(prog_name="stream-dp", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except StreamDPError as error:
+        click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    sys.exit(0)

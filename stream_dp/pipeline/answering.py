@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.outcome import (
@@ -21,7 +22,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
-from stream_dp.state.codec import decode_answer, encode_answer
+from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
 __all__ = ["answer", "answer_name", "request_digest", "resend"]
 
@@ -41,7 +42,7 @@ def request_digest(query: Query) -> bytes:
 
 def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
     """Queues the stored answer again; False when it was given to another request under this id."""
-    digest, value = decode_answer(stored)
+    digest, value = answer_from_bytes(stored)
     if digest != request_digest(query):
         return False
     _release(dataset, analyst, query, value)
@@ -54,7 +55,11 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     Returns:
         The reply, and the bytes stored for its id; None for a quote, which is not stored.
     """
-    facts = {"dataset": dataset.name, "query_id": query.query_id, "analyst": analyst}
+    facts: dict[str, Any] = {
+        "dataset": dataset.name,
+        "query_id": query.query_id,
+        "analyst": analyst,
+    }
     try:
         question, note = _question(dataset, query)
     except _Refusal as refusal:
@@ -68,7 +73,7 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     value = reply.to_bytes()
     stored = None
     if not query.quote:
-        stored = encode_answer(request_digest(query), value)
+        stored = answer_to_bytes(request_digest(query), value)
         dataset.add_answer(answer_name(analyst, query.query_id), stored)
     _release(dataset, analyst, query, value)
     return reply, stored
@@ -124,7 +129,7 @@ def _reply(
     question: Question,
     outcome: Outcome,
     charges: tuple[Charge, ...],
-    facts: dict[str, str],
+    facts: dict[str, Any],
     note: str | None,
 ) -> Answer:
     window = question.window
@@ -132,7 +137,7 @@ def _reply(
         return Answer(
             **facts, status="refused", reason=_reason(outcome), budget=dataset.budget(window)
         )
-    common = {
+    common: dict[str, Any] = {
         "difficulty": outcome.difficulty.value,
         "path": outcome.path.value,
         "n": dataset.rows_in(window),
@@ -167,7 +172,7 @@ def _reply(
 
 
 def _quoted(
-    dataset: Dataset, question: Question, facts: dict[str, str], note: str | None
+    dataset: Dataset, question: Question, facts: dict[str, Any], note: str | None
 ) -> Answer:
     quote = dataset.mechanism.quote(question)
     if isinstance(quote.outcome, Refused):

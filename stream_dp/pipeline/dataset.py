@@ -23,7 +23,7 @@ from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state import ledger
-from stream_dp.state.codec import encode_outbox
+from stream_dp.state.codec import outbox_to_bytes
 from stream_dp.state.store import Snapshot, Store, Transition
 
 __all__ = ["Dataset"]
@@ -307,7 +307,7 @@ class Dataset:
         draft, self._draft = self._draft, _Draft()
         head = self._head_next if draft.ledger else self._head
         outbox = (
-            encode_outbox([(o.role, o.key, o.headers, o.value) for o in draft.outgoing])
+            outbox_to_bytes([(o.role, o.key.encode(), o.headers, o.value) for o in draft.outgoing])
             if draft.outgoing
             else None
         )

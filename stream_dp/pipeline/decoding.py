@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from kafka.partitioner.default import murmur2
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import (
+    DATASET_PATTERN,
     TOPICS,
     Batch,
     Definition,
@@ -85,7 +87,7 @@ def decode(record: Record, partitions: int) -> Request:
         raise InvalidMessage("key", "the record has none", "set the key to the data set's name")
     limit = TOPICS[record.role].max_value_bytes
     if record.role == "datasets" and not record.value:
-        request: Request = Retire(record.key.decode(errors="replace"))
+        request: Request = Retire(_name(record.key))
     elif record.role == "batches" and record.headers.get("content-type") == ARROW.encode():
         request = _arrow(record, limit)
     else:
@@ -103,6 +105,13 @@ def decode(record: Record, partitions: int) -> Request:
             reason="wrong_partition",
         )
     return request
+
+
+def _name(key: bytes) -> str:
+    name = key.decode(errors="replace")
+    if re.fullmatch(DATASET_PATTERN, name) is None:
+        raise InvalidMessage("key", "it is no data set's name", f"names match {DATASET_PATTERN}")
+    return name
 
 
 def _define(document: Mapping[str, Any]) -> Define:

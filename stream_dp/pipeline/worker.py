@@ -35,7 +35,8 @@ from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.retrying import persistently
-from stream_dp.state.codec import decode_outbox
+from stream_dp.state.codec import Record as StoredRecord
+from stream_dp.state.codec import outbox_from_bytes
 from stream_dp.state.store import Store
 
 __all__ = ["Send", "Worker"]
@@ -353,7 +354,7 @@ class Worker:
         self._datasets[name] = dataset
         self._metrics.dataset(dataset)
         for seq, entry in snapshot.outbox:
-            outgoing = [Outgoing(*record) for record in decode_outbox(entry)]
+            outgoing = [_outgoing(record) for record in outbox_from_bytes(entry)]
             self._committed(dataset, seq, outgoing)
         await dataset.recover()
         return dataset
@@ -412,3 +413,9 @@ class Worker:
 
 def _partition_in(place: str) -> int:
     return int(place.rpartition(":")[2])
+
+
+def _outgoing(stored: StoredRecord) -> Outgoing:
+    return Outgoing(
+        stored.topic, (stored.key or b"").decode(), stored.value or b"", tuple(stored.headers)
+    )

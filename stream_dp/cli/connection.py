@@ -1,0 +1,94 @@
+"""Where the servers are: from options, the environment, or the state folder that `up` wrote."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stream_dp.client import Client
+from stream_dp.embedded.stack import Addresses, default_state_dir, read_addresses
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import Topics
+
+__all__ = ["Connection", "connected", "state_dir_option"]
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="STREAM_DP_STATE_DIR",
+    default=None,
+    help="Folder of the servers that `up` started.  [default: ~/.local/state/stream-dp]",
+)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What a command was told about the servers; asks for no more than it uses."""
+
+    given_bootstrap_servers: str | None
+    given_redis_url: str | None
+    topic_prefix: str
+    state_dir: Path
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.topic_prefix)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.given_bootstrap_servers or self._embedded("--bootstrap-servers").bootstrap_servers
+
+    @property
+    def redis_url(self) -> str:
+        return self.given_redis_url or self._embedded("--redis-url").redis_url
+
+    def client(self, analyst: str | None = None) -> Client:
+        return Client(self.bootstrap_servers, analyst=analyst, topic_prefix=self.topic_prefix)
+
+    def _embedded(self, option: str) -> Addresses:
+        addresses = read_addresses(self.state_dir)
+        if addresses is None:
+            raise InvalidInput(
+                option, "no servers run here", f"start them with `stream-dp up`, or pass {option}"
+            )
+        return addresses
+
+
+def connected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where the servers are; the command gets a ``connection``."""
+
+    @click.option(
+        "--bootstrap-servers",
+        envvar="STREAM_DP_BOOTSTRAP_SERVERS",
+        default=None,
+        help="Kafka brokers.  [default: those that `up` started]",
+    )
+    @click.option(
+        "--redis-url",
+        envvar="STREAM_DP_REDIS_URL",
+        default=None,
+        hidden=True,
+    )
+    @click.option(
+        "--topic-prefix", envvar="STREAM_DP_TOPIC_PREFIX", default="stream-dp.", show_default=True
+    )
+    @state_dir_option
+    @functools.wraps(function)
+    def wrapper(
+        bootstrap_servers: str | None,
+        redis_url: str | None,
+        topic_prefix: str,
+        state_dir: Path | None,
+        **rest: Any,
+    ) -> Any:
+        connection = Connection(
+            bootstrap_servers, redis_url, topic_prefix, state_dir or default_state_dir()
+        )
+        return function(connection=connection, **rest)
+
+    return wrapper
