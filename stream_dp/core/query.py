@@ -28,6 +28,7 @@ from stream_dp.core.universe import (
     Number,
     Universe,
     number_text,
+    shown,
     unknown_name,
 )
 from stream_dp.errors import InvalidQuery
@@ -241,7 +242,7 @@ class _Compiler:
         if len(node) != 1:
             raise InvalidQuery(place, "this is no condition", f"write {_LEAF_FORM}")
         [(connective, content)] = node.items()
-        place = f"{place}.{_shown(connective)}"
+        place = f"{place}.{shown(connective)}"
         if connective == "not":
             return self.region(content, place, negated=not negated, depth=depth + 1)
         if connective not in ("all", "any"):
@@ -276,7 +277,7 @@ class _Compiler:
         if compare is None:
             allowed = ", ".join(_COMPARISONS[type(attribute)])
             raise InvalidQuery(
-                f"{place}.{_shown(operator)}",
+                f"{place}.{shown(operator)}",
                 f"{attribute.name} is a {type(attribute).__name__.lower()} and has no such comparison",
                 f"use one of {allowed}",
             )
@@ -370,7 +371,7 @@ def _category_cell(attribute: Category, value: object, place: str) -> int:
     ask_other = f'{{"attribute": "{attribute.name}", "is_other": true}}'
     raise InvalidQuery(
         place,
-        f"{_shown(value)} is not a listed value of {attribute.name} ({listed})",
+        f"{shown(value)} is not a listed value of {attribute.name} ({listed})",
         f"unlisted values share one cell, asked by {ask_other}"
         if attribute.other
         else "use a listed value",
@@ -398,7 +399,7 @@ def _boolean_cell(attribute: Boolean, value: object, place: str) -> int:
     cell = attribute.cell_of.get(value) if isinstance(value, str | int | float) else None
     if cell is None:
         raise InvalidQuery(
-            place, f"{attribute.name} is true or false, not {_shown(value)}", "write true or false"
+            place, f"{attribute.name} is true or false, not {shown(value)}", "write true or false"
         )
     return cell
 
@@ -541,7 +542,7 @@ def _number(value: object, place: str) -> float:
     """The constant of a comparison, an int as it is."""
     _refuse_null(value, place)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidQuery(place, f"{_shown(value)} is not a number", "write it without quotes")
+        raise InvalidQuery(place, f"{shown(value)} is not a number", "write it without quotes")
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidQuery(place, f"{value} is not finite", "leave the condition out")
     return value
@@ -561,7 +562,7 @@ def _refuse_null(value: object, place: str) -> None:
 
 def _is_cell(size: int, cell: int, wanted: object, place: str) -> Mask:
     if not isinstance(wanted, bool):
-        raise InvalidQuery(place, f"{_shown(wanted)} is not a truth value", "write true or false")
+        raise InvalidQuery(place, f"{shown(wanted)} is not a truth value", "write true or false")
     mask = _select(size, [cell])
     return mask if wanted else ~mask
 
@@ -577,12 +578,6 @@ def _digest(header: Sequence[int], content: bytes) -> bytes:
     """16 bytes of what the header, whose length goes first, and the content say."""
     packed = struct.pack(f"<{len(header) + 1}I", len(header), *header)
     return blake2b(packed + content, digest_size=16).digest()
-
-
-def _shown(value: object) -> str:
-    """The start of what was written, to point at it."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 __all__ = [
