@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
+from stream_dp.errors import CorruptState, InvalidBatch
+
+FLIGHTS = Universe(
+    (
+        Category("carrier", ("AA", "UA")),
+        Number("arr_delay", (0, 30), missing=True),
+        Boolean("cancelled"),
+    )
+)
+ALL_SUBSETS = [s for k in range(4) for s in combinations(range(3), k)]
+
+rows = st.fixed_dictionaries(
+    {
+        "carrier": st.sampled_from(["AA", "UA", "ZZ"]),
+        "arr_delay": st.sampled_from([-1, 0, 30, None]),
+        "cancelled": st.booleans(),
+    }
+)
+big_counts = st.integers(0, 2**55)
+
+
+def counted(universe: Universe, encoded: Rows, attributes: tuple[int, ...]) -> np.ndarray:
+    """The marginal by going through the entries, in Python integers."""
+    tally: Counter[tuple[int, ...]] = Counter()
+    for entry in range(encoded.n_entries):
+        cell = tuple(int(encoded.codes[a][entry]) for a in attributes)
+        tally[cell] += int(encoded.entry_counts[entry])
+    table = np.zeros(tuple(universe.shape[a] for a in attributes), dtype=np.int64)
+    for cell, n in tally.items():
+        table[cell] = n
+    return table
+
+
+@given(
+    batches=st.lists(
+        st.lists(rows, max_size=20)
+        | st.lists(st.tuples(rows, big_counts).map(lambda p: {**p[0], "count": p[1]}), max_size=20),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_every_marginal_is_what_counting_row_by_row_gives(
+    batches: list[list[dict[str, object]]],
+) -> None:
+    encoded = [
+        FLIGHTS.encode_cells(b) if b and "count" in b[0] else FLIGHTS.encode_rows(b)
+        for b in batches
+    ]
+    sealed = [Block.seal(FLIGHTS, e) for e in encoded]
+    restored = [Block.from_bytes(FLIGHTS, b.to_bytes()) for b in sealed]
+    for blocks in (Blocks(FLIGHTS, sealed), Blocks(FLIGHTS, restored)):
+        assert blocks.sizes == [e.n_rows for e in encoded]
+        for attributes in ALL_SUBSETS:
+            table = blocks.marginal(attributes, range(len(batches)))
+            assert table.dtype == np.int64
+            expected = np.stack([counted(FLIGHTS, e, attributes) for e in encoded])
+            assert table.shape == expected.shape
+            assert (table == expected).all()
+
+
+def test_counts_stay_exact_far_beyond_what_a_float_can_tell_apart() -> None:
+    huge = 10**17 + 1
+    cells = [
+        {"carrier": c, "cancelled": x, "count": huge} for c in ("AA", "UA") for x in (True, False)
+    ]
+    cells.append({"carrier": "AA", "cancelled": True, "count": 1})
+    blocks = Blocks(FLIGHTS, [Block.seal(FLIGHTS, FLIGHTS.encode_cells(cells))])
+    assert blocks.marginal((0,), range(1)).tolist() == [[2 * huge + 1, 2 * huge, 0]]
+    assert blocks.marginal((), range(1)).tolist() == [4 * huge + 1]
+    assert int(float(2 * huge + 1)) != 2 * huge + 1, "or this test shows nothing"
+
+
+def test_a_block_may_count_2_to_the_62_rows_and_not_one_more() -> None:
+    most = FLIGHTS.encode_cells(
+        [{"carrier": "AA", "count": MAX_ROWS - 1}, {"carrier": "AA", "count": 1}]
+    )
+    block = Block.seal(FLIGHTS, most)
+    assert block.n_rows == MAX_ROWS
+    assert Blocks(FLIGHTS, [block]).marginal((0,), range(1))[0, 0] == MAX_ROWS
+    over = Rows((np.zeros(2, np.uint8),) * 3, np.array([2**62, 2**62], dtype=np.int64))
+    with pytest.raises(InvalidBatch):
+        Block.seal(FLIGHTS, over)
+
+
+def test_cells_are_told_apart_in_a_universe_of_more_cells_than_int64_can_number() -> None:
+    wide = Universe(tuple(Category(f"a{i}", tuple(map(str, range(499)))) for i in range(20)))
+    assert wide.n_cells == 500**20
+    rng = np.random.default_rng(7)
+    distinct = rng.integers(0, 500, size=(200, 20))
+    distinct[1:50] = distinct[0]
+    distinct[1:50, -1] = range(49)  # rows that differ in the last attribute only
+    repeated = distinct[rng.integers(0, 200, size=2000)]
+    encoded = wide.encode_columns({f"a{i}": repeated[:, i].tolist() for i in range(20)})
+    block = Block.seal(wide, encoded)
+    sealed = {tuple(c): n for *c, n in np.column_stack([*block.codes, block.counts]).tolist()}
+    assert sealed == Counter(map(tuple, np.column_stack(encoded.codes).tolist()))
+    assert block.capacity == 2000
+
+
+def test_a_window_reads_its_own_blocks_only() -> None:
+    sealed = [
+        Block.seal(FLIGHTS, FLIGHTS.encode_cells([{"carrier": "UA", "count": n}]))
+        for n in (5, 6, 7)
+    ]
+    blocks = Blocks(FLIGHTS, sealed[:2])
+    blocks.append(sealed[2])
+    assert len(blocks) == 3
+    assert blocks.marginal((0,), range(1, 3)).tolist() == [[0, 6, 0], [0, 7, 0]]
+    assert blocks.marginal((0,), range(1, 1)).shape == (0, 3)
+    for outside in (range(2, 4), range(-1, 1)):
+        with pytest.raises(ValueError, match="not sealed"):
+            blocks.marginal((0,), outside)
+    for unordered in ((1, 0), (1, 1)):
+        with pytest.raises(ValueError, match="ascend"):
+            blocks.marginal(unordered, range(1))
+
+
+def test_the_length_of_a_stored_block_shows_nothing_of_which_cells_are_occupied() -> None:
+    alike = [{"carrier": "AA", "arr_delay": 1, "cancelled": True}] * 1000
+    mixed = [{"carrier": c, "arr_delay": d, "cancelled": x} for c in ("AA", "UA", "ZZ")
+             for d in (-1, 0, 30, None) for x in (True, False)]  # fmt: skip
+    assert len(mixed) == FLIGHTS.n_cells
+    few = alike[:3], mixed[:3]
+    many = alike, (mixed * 50)[:1000]
+    lengths = [
+        {len(Block.seal(FLIGHTS, FLIGHTS.encode_rows(r)).to_bytes()) for r in pair}
+        for pair in (few, many)
+    ]
+    assert [len(same) for same in lengths] == [1, 1]
+    zero = [{"carrier": "AA", "count": n} for n in (0, 0, 0)]
+    some = [{"carrier": c, "count": n} for c, n in (("AA", 2**40), ("UA", 0), ("ZZ", 1))]
+    assert (
+        len({len(Block.seal(FLIGHTS, FLIGHTS.encode_cells(c)).to_bytes()) for c in (zero, some)})
+        == 1
+    )
+
+
+def test_a_repr_shows_public_numbers_only() -> None:
+    encoded = FLIGHTS.encode_cells(
+        [{"carrier": "AA", "count": 31337}, {"carrier": "UA", "count": 2}]
+    )
+    block = Block.seal(FLIGHTS, encoded)
+    assert repr(block) == "Block(n_rows=31339, capacity=2)"
+    assert repr(Blocks(FLIGHTS, [block])) == "Blocks(1)"
+
+
+def test_blocks_can_be_asked_for_nothing_but_marginals_and_public_sizes() -> None:
+    assert {n for n in dir(Blocks) if not n.startswith("_")} == {"append", "marginal", "sizes"}
+
+
+def test_a_stored_block_that_does_not_decode_is_refused() -> None:
+    data = Block.seal(FLIGHTS, FLIGHTS.encode_rows([{"carrier": "ZZ"}])).to_bytes()
+    narrower = Universe((Boolean("a"), Boolean("b"), Boolean("c")))
+    for universe, bad in [
+        (FLIGHTS, b""), (FLIGHTS, b"\x07" + data[1:]), (FLIGHTS, data[:4]), (FLIGHTS, data[:-1]),
+        (FLIGHTS, data + b"\x00"), (FLIGHTS, data[:-1] + b"\xff"), (narrower, data),
+    ]:  # fmt: skip
+        with pytest.raises(CorruptState):
+            Block.from_bytes(universe, bad)
+
+
+def test_a_block_without_rows_counts_none() -> None:
+    block = Block.seal(FLIGHTS, FLIGHTS.encode_rows([]))
+    again = Block.from_bytes(FLIGHTS, block.to_bytes())
+    assert (block.n_rows, again.n_rows) == (0, 0)
+    assert not Blocks(FLIGHTS, [again]).marginal((0, 1), range(1)).any()
