@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from stream_dp.core.universe import (
 )
 from stream_dp.errors import CorruptState
 
-_Ids: TypeAlias = npt.NDArray[np.int64]
+_Ids: TypeAlias = npt.NDArray[np.integer[Any]]
 
 _MAX_ID = 2**62
 
@@ -162,7 +162,9 @@ def _cell_ids(codes: tuple[Codes, ...], shape: tuple[int, ...]) -> _Ids:
             n_ids = len(distinct)
         ids = ids * size + column
         n_ids *= size
-    return ids
+    return (
+        ids.astype(np.uint16) if n_ids <= 2**16 else ids
+    )  # numpy sorts 16 bits by radix, 5 times faster
 
 
 def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Counts]:
