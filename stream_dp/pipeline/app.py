@@ -8,7 +8,6 @@ process ends instead; its ``exactly_once`` does not cover records sent to other 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +25,7 @@ from faust.types import TP
 from redis.asyncio.cluster import RedisCluster
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import ServerUnavailable, StreamDPError
+from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, TOPICS, Topics
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.metrics import Metrics
@@ -35,9 +34,7 @@ from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
 
-__all__ = ["StreamApp", "create_app"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Runtime", "StreamApp", "create_app"]
 
 _GROUP_SIZE = 64
 _GROUP_WAIT_S = 0.005
@@ -53,9 +50,10 @@ class _Consumer(driver.Consumer):
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         app: StreamApp = self.app
+        worker = app.runtime.worker
         assigned = {tp for tp in self.assignment() if app.is_input(tp.topic)}
-        await app.worker.assigned({tp.partition for tp in assigned})
-        stored = await app.worker.positions(f"{tp.topic}:{tp.partition}" for tp in assigned)
+        await worker.assigned({tp.partition for tp in assigned})
+        stored = await worker.positions(f"{tp.topic}:{tp.partition}" for tp in assigned)
         earliest = await self.earliest_offsets(*assigned)
         positions = {}
         for tp in assigned:
@@ -74,49 +72,24 @@ class _Transport(driver.Transport):
     Consumer = _Consumer
 
 
-class StreamApp(faust.App):
-    """A Faust app that owns a ``Worker`` and what it stands on."""
-
-    worker: Worker
+class Runtime:
+    """What the worker stands on: the store's connection, the producer, and the tasks beside the agent."""
 
     def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
         self.names = Topics(settings.topic_prefix)
+        self.metrics = Metrics()
+        self._settings = settings
         self._noise = noise
         self._fuse = fuse
-        self._inputs = {self.names.name(role): role for role in INPUTS}
-        data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
-        super().__init__(
-            settings.group_id,
-            broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
-            store="memory://",
-            datadir=data_dir,
-            topic_disable_leader=True,
-            topic_allow_declare=False,
-            stream_wait_empty=False,
-            stream_buffer_maxsize=_GROUP_SIZE,
-            broker_commit_interval=1.0,
-            broker_session_timeout=settings.session_timeout_s,
-            broker_heartbeat_interval=settings.session_timeout_s / 5,
-            broker_rebalance_timeout=30.0,
-            broker_max_poll_records=_GROUP_SIZE,
-            broker_max_poll_interval=300.0,
-            consumer_max_fetch_size=_LARGEST_MESSAGE,
-            consumer_auto_offset_reset="earliest",
-            worker_redirect_stdouts=False,
-            web_port=settings.web_port,
-            web_bind=settings.web_bind,
-            web_host=settings.web_bind,
-        )
-        self.transport = _Transport(self.conf.broker_consumer, self, self.loop)
 
-    def is_input(self, topic: str) -> bool:
-        return topic in self._inputs
+    async def start(self) -> None:
+        """Opens the connections and makes the worker.
 
-    async def on_start(self) -> None:
-        await super().on_start()
-        settings = self.settings
+        Raises:
+            ServerUnavailable: No broker there, or the topics are not as they must be.
+            UnsafeStore: The store could forget an acknowledged commit.
+        """
+        settings = self._settings
         connect = RedisCluster if "cluster=true" in settings.redis_url else redis.asyncio.Redis
         self._redis = connect.from_url(settings.redis_url)
         store = RedisStore(self._redis, prefix=settings.redis_prefix)
@@ -124,10 +97,17 @@ class StreamApp(faust.App):
         for role in INPUTS:
             recorded = await store.partitions(self.names.name(role), partitions)
             if recorded != partitions:
-                raise StreamDPError(
+                raise ServerUnavailable(
                     f"{self.names.name(role)} has {partitions} partitions but had {recorded}: data sets "
                     "would change their owner and their read positions. Restore the old count"
                 )
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=settings.bootstrap_servers,
+            acks="all",
+            enable_idempotence=True,
+            max_request_size=_LARGEST_MESSAGE,
+        )
+        await self._producer.start()
         secret = settings.secret.get_secret_value().encode() if settings.secret else None
         self.worker = Worker(
             store,
@@ -139,52 +119,30 @@ class StreamApp(faust.App):
             fuse=self._fuse,
         )
         await self.worker.check_store()
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=settings.bootstrap_servers,
-            acks="all",
-            enable_idempotence=True,
-            max_request_size=_LARGEST_MESSAGE,
-        )
-        await self._producer.start()
-        self.add_future(self._stop_on_failure(self.worker.run_releaser))
-        self.add_future(self._stop_on_failure(self._watch_store))
 
-    async def on_stop(self) -> None:
-        await super().on_stop()
+    async def stop(self) -> None:
+        """Closes what was opened."""
         if hasattr(self, "_producer"):
             await self._producer.stop()
         if hasattr(self, "_redis"):
             await self._redis.aclose()
 
-    async def fail(self, error: BaseException) -> None:
-        """Ends the process: whatever is not committed is read again by the next one."""
-        _log.critical("the worker stops: %s", error, exc_info=error)
-        await self.crash(error)
-        await asyncio.Event().wait()
-
-    async def _stop_on_failure(self, task: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await task()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - nothing may be skipped: the process ends
-            await self.fail(error)
-
-    async def _watch_store(self) -> None:
-        while not self.should_stop:
+    async def watch_store(self) -> None:
+        """Raises UnsafeStore as soon as the store's settings have drifted."""
+        while True:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.worker.check_store()
 
     async def _partitions(self) -> int:
         """Partitions of the input topics, which must be alike."""
         names = [self.names.name(role) for role in INPUTS]
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap_servers)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._settings.bootstrap_servers)
         try:
             await admin.start()
             described = await admin.describe_topics(names)
         except KafkaError as error:
             raise ServerUnavailable(
-                f"no Kafka broker at {self.settings.bootstrap_servers}: {error}"
+                f"no Kafka broker at {self._settings.bootstrap_servers}: {error}"
             ) from error
         finally:
             await admin.close()
@@ -218,15 +176,80 @@ async def _translated(future: Awaitable[object]) -> object:
         raise ServerUnavailable(f"the broker took no record: {error}") from error
 
 
+class StreamApp(faust.App):
+    """A Faust app around a ``Runtime``."""
+
+    def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.failure: BaseException | None = None
+        data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
+        super().__init__(
+            settings.group_id,
+            broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
+            store="memory://",
+            datadir=data_dir,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            stream_wait_empty=False,
+            stream_buffer_maxsize=_GROUP_SIZE,
+            broker_commit_interval=1.0,
+            broker_session_timeout=settings.session_timeout_s,
+            broker_heartbeat_interval=settings.session_timeout_s / 5,
+            broker_rebalance_timeout=30.0,
+            broker_max_poll_records=_GROUP_SIZE,
+            broker_max_poll_interval=300.0,
+            consumer_max_fetch_size=_LARGEST_MESSAGE,
+            consumer_auto_offset_reset="earliest",
+            worker_redirect_stdouts=False,
+            web_port=settings.web_port,
+            web_bind=settings.web_bind,
+            web_host=settings.web_bind,
+        )
+        self.transport = _Transport(self.conf.broker_consumer, self, self.loop)
+
+    def is_input(self, topic: str) -> bool:
+        """Faust has topics of its own; these are ours."""
+        return self.runtime.names.role(topic) in INPUTS
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        try:
+            await self.runtime.start()
+        except BaseException as error:
+            self.failure = error
+            raise
+        self.add_future(self._stop_on_failure(self.runtime.worker.run_releaser))
+        self.add_future(self._stop_on_failure(self.runtime.watch_store))
+
+    async def on_stop(self) -> None:
+        await super().on_stop()
+        await self.runtime.stop()
+
+    async def fail(self, error: BaseException) -> None:
+        """Ends the process: whatever is not committed is read again by the next one."""
+        self.failure = error
+        await self.crash(error)
+        await asyncio.Event().wait()
+
+    async def _stop_on_failure(self, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - nothing may be skipped: the process ends
+            await self.fail(error)
+
+
 def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> StreamApp:
     """A worker's app, ready to be run by ``faust.Worker``."""
     fuse: Fuse = unarmed
     if settings.crash_at:
         point, _, times = settings.crash_at.partition(":")
         fuse = kill_at(CrashPoint(point), int(times or 1))
-    app = StreamApp(settings, noise or PooledNoise(), fuse)
+    runtime = Runtime(settings, noise or PooledNoise(), fuse)
+    app = StreamApp(settings, runtime)
     inputs = app.topic(
-        *(app.names.name(role) for role in INPUTS),
+        *(runtime.names.name(role) for role in INPUTS),
         key_type=bytes,
         value_type=bytes,
         key_serializer="raw",
@@ -237,7 +260,7 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
     async def take(stream: Any) -> None:
         async for events in stream.take_events(_GROUP_SIZE, within=_GROUP_WAIT_S):
             try:
-                await app.worker.process([_record(app, event) for event in events])
+                await runtime.worker.process([_record(runtime.names, event) for event in events])
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - reading on would skip the record
@@ -245,23 +268,23 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
 
     @app.on_partitions_revoked.connect
     async def revoked(_: StreamApp, partitions: set[TP], **__: Any) -> None:
-        app.worker.revoked({tp.partition for tp in partitions if app.is_input(tp.topic)})
+        runtime.worker.revoked({tp.partition for tp in partitions if app.is_input(tp.topic)})
 
     @app.page("/healthz")
     async def health(view: web.View, _: web.Request) -> web.Response:
-        return view.json({"status": "ok", "datasets": len(app.worker.datasets)})
+        return view.json({"status": "ok", "datasets": len(runtime.worker.datasets)})
 
     @app.page("/metrics")
     async def metrics(view: web.View, _: web.Request) -> web.Response:
-        return view.bytes(app.metrics.exposition(), content_type="text/plain")
+        return view.bytes(runtime.metrics.exposition(), content_type="text/plain")
 
     return app
 
 
-def _record(app: StreamApp, event: Any) -> Record:
+def _record(names: Topics, event: Any) -> Record:
     message = event.message
     return Record(
-        role=app.names.role(message.topic),
+        role=names.role(message.topic),
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
