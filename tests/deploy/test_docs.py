@@ -1,0 +1,125 @@
+"""What the pages say is true of the code, as far as a machine can tell."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from stream_dp.core import query, universe
+from stream_dp.core.accounting import Budget, epsilon_of
+from stream_dp.core.parameters import Privacy
+from stream_dp.messages import DATASET_PATTERN, MAX_NESTING, TOPICS, Definition
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Anchors as code hosts make them from headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _dead_links(page: Path) -> list[str]:
+    dead = []
+    for link in LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            dead.append(link)
+    return dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert _dead_links(page) == []
+
+
+def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One heading\n[a](#one-heading) [b](#another) [c](missing.md)\n")
+    assert _dead_links(page) == ["#another", "missing.md"]
+
+
+def test_the_readme_links_every_decision() -> None:
+    decisions = {path.name for path in (ROOT / "docs/decisions").iterdir()}
+    linked = {Path(link).name for link in LINK.findall((ROOT / "README.md").read_text())}
+    assert decisions - linked == set()
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ("record on `queries`", TOPICS["queries"].max_value_bytes),
+        ("record on `datasets`", TOPICS["datasets"].max_value_bytes),
+        ("record on `batches`", TOPICS["batches"].max_value_bytes),
+        ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
+        ("nesting of a definition or question", MAX_NESTING),
+        ("nesting of `where`", query.MAX_DEPTH),
+        ("conditions in `where`", query.MAX_NODES),
+        ("cells of the attributes that one question touches", query.MAX_TOUCHED_CELLS),
+        ("attributes of a data set", universe.MAX_ATTRIBUTES),
+        ("cells of one attribute", universe.MAX_CELLS),
+        ("name of an attribute", universe.MAX_NAME),
+        ("value of a category", universe.MAX_VALUE),
+        ("rows that wait, rows of one block", universe.MAX_ROWS),
+        ("name of a data set", DATASET_PATTERN.strip("^$")),
+    ],
+)
+def test_the_table_of_limits_says_what_the_code_does(row: str, value: int | str) -> None:
+    (limit,) = re.findall(
+        rf"^\| {re.escape(row)} \| (.*?) \|", (ROOT / "docs/limits.md").read_text(), re.MULTILINE
+    )
+    shown = value if isinstance(value, str) else f"{value:,}"
+    assert re.search(rf"(?<![\w,]){re.escape(shown)}(?![\w,])", limit), limit
+
+
+@pytest.fixture
+def guarantee() -> str:
+    return (ROOT / "docs/guarantee.md").read_text()
+
+
+def test_the_script_in_the_guarantee_prints_the_numbers_beside_it(guarantee: str) -> None:
+    (script,) = re.findall(r"^```python\n(.*?)^```", guarantee, re.MULTILINE | re.DOTALL)
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    numbers = [line.split()[1] for line in printed.splitlines()]
+    assert numbers == ["2.0697", "3.1833", "5.5243", "11.9749"]
+    assert f"({', '.join(numbers)})" in guarantee
+
+
+def test_the_table_for_people_with_many_rows_never_promises_too_much(guarantee: str) -> None:
+    def row(name: str) -> list[float]:
+        (cells,) = re.findall(rf"^\| {name} \|(.*)\|$", guarantee, re.MULTILINE)
+        return [float(cell) for cell in cells.split("|")]
+
+    line = Budget.of(Privacy(1.0, 1e-9)).rho
+    ks = row("rows of one person")
+    for k, rho, epsilon in zip(ks, row("`rho`"), row("`epsilon` at `delta = 1e-9`"), strict=True):
+        exact = int(k) ** 2 * line
+        assert 0.999 * rho <= exact <= 1.001 * rho
+        assert epsilon - 0.01 <= epsilon_of(exact, 1e-9) <= epsilon + 1e-12
+
+
+def test_the_definition_in_the_readme_is_accepted() -> None:
+    (text,) = re.findall(
+        r"^```json\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert Definition.read(json.loads(text)).dataset == "people"
+
+
+def test_the_picture_is_well_formed_and_fits_light_and_dark() -> None:
+    picture = (ROOT / "docs/flow.svg").read_text()
+    root = ET.fromstring(picture)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in picture
