@@ -1,0 +1,176 @@
+"""Everything published that bears on one question, whatever it was published for.
+
+Tables feed the residual memory. A count of one predicate, measured for one question, is remembered
+under its key and combined, block by block, with what the tables say about the same predicate; the
+noises are independent, so the weights are inverse variances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stream_dp.core.belief import bounds
+from stream_dp.core.belief.forms import Floats, Form, variance
+from stream_dp.core.belief.residuals import ResidualMemory, WindowView
+
+
+@dataclass(slots=True)
+class _Count:
+    values: Floats
+    variance: float
+
+
+class Belief:
+    """What is publicly known of all blocks; a fold over published tables and counts.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._tables = ResidualMemory(shape)
+        self._counts: dict[bytes, dict[int, _Count]] = {}
+
+    def __repr__(self) -> str:
+        return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def open_block(self, n_rows: int) -> None:
+        """Adds a block of which only the number of rows is known."""
+        self._tables.open_block(n_rows)
+
+    def rows(self, window: range) -> int:
+        """Rows of the window; public."""
+        return self._tables.rows(window)
+
+    def absorb_table(
+        self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
+    ) -> None:
+        """Folds in a marginal of one block with independent noise of ``variance`` on each cell."""
+        self._tables.absorb(attributes, block, table, variance)
+
+    def absorb_count(self, key: bytes, block: int, values: Floats, variance: float) -> None:
+        """Folds in measured answers to one question on one block.
+
+        Args:
+            key: Identifies what was asked, whatever the window.
+            values: All its answers, shape (n_answers,).
+            variance: Of the independent noise on each.
+        """
+        counts = self._counts.setdefault(key, {})
+        known = counts.get(block)
+        if known is None:
+            counts[block] = _Count(np.asarray(values, dtype=np.float64), variance)
+        else:
+            combined = 1.0 / (1.0 / known.variance + 1.0 / variance)
+            known.values = known.values + (combined / variance) * (values - known.values)
+            known.variance = combined
+
+    def evidence(self, form: Form, key: bytes, window: range) -> Evidence:
+        """What is known about a question over a window."""
+        counts = self._counts.get(key)
+        inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
+        return Evidence(form, window, self._tables, inside)
+
+
+class Evidence:
+    """What is known about one question over one window. Only ``Belief`` makes it."""
+
+    def __init__(
+        self, form: Form, window: range, tables: ResidualMemory, counts: dict[int, _Count]
+    ) -> None:
+        self.form = form
+        self.window = window
+        self.view: WindowView = tables.view(form.attributes, window)
+        self._tables = tables
+        self._counts = counts
+
+    @property
+    def n_rows(self) -> float:
+        return self.view.n_rows
+
+    @cached_property
+    def values(self) -> Floats:
+        """Best estimates of the live answers in rows, shape (answers,)."""
+        values: Floats = self.form.values(self.view)
+        for block, count in self._counts.items():
+            here = range(block, block + 1)
+            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
+            known = self._from_tables[:, block - self.window.start]
+            gain = 1.0 / (1.0 + count.variance / known)
+            counted = count.values if self.form.live is None else count.values[self.form.live]
+            values = np.asarray(values + gain * (counted - from_tables))
+        return values
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Of ``values``: shape (answers,), or (1,) where all are alike; infinite where unknown."""
+        if self._counts:
+            return np.asarray(self._by_block.sum(axis=1))
+        return variance(self.form.norms, self.view.variances)
+
+    def by_block(self) -> Floats:
+        """Largest variance of any answer in each block, shape (len(window),)."""
+        return np.asarray(self._by_block.max(axis=0))
+
+    def after_count(self, precision: Floats) -> Floats:
+        """``by_block`` if a count were measured with this precision (1/variance) in each block."""
+        return np.asarray(_inverse(_inverse(self._by_block) + precision).max(axis=0))
+
+    def after_table(self, precision: Floats) -> Floats:
+        """``by_block`` if the marginal over the attributes were measured with this precision."""
+        raised = _inverse(_inverse(self._of_tables) + self._reach[:, None] * precision)
+        from_tables = variance(self.form.norms, raised)
+        return np.asarray(_inverse(_inverse(from_tables) + self._counted).max(axis=0))
+
+    def interval(self, log_failure: float) -> tuple[Floats, Floats]:
+        """Bounds in rows on each live answer that fail together with this probability."""
+        return bounds.interval(self.form, self.view, self.values, self.variances, log_failure)
+
+    def likely(self) -> Floats:
+        """The live answers in rows as a local fit has them; likely, not promised."""
+        return self.form.total(self.view.likely)
+
+    @cached_property
+    def _of_tables(self) -> Floats:
+        """v_T in each block, shape (2^k, len(window))."""
+        return self._tables.variances(self.form.attributes, self.window)
+
+    @cached_property
+    def _reach(self) -> Floats:
+        """Precision that a table of precision 1 over all attributes brings to each T, shape (2^k,)."""
+        reach = [1.0]
+        for size in self.view.spectrum.shape:
+            reach = [r * part for r in reach for part in (1.0 / (size - 1), 1.0)]
+        return np.array(reach)
+
+    @cached_property
+    def _from_tables(self) -> Floats:
+        """Variance of each answer in each block by the tables alone, shape (rows, len(window))."""
+        return variance(self.form.norms, self._of_tables)
+
+    @cached_property
+    def _counted(self) -> Floats:
+        """Precision of the remembered counts in each block, shape (len(window),)."""
+        precision = np.zeros(len(self.window))
+        for block, count in self._counts.items():
+            precision[block - self.window.start] = 1.0 / count.variance
+        return precision
+
+    @cached_property
+    def _by_block(self) -> Floats:
+        return _inverse(_inverse(self._from_tables) + self._counted)
+
+
+def _inverse(array: Floats) -> Floats:
+    """Variances to precisions and back; 0 and infinity are each other's inverse."""
+    result: Floats = np.full(array.shape, np.inf)
+    return np.divide(1.0, array, out=result, where=array > 0.0)
+
+
+__all__ = ["Belief", "Evidence"]

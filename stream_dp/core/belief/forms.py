@@ -1,0 +1,375 @@
+"""Questions as linear forms in interactions.
+
+Counts over attributes A split into one part for each subset T of A: what the attributes in T say
+together beyond what any fewer of them say (the T-residual: summed over A without T, centred along
+every axis of T). The parts are orthogonal, so a question with weights q answers
+
+    sum over T of <x_T, residual_T>,   x_T = q averaged over A without T, centred along T,
+
+and where the residuals carry independent errors of variance v_T in their own subspaces, the answer's
+variance is ``sum of v_T * |x_T|^2`` (Xiao, He, Zhang, Kifer 2023, who plan releases with it).
+
+Layout. The *spectrum* of an array over A with sizes n_1..n_k is one array of shape
+``(n_1 + 1, ..., n_k + 1)`` that holds all parts: index 0 along an axis means that the attribute is
+not in T, index 1 + j is its cell j. *Subsets* are listed in the order of ``subsets(k)``, in which the
+first attribute counts most, as in ``array.reshape((2,) * k).ravel()``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from itertools import product
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.query import Predicate, Question
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Slices: TypeAlias = tuple[int | slice, ...]
+
+MAX_SPECTRUM = 2**22
+"""Most entries of one spectrum: 32 MiB. Three attributes of 160 cells, or thirteen of two."""
+
+_NEGLIGIBLE = 1e-20
+
+
+@cache
+def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
+    """Which of k attributes are in T, for each T."""
+    return tuple(product((False, True), repeat=k))
+
+
+@cache
+def places(k: int) -> tuple[Slices, ...]:
+    """Where each subset's part lies in a spectrum over k attributes."""
+    return tuple(
+        tuple(slice(1, None) if member else 0 for member in subset) for subset in subsets(k)
+    )
+
+
+def spectrum(array: Floats, *, first_axis: int = 0, average: bool) -> Floats:
+    """All parts of ``array`` at once, along the axes from ``first_axis`` on.
+
+    Args:
+        average: Average over the attributes outside T (weights of a question), else sum (counts).
+    """
+    for axis in range(first_axis, array.ndim):
+        total = array.sum(axis=axis, keepdims=True)
+        mean = total / array.shape[axis]
+        array = np.concatenate([mean if average else total, array - mean], axis=axis)
+    return array
+
+
+def table(spectrum: Floats, *, axes: range) -> Floats:
+    """The array of counts whose parts ``spectrum`` holds along ``axes``: undoes summing ones."""
+    for axis in axes:
+        size = spectrum.shape[axis] - 1
+        head, tail = np.split(spectrum, [1], axis=axis)
+        spectrum = tail + head / size
+    return spectrum
+
+
+def variance(norms: Floats, variances: Floats) -> Floats:
+    """``norms @ variances``, where an infinite variance counts only for a part that is there.
+
+    Args:
+        norms: Squared norms |x_T|^2, shape (rows, 2^k).
+        variances: v_T, shape (2^k,) or (2^k, n); infinity where nothing was measured.
+    """
+    known = np.isfinite(variances)
+    if known.all():
+        return np.asarray(norms @ variances)
+    result = norms @ np.where(known, variances, 0.0)
+    result[(norms > 0.0).astype(np.float64) @ (~known).astype(np.float64) > 0.0] = math.inf
+    return np.asarray(result)
+
+
+class View(Protocol):
+    """What was measured of some attributes in one window; knows no blocks."""
+
+    @property
+    def n_rows(self) -> float:
+        """Rows of the window."""
+        ...
+
+    @property
+    def spectrum(self) -> Floats:
+        """Best estimates of all residuals; zeros where nothing was measured."""
+        ...
+
+    @property
+    def variances(self) -> Floats:
+        """v_T for each subset, shape (2^k,); 0 for the empty one, whose residual is public."""
+        ...
+
+
+class Form(Protocol):
+    """One or more answers, each linear in the counts over the same attributes."""
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """Ascending; every answer depends on no others."""
+        ...
+
+    @property
+    def n_answers(self) -> int: ...
+
+    @property
+    def live(self) -> Mask | None:
+        """Which answers are not zero by definition, shape (n_answers,); None for all."""
+        ...
+
+    @property
+    def norms(self) -> Floats:
+        """|x_T|^2, shape (rows, 2^k): a row for each live answer, or one that serves all."""
+        ...
+
+    @property
+    def n_predicates_log(self) -> float:
+        """Logarithm of the number of predicates in the class served, over these attributes.
+
+        Infinite where the class is all predicates.
+        """
+        ...
+
+    def values(self, view: View) -> Floats:
+        """Best linear unbiased estimates, live answers only; unknown residuals count as 0."""
+        ...
+
+    def events(self, view: View) -> Events | None:
+        """Counts of all sub-conjunctions, where each live answer is a conjunction or its complement."""
+        ...
+
+    def total(self, counts: Floats) -> Floats:
+        """The live answers for a table of counts over ``attributes``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Estimated counts of every sub-conjunction of a conjunction over k attributes.
+
+    Attributes:
+        counts: Shape (2^k, answers): rows for which the conditions in the subset hold.
+        shares: c_i / n_i, the share of each attribute's cells that its condition selects.
+        spreads: c_i (1 - c_i / n_i), the squared norm of each centred condition.
+        complement: Whether the answer is the number of rows outside the conjunction.
+    """
+
+    counts: Floats
+    shares: tuple[float, ...]
+    spreads: tuple[float, ...]
+    complement: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunction:
+    """One condition an attribute, or the complement of that; never builds its mask.
+
+    Residuals are centred, so a centred condition and the condition itself give the same product: one
+    small matrix an attribute, columns "no condition" and "condition", turns a spectrum into the
+    counts of all sub-conjunctions at once.
+    """
+
+    attributes: tuple[int, ...]
+    factors: tuple[Mask, ...] = field(repr=False)
+    complement: bool = False
+
+    @property
+    def n_answers(self) -> int:
+        return 1
+
+    @property
+    def live(self) -> Mask | None:
+        return None
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        return tuple([np.count_nonzero(f) / f.size for f in self.factors])
+
+    @cached_property
+    def spreads(self) -> tuple[float, ...]:
+        return tuple(
+            [s * (1.0 - s) * f.size for s, f in zip(self.shares, self.factors, strict=True)]
+        )
+
+    @cached_property
+    def norms(self) -> Floats:
+        norms = [1.0]
+        for share, spread in zip(self.shares, self.spreads, strict=True):
+            norms = [n * part for n in norms for part in (share * share, spread)]
+        return np.array([norms])
+
+    @cached_property
+    def n_predicates_log(self) -> float:
+        return conjunctions_log(tuple([f.size for f in self.factors]))
+
+    def events(self, view: View) -> Events:
+        counts = view.spectrum
+        for factor, share in zip(self.factors, self.shares, strict=True):
+            columns = np.zeros((factor.size + 1, 2))
+            columns[0] = (1.0, share)
+            columns[1:, 1] = factor
+            counts = counts.reshape(factor.size + 1, -1).T @ columns
+        return Events(counts.reshape(-1, 1), self.shares, self.spreads, self.complement)
+
+    def values(self, view: View) -> Floats:
+        count = self.events(view).counts[-1]
+        return np.asarray(view.n_rows - count if self.complement else count)
+
+    def total(self, counts: Floats) -> Floats:
+        inside = counts
+        for factor in self.factors:
+            inside = np.tensordot(inside, factor.astype(np.float64), axes=(0, 0))
+        return np.array([counts.sum() - inside if self.complement else inside])
+
+
+class Cells:
+    """Any predicate, and its table over grouped attributes: one answer a cell, row-major as asked.
+
+    Args:
+        predicate: Which rows count.
+        group_by: Grouped attributes in the order asked.
+        shape: Sizes of all attributes of the universe.
+    """
+
+    def __init__(
+        self, predicate: Predicate, group_by: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
+        self.attributes = tuple(sorted({*predicate.attributes, *group_by}))
+        self._sizes = tuple(shape[a] for a in self.attributes)
+        rest = tuple(a for a in self.attributes if a not in group_by)
+        self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
+        self._n_grouped = len(group_by)
+        self.n_answers = math.prod(shape[a] for a in group_by)
+        mask = predicate.mask.reshape(
+            [shape[a] if a in predicate.attributes else 1 for a in self.attributes]
+        )
+        grouped_first = np.broadcast_to(mask, self._sizes).transpose(self._order)
+        self._masks = grouped_first.reshape(self.n_answers, *grouped_first.shape[len(group_by) :])
+        axes = tuple(range(1, self._masks.ndim))
+        live: Mask = np.asarray(self._masks.any(axis=axes))
+        self.live: Mask | None = None if live.all() else live
+        self._masks = self._masks[live]
+        self._cells = np.flatnonzero(live)
+        self._factors = (
+            None
+            if predicate.factors is None
+            else dict(zip(predicate.attributes, predicate.factors, strict=True))
+        )
+        self._grouped = group_by
+        is_conjunction = self._factors is not None
+        self.n_predicates_log = conjunctions_log(self._sizes) if is_conjunction else math.inf
+
+    @cached_property
+    def _weights(self) -> Floats:
+        """x_T of each answer over the attributes that are not grouped, shape (answers, n + 1, ...)."""
+        return spectrum(self._masks.astype(np.float64), first_axis=1, average=True)
+
+    @cached_property
+    def norms(self) -> Floats:
+        squares = np.square(self._weights)
+        for axis in range(1, squares.ndim):
+            squares = np.add.reduceat(squares, [0, 1], axis=axis)
+        squares[squares < _NEGLIGIBLE] = 0.0
+        # A grouped attribute selects one cell of n: 1/n^2 averaged over, 1 - 1/n centred.
+        grouped = np.ones(())
+        for axis in self._order[: self._n_grouped]:
+            n = self._sizes[axis]
+            grouped = np.multiply.outer(grouped, np.array([1.0 / n**2, 1.0 - 1.0 / n]))
+        together = np.einsum("g,ar->agr", grouped.ravel(), squares.reshape(len(squares), -1))
+        k = len(self.attributes)
+        norms = together.reshape(-1, *(2,) * k).transpose(
+            0, *(1 + p for p in np.argsort(self._order))
+        )
+        norms = norms.reshape(-1, 2**k)
+        return np.asarray(norms[:1] if self._alike else norms)
+
+    @property
+    def _alike(self) -> bool:
+        """Whether all live answers have the same norms: cells of a table of a conjunction do."""
+        return self._factors is not None
+
+    def values(self, view: View) -> Floats:
+        known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
+        known = known.reshape(self.n_answers, -1)[self._cells]
+        return np.asarray(np.einsum("ar,ar->a", self._weights.reshape(len(known), -1), known))
+
+    def events(self, view: View) -> Events | None:
+        if self._factors is None or not len(self._cells):
+            return None
+        none_of, one_of, shares, spreads = [], [], [], []
+        for attribute, n in zip(self.attributes, self._sizes, strict=True):
+            if attribute in self._grouped:
+                share, columns = 1.0 / n, np.eye(n)
+            else:
+                factor = self._factors[attribute].astype(np.float64)
+                share, columns = float(factor.mean()), factor[:, None]
+            shares.append(share)
+            spreads.append(share * (1.0 - share) * n)
+            none_of.append(np.eye(n + 1, 1))
+            one_of.append(np.concatenate([np.full((1, columns.shape[1]), share), columns]))
+        full = tuple(columns.shape[1] for columns in one_of)
+        counts = np.empty((2 ** len(full), len(self._cells)))
+        for index, subset in enumerate(subsets(len(full))):
+            part = view.spectrum
+            for member, none, one in zip(subset, none_of, one_of, strict=True):
+                part = np.tensordot(part, one if member else none, axes=(0, 0))
+            part = np.broadcast_to(part, full).transpose(self._order)
+            counts[index] = part.reshape(-1)[self._cells]
+        return Events(counts, tuple(shares), tuple(spreads), complement=False)
+
+    def total(self, counts: Floats) -> Floats:
+        known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
+        return np.asarray(np.where(self._masks.reshape(len(known), -1), known, 0.0).sum(axis=1))
+
+
+def form_of(question: Question, shape: tuple[int, ...]) -> Form:
+    """The form of a question that is no constant.
+
+    Args:
+        shape: Sizes of all attributes of the universe.
+    """
+    predicate = question.predicate
+    if not question.group_by:
+        if predicate.factors is not None:
+            return Conjunction(predicate.attributes, predicate.factors)
+        outside = Predicate.of_mask(predicate.attributes, ~predicate.mask)
+        if outside.factors is not None:
+            return Conjunction(outside.attributes, outside.factors, complement=True)
+    return Cells(predicate, question.group_by, shape)
+
+
+def spectrum_entries(attributes: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """Entries of a spectrum over ``attributes``; compare with ``MAX_SPECTRUM`` before building one."""
+    return math.prod(shape[a] + 1 for a in attributes)
+
+
+@cache
+def conjunctions_log(sizes: tuple[int, ...]) -> float:
+    """Logarithm of the number of conjunctions over attributes of these sizes: prod(2^n - 1)."""
+    return math.fsum(n * math.log(2.0) + math.log1p(-(2.0**-n)) for n in sizes)
+
+
+__all__ = [
+    "MAX_SPECTRUM",
+    "Cells",
+    "Conjunction",
+    "Events",
+    "Floats",
+    "Form",
+    "View",
+    "conjunctions_log",
+    "form_of",
+    "places",
+    "spectrum",
+    "spectrum_entries",
+    "subsets",
+    "table",
+    "variance",
+]

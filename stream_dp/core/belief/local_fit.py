@@ -1,0 +1,77 @@
+"""A likely table where no promise can be made: maximum entropy over a few attributes.
+
+What is published about subsets of the attributes is made non-negative and fitted by iterative
+proportional scaling, from the uniform table on (Deming and Stephan 1940). The fit knows no
+interaction that was never measured; its answers are close in practice and promised by nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stream_dp.core.belief.forms import Floats, View, subsets, table
+
+MAX_FIT_CELLS = 2**17
+"""Above this the unknown interactions are left out instead: a fit would take too long."""
+
+_SWEEPS = 60
+
+
+def fit(view: View) -> Floats:
+    """Non-negative counts over the view's attributes that sum to its rows.
+
+    Fitted to the largest proper subsets of the attributes of which everything was measured.
+
+    Returns:
+        Shape (size of each attribute).
+    """
+    k = view.spectrum.ndim
+    sizes = tuple(n - 1 for n in view.spectrum.shape)
+    targets = [(axes, _published(view, axes)) for axes in _measured(view, k)]
+    if math.prod(sizes) > MAX_FIT_CELLS:
+        return _non_negative(table(view.spectrum, axes=range(k)), view.n_rows)
+    counts = np.full(sizes, view.n_rows / math.prod(sizes))
+    for _ in range(_SWEEPS if len(targets) > 1 else len(targets)):
+        change = 0.0
+        for axes, target in targets:
+            others = tuple(axis for axis in range(k) if axis not in axes)
+            current = counts.sum(axis=others, keepdims=True)
+            wanted = target.reshape(current.shape)
+            change = max(change, float(np.abs(current - wanted).max()))
+            counts = counts * np.divide(
+                wanted, current, out=np.zeros_like(current), where=current > 0.0
+            )
+        if change < 1e-4 * view.n_rows:
+            break
+    return counts
+
+
+def _measured(view: View, k: int) -> list[tuple[int, ...]]:
+    """The largest proper subsets with every interaction measured, as axes."""
+    known = {
+        frozenset(axis for axis, member in enumerate(subset) if member)
+        for subset, v in zip(subsets(k), view.variances, strict=True)
+        if math.isfinite(v)
+    }
+    # A marginal brings all its subsets along, so what is known is closed downwards.
+    proper = [s for s in known if 0 < len(s) < k]
+    largest = [s for s in proper if not any(s < other for other in proper)]
+    return sorted(tuple(sorted(s)) for s in largest)
+
+
+def _published(view: View, axes: tuple[int, ...]) -> Floats:
+    """The best estimate of the counts over ``axes``, made non-negative."""
+    place = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
+    part = view.spectrum[place]
+    return _non_negative(table(part, axes=range(part.ndim)), view.n_rows)
+
+
+def _non_negative(counts: Floats, n_rows: float) -> Floats:
+    kept = np.maximum(counts, 0.0)
+    total = float(kept.sum())
+    return kept * (n_rows / total) if total > 0.0 else np.full(counts.shape, n_rows / counts.size)
+
+
+__all__ = ["MAX_FIT_CELLS", "fit"]

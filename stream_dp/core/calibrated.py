@@ -1,0 +1,568 @@
+"""The calibrated profile: a memory mechanism whose promises are variances, not tests of the data.
+
+It keeps, for every sealed block and every small set of attributes, the best unbiased estimate of
+their interaction that all publications together imply, with its exact variance. A question that this
+pins down is easy; one that it does not is hard, and the data is measured exactly as precisely as is
+lacking. Which of the two follows from the questions asked and from published numbers, never from the
+data, so a quote is exact and free, and the flag leaks nothing.
+
+*Privacy.* Every look is a discrete Gaussian release on named blocks, charged to the line of each
+before it is taken; see ``accounting``. *Accuracy.* For a question fixed before the tables it uses
+were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
+the promised probability. Whoever chooses questions by looking at published answers can select noise;
+``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chdtri
+
+from stream_dp.core.accounting import UNITS, Budget, Charge
+from stream_dp.core.belief.bounds import two_sided
+from stream_dp.core.belief.evidence import Belief, Evidence
+from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, form_of, spectrum_entries
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.noise import NoiseSource, grid_sigma
+from stream_dp.core.outcome import (
+    Answered,
+    Outcome,
+    Path,
+    RefusalCode,
+    Refused,
+    TableAnswered,
+)
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.planner import (
+    BasePlan,
+    BaseRelease,
+    Bounded,
+    Certified,
+    Measure,
+    Policy,
+    Prices,
+    Purse,
+    Terms,
+    Unproven,
+    plan,
+)
+from stream_dp.core.query import Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+Integers = npt.NDArray[np.int64]
+
+_VERSION = 1
+_TABLES, _COUNTS = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One marginal to measure: which attributes of which block, and how noisy.
+
+    Attributes:
+        attributes: Indices, ascending.
+        block: Index of the block.
+        step: Of the public grid of scales.
+    """
+
+    attributes: tuple[int, ...]
+    block: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class TablesLook:
+    """Measures marginals, each cell with independent noise.
+
+    Attributes:
+        reason: "base" when a phase opens, "question" when one asks for it.
+    """
+
+    reason: str
+    parts: tuple[Part, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": "tables",
+            "reason": self.reason,
+            "tables": [[list(p.attributes), p.block, p.step] for p in self.parts],
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for part, shape in zip(self.parts, self.shapes, strict=True):
+            noise.reserve("gaussian", grid_sigma(part.step), math.prod(shape))
+
+    def take(self, noise: NoiseSource, data: Blocks) -> TablesRelease:
+        tables = []
+        for part, shape in zip(self.parts, self.shapes, strict=True):
+            (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
+            draws = noise.gaussian(grid_sigma(part.step), counts.size)
+            tables.append(counts + draws.reshape(shape))
+        return TablesRelease(self.parts, tuple(tables))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablesRelease:
+    """Published marginals: int64, of the attributes' sizes."""
+
+    parts: tuple[Part, ...]
+    tables: tuple[Integers, ...] = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        chunks = [struct.pack("<BBI", _VERSION, _TABLES, len(self.parts))]
+        for part, table in zip(self.parts, self.tables, strict=True):
+            chunks.append(_pack_attributes(part.attributes))
+            chunks.append(struct.pack("<Ii", part.block, part.step))
+            chunks.append(table.astype("<i8").tobytes())
+        return b"".join(chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class CountsLook:
+    """Measures the answers to one question alone, in some blocks of its window.
+
+    Attributes:
+        question: What is asked.
+        attributes: All that it depends on, ascending.
+        steps: Block and step of the public grid of scales.
+    """
+
+    question: Question
+    attributes: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
+    n_answers: int
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": "counts",
+            "predicate": self.question.key.hex(),
+            "attributes": list(self.attributes),
+            "answers": self.n_answers,
+            "blocks": [list(step) for step in self.steps],
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for _, step in self.steps:
+            noise.reserve("gaussian", grid_sigma(step), self.n_answers)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> CountsRelease:
+        values = []
+        for block, step in self.steps:
+            (marginal,) = data.marginal(self.attributes, range(block, block + 1))
+            counts = _exact_answers(self.question, self.attributes, marginal)
+            values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
+        return CountsRelease(self.question.key, self.attributes, self.steps, np.array(values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountsRelease:
+    """Published answers to one question in some blocks: int64, shape (blocks, answers)."""
+
+    key: bytes
+    attributes: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
+    values: Integers = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        n_blocks, n_answers = self.values.shape
+        return b"".join(
+            [
+                struct.pack("<BB16sII", _VERSION, _COUNTS, self.key, n_blocks, n_answers),
+                _pack_attributes(self.attributes),
+                *(struct.pack("<Ii", block, step) for block, step in self.steps),
+                self.values.astype("<i8").tobytes(),
+            ]
+        )
+
+
+class Calibrated:
+    """One data set under the calibrated profile; satisfies ``core.mechanism.Mechanism``.
+
+    Args:
+        universe: The possible rows.
+        privacy: Lifetime promise for each row; delta must be positive.
+        accuracy: Promise for each answer, and for each cell of a table.
+        on_exhausted: Whether a question that no line can pay for is answered without a promise, or
+            refused.
+        base_share: Part of each new line spent when its phase opens; None derives it.
+        pacing: See ``planner.Policy``.
+
+    Raises:
+        InvalidDefinition: delta is 0, or ``base_share`` is no share.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        on_exhausted: Literal["unverified", "refuse"] = "unverified",
+        base_share: float | None = None,
+        pacing: bool = True,
+        policy: Policy | None = None,
+    ) -> None:
+        if base_share is not None and not 0.0 <= base_share <= 1.0:
+            raise InvalidDefinition(
+                "mechanism.base_share", "is not in [0, 1]", "give a share such as 0.2"
+            )
+        self.budget = Budget.of(privacy)
+        self.accuracy = accuracy
+        self.policy = policy or Policy(base_share=base_share, pacing=pacing)
+        self._shape = universe.shape
+        self._on_exhausted = on_exhausted
+        self._terms = Terms.of(accuracy)
+        self._prices = Prices(self.budget)
+        self._purse = Purse(self.policy)
+        self._base_plan = BasePlan(self._shape)
+        self._belief = Belief(self._shape)
+        self._verified: dict[bytes, bytes] = {}
+        self._fresh: dict[bytes, bytes] = {}
+        self._simultaneous: dict[tuple[float, int], float] = {}
+
+    def __repr__(self) -> str:
+        return f"Calibrated({len(self._belief)} blocks)"
+
+    # ------------------------------------------------------------ phases and losses
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return waiting >= min_rows
+
+    def base_release(self, n_rows: int) -> BaseRelease:
+        """What opening a phase of ``n_rows`` rows measures; public."""
+        return self._base_plan.release(n_rows, self._terms, self.policy, self.budget, self._prices)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        base = self.base_release(n_rows)
+        block = self._purse.open(base.share)
+        self._belief.open_block(n_rows)
+        if not base.tables:
+            return []
+        parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
+        shapes = tuple(tuple(self._shape[a] for a in part.attributes) for part in parts)
+        return [TablesLook("base", parts, shapes, (Charge(block, base.units),))]
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._purse.lines.charge(look_charges)
+
+    def spent(self, window: range) -> float:
+        """The highest loss of any row in the window so far, as epsilon at the promised delta."""
+        return self.budget.epsilon(self._purse.lines.worst(window))
+
+    def spent_share(self, window: range) -> float:
+        """The same as a share of the line."""
+        return self._purse.lines.worst(window).rho / UNITS
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        outcome, measure = self._decide(question)
+        if outcome is None:
+            assert measure is not None, "a decision is an outcome or a look"
+            return self._look(question, measure)
+        if isinstance(outcome, Answered | TableAnswered) and outcome.path is not Path.REPEAT:
+            self._remember(question, outcome)
+        return outcome
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        del look, release  # absorbed by now: what was published is all that counts
+        evidence = self._evidence(question)
+        outcome = self._by_variance(question, evidence, self._terms.z_measured, Path.MEASURED)
+        self._remember(question, outcome)
+        return outcome
+
+    def quote(self, question: Question) -> Quote:
+        outcome, measure = self._decide(question)
+        return Quote(outcome, () if measure is None else measure.charges)
+
+    def _decide(self, question: Question) -> tuple[Outcome | None, Measure | None]:
+        window = question.window
+        if window.stop > len(self._belief):
+            return Refused(RefusalCode.NO_PHASE, "the window holds a phase not yet open"), None
+        known = self._verified.get(_repeat_key(question))
+        if known is not None:
+            return self._recalled(question, known), None
+        n_rows = self._belief.rows(window)
+        if n_rows == 0:
+            return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows"), None
+        predicate = question.predicate
+        if not question.group_by and predicate.constant is not None:
+            return self._certain(n_rows if predicate.constant else 0, n_rows), None
+        attributes = (*predicate.attributes, *question.group_by)
+        if spectrum_entries(tuple(set(attributes)), self._shape) > MAX_SPECTRUM:
+            return (
+                Refused(
+                    RefusalCode.TOO_MANY_CELLS,
+                    "the attributes have too many cells together; ask about fewer at once",
+                ),
+                None,
+            )
+        evidence = self._evidence(question)
+        decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
+        if isinstance(decision, Measure):
+            return None, decision
+        if isinstance(decision, Certified):
+            return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED), None
+        if isinstance(decision, Bounded):
+            return self._by_bounds(question, evidence, decision), None
+        return self._unproven(question, evidence, decision), None
+
+    def _evidence(self, question: Question) -> Evidence:
+        form = form_of(question, self._shape)
+        return self._belief.evidence(form, question.key, question.window)
+
+    def _look(self, question: Question, measure: Measure) -> Look:
+        attributes = tuple(sorted({*question.predicate.attributes, *question.group_by}))
+        if measure.table:
+            shape = tuple(self._shape[a] for a in attributes)
+            parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
+            return TablesLook("question", parts, (shape,) * len(parts), measure.charges)
+        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        return CountsLook(question, attributes, measure.steps, n_answers, measure.charges)
+
+    # ------------------------------------------------------------ outcomes
+
+    def _by_variance(
+        self, question: Question, evidence: Evidence, z: float, path: Path
+    ) -> Answered | TableAnswered:
+        deviations = np.sqrt(evidence.variances)
+        bars = z * deviations
+        simultaneous = self._z_simultaneous(evidence.form) * deviations
+        return self._outcome(question, evidence, evidence.values, bars, simultaneous, path)
+
+    def _by_bounds(
+        self, question: Question, evidence: Evidence, bounded: Bounded
+    ) -> Answered | TableAnswered:
+        margin = self.accuracy.error * evidence.n_rows
+        low, high = bounded.low, bounded.high
+        nearest, farthest = high - margin, low + margin  # what is within the margin of both
+        values = np.clip(evidence.values, np.minimum(nearest, farthest), farthest)
+        bars = np.maximum(high - values, values - low)
+        simultaneous = self._simultaneous_bars(evidence, values)
+        return self._outcome(question, evidence, values, bars, simultaneous, Path.BOUNDED)
+
+    def _unproven(self, question: Question, evidence: Evidence, unproven: Unproven) -> Outcome:
+        if self._on_exhausted == "refuse":
+            if not unproven.ever:
+                return Refused(
+                    RefusalCode.WINDOW_TOO_SMALL,
+                    "too few rows for the promised accuracy; ask over more phases",
+                )
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED,
+                "a block of the window has no budget left for this; a question that publications "
+                "already answer, or a window of younger phases, may still be answered",
+                retriable=self.policy.pacing,
+            )
+        low, high = unproven.low, unproven.high
+        values = np.clip(evidence.likely(), low, high)
+        bars = np.maximum(high - values, values - low)
+        simultaneous = self._simultaneous_bars(evidence, values)
+        return self._outcome(question, evidence, values, bars, simultaneous, Path.UNVERIFIED)
+
+    def _simultaneous_bars(self, evidence: Evidence, values: Floats) -> Floats:
+        form = evidence.form
+        by_variance = self._z_simultaneous(form) * np.sqrt(evidence.variances)
+        by_variance = by_variance + np.abs(values - evidence.values)
+        if math.isinf(form.n_predicates_log):
+            return by_variance
+        half = math.log(self.accuracy.failure_probability / 2.0)
+        low, high = evidence.interval(half - form.n_predicates_log)
+        return np.minimum(by_variance, np.maximum(high - values, values - low))
+
+    def _z_simultaneous(self, form: Form) -> float:
+        """Deviations that no predicate of the class served exceeds, at half the failure probability.
+
+        For conjunctions a union bound; for all predicates Cauchy's inequality against the whole
+        table, whose normalised error is chi-squared with one degree of freedom less than cells.
+        """
+        n_cells = math.prod(self._shape[a] for a in form.attributes)
+        key = (form.n_predicates_log, n_cells)
+        z = self._simultaneous.get(key)
+        if z is None:
+            half = self.accuracy.failure_probability / 2.0
+            if math.isinf(form.n_predicates_log):
+                z = math.sqrt(float(chdtri(n_cells - 1, half)))
+            else:
+                z = two_sided(math.log(half) - form.n_predicates_log)
+            self._simultaneous[key] = z
+        return z
+
+    def _outcome(
+        self,
+        question: Question,
+        evidence: Evidence,
+        values: Floats,
+        bars: Floats,
+        simultaneous: Floats,
+        path: Path,
+    ) -> Answered | TableAnswered:
+        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
+        n_rows = self._belief.rows(question.window)
+        rows = np.zeros((3, evidence.form.n_answers))
+        live = slice(None) if evidence.form.live is None else evidence.form.live
+        rows[0, live] = np.clip(values, 0.0, n_rows)
+        rows[1, live] = bars / n_rows
+        rows[2, live] = simultaneous / n_rows
+        return self._answered(question, rows, n_rows, path)
+
+    def _answered(
+        self, question: Question, rows: Floats, n: int, path: Path
+    ) -> Answered | TableAnswered:
+        confidence = 1.0 - self.accuracy.failure_probability
+        cells = tuple(
+            Answered(
+                count,
+                n,
+                bar if bar < 1.0 else None,
+                min(simultaneous, 1.0) if bar < 1.0 else None,
+                confidence,
+                path,
+            )
+            for count, bar, simultaneous in rows.T.tolist()
+        )
+        if not question.group_by:
+            return cells[0]
+        return TableAnswered(cells, tuple(self._shape[a] for a in question.group_by), path)
+
+    def _certain(self, count: int, n_rows: int) -> Answered:
+        confidence = 1.0 - self.accuracy.failure_probability
+        return Answered(float(count), n_rows, 0.0, 0.0, confidence, Path.CERTIFIED)
+
+    # ------------------------------------------------------------ memory
+
+    def absorb(self, release: Release) -> None:
+        if isinstance(release, TablesRelease):
+            for part, table in zip(release.parts, release.tables, strict=True):
+                variance = float(grid_sigma(part.step) ** 2)
+                self._belief.absorb_table(
+                    part.attributes, part.block, table.astype(np.float64), variance
+                )
+                self._purse.bought(part.attributes, part.block)
+        elif isinstance(release, CountsRelease):
+            squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
+            for (block, step), values in zip(release.steps, release.values, strict=True):
+                variance = float(grid_sigma(step) ** 2)
+                self._belief.absorb_count(release.key, block, values.astype(np.float64), variance)
+                units = self._prices.units(step, squared_sensitivity)
+                self._purse.rented(release.attributes, block, units)
+        else:
+            raise TypeError("not a release of this mechanism")
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Nothing but the charge remains of it, and that is recorded by ``charged``."""
+
+    def remembered(self) -> dict[bytes, bytes]:
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        self._verified.update(remembered)
+
+    def _remember(self, question: Question, outcome: Outcome) -> None:
+        if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
+            return
+        key = _repeat_key(question)
+        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+        rows = [(c.count, c.error_bar, c.error_bar_simultaneous) for c in cells]
+        value = bytes([_VERSION]) + np.array(rows, dtype="<f8").tobytes()
+        self._verified[key] = self._fresh[key] = value
+
+    def _recalled(self, question: Question, known: bytes) -> Answered | TableAnswered:
+        if known[0] != _VERSION:
+            raise CorruptState("a remembered answer is stored in a version that is not known")
+        rows = np.frombuffer(known, dtype="<f8", offset=1).reshape(-1, 3).T
+        return self._answered(question, rows, self._belief.rows(question.window), Path.REPEAT)
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        reader = _Reader(data)
+        version, kind = reader.unpack("<BB")
+        if version != _VERSION or kind not in {_TABLES, _COUNTS}:
+            raise CorruptState("a release is stored in a version that is not known")
+        if kind == _COUNTS:
+            key, n_blocks, n_answers = reader.unpack("<16sII")
+            attributes = reader.attributes(len(self._shape))
+            steps = tuple(reader.unpack("<Ii") for _ in range(n_blocks))
+            values = reader.integers((n_blocks, n_answers))
+            reader.finish()
+            return CountsRelease(key, attributes, steps, values)
+        (n_parts,) = reader.unpack("<I")
+        parts, tables = [], []
+        for _ in range(n_parts):
+            attributes = reader.attributes(len(self._shape))
+            block, step = reader.unpack("<Ii")
+            parts.append(Part(attributes, block, step))
+            tables.append(reader.integers(tuple(self._shape[a] for a in attributes)))
+        reader.finish()
+        return TablesRelease(tuple(parts), tuple(tables))
+
+
+def _repeat_key(question: Question) -> bytes:
+    return question.key + struct.pack("<II", question.window.start, question.window.stop)
+
+
+def _exact_answers(question: Question, attributes: tuple[int, ...], marginal: Integers) -> Integers:
+    """The true answers in one block, int64, shape (n_answers,). Private."""
+    predicate, group_by = question.predicate, question.group_by
+    sizes = dict(zip(attributes, marginal.shape, strict=True))
+    mask = predicate.mask.reshape(
+        [sizes[a] if a in predicate.attributes else 1 for a in attributes]
+    )
+    others = tuple(axis for axis, a in enumerate(attributes) if a not in group_by)
+    counts = np.where(mask, marginal, 0).sum(axis=others)
+    as_asked = np.argsort(np.argsort(group_by))  # rank of each grouped attribute
+    return np.asarray(counts.transpose(as_asked).reshape(-1), dtype=np.int64)
+
+
+def _pack_attributes(attributes: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<B{len(attributes)}H", len(attributes), *attributes)
+
+
+class _Reader:
+    """Reads packed fields in order; whatever does not fit is CorruptState."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        return struct.unpack(layout, self._take(struct.calcsize(layout)))
+
+    def attributes(self, n_known: int) -> tuple[int, ...]:
+        (k,) = self.unpack("<B")
+        attributes = self.unpack(f"<{k}H")
+        if list(attributes) != sorted(set(attributes)) or any(a >= n_known for a in attributes):
+            raise CorruptState("a stored release names attributes that there are not")
+        return attributes
+
+    def integers(self, shape: tuple[int, ...]) -> Integers:
+        data = self._take(8 * math.prod(shape))
+        return np.frombuffer(data, dtype="<i8").reshape(shape).astype(np.int64)
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise CorruptState("a stored release is too long")
+
+    def _take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise CorruptState("a stored release is cut short")
+        self._at += size
+        return part
+
+
+__all__ = ["Calibrated", "CountsLook", "CountsRelease", "Part", "TablesLook", "TablesRelease"]

@@ -1,0 +1,424 @@
+"""What to do with a question, from public numbers only.
+
+A question over N rows is promised an error of at most ``error * N`` except with probability beta. In
+order of preference:
+
+1. *certified*: what is published pins it down already, by its variance alone;
+2. *bounded*: smaller counts that are published leave no more room than the error allows;
+3. *measured*: the data is looked at, exactly as precisely as is lacking, while the lines allow it;
+4. *unproven*: nothing can be promised any more.
+
+Whether to measure depends on published values (step 2), so beta is split: a fifth for the bounds,
+four fifths for the measurement. A question that step 1 settles never comes that far and has all of it.
+For a table question the promise, and beta, are each cell's own.
+
+To measure there are two ways, chosen as skis are rented or bought: a *count* answers this question
+alone; a *table*, the marginal over the question's attributes, serves every later one on them. Both
+bring the blocks of the window down to a common level of variance, so that the sum just fits; a block
+that is better than that already pays nothing (water-filling: least total loss for counts).
+
+Nothing here sees the data: variances, values and prices are all published or follow from the schema.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
+from stream_dp.core.belief.bounds import two_sided
+from stream_dp.core.belief.evidence import Evidence
+from stream_dp.core.belief.forms import Floats, subsets
+from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
+from stream_dp.core.parameters import Accuracy
+
+_TIE = 1.0 + 1e-9  # floats that should be equal are
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a line is spent. Public, fixed for a data set; safe whatever it says, only more or less apt.
+
+    Attributes:
+        rent_share: Counts are measured until the loss paid for them on one set of attributes passes
+            this share of what its table would cost.
+        buy_part: A table may cost at most this part of what is left of a line.
+        base_share: Part of each new line spent at once; None lets ``base_release`` derive it.
+        pacing: Whether to keep part of young lines for the phases to come. False suits a data set
+            that will have one phase only.
+    """
+
+    rent_share: float = 0.3
+    buy_part: float = 1 / 50
+    base_share: float | None = None
+    pacing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The accuracy promised, as quantiles.
+
+    Attributes:
+        error: Largest error, as a share of the rows.
+        z: Two-sided quantile for a certified answer.
+        z_measured: The same for a measured one.
+        log_bounds_failure: Logarithm of the probability with which bounds may fail.
+    """
+
+    error: float
+    z: float
+    z_measured: float
+    log_bounds_failure: float
+
+    @classmethod
+    def of(cls, accuracy: Accuracy) -> Terms:
+        log_beta = math.log(accuracy.failure_probability)
+        return cls(
+            accuracy.error,
+            two_sided(log_beta),
+            two_sided(log_beta + math.log(0.8)),
+            log_beta + math.log(0.2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """What is published already promises the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """The answer lies between bounds that are close enough: rows, shape (answers,)."""
+
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A look to take: the marginal over the question's attributes, or the answer alone.
+
+    Attributes:
+        table: Whether the marginal.
+        steps: Block and step of the public grid of scales, in the order of the blocks.
+        charges: The price, one entry a block.
+    """
+
+    table: bool
+    steps: tuple[tuple[int, int], ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def total(self) -> int:
+        """Units of loss, added up over the blocks."""
+        return sum(charge.rho for charge in self.charges)
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """No promise can be kept: rows between which the answer lies all the same, shape (answers,).
+
+    Attributes:
+        ever: Whether untouched lines could have kept it; if not, the window has too few rows.
+    """
+
+    low: Floats
+    high: Floats
+    ever: bool
+
+
+Decision = Certified | Bounded | Measure | Unproven
+
+
+class Prices:
+    """Exact prices, in units, of scales on the public grid."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._units: dict[tuple[int, int], int] = {}
+
+    def units(self, step: int, squared_sensitivity: int) -> int:
+        """Units of a line that discrete Gaussian noise of this step costs, rounded up."""
+        key = (step, squared_sensitivity)
+        units = self._units.get(key)
+        if units is None:
+            rho = gaussian_rho(grid_sigma(step), squared_sensitivity=squared_sensitivity)
+            units = self._units[key] = self._budget.charge(0, rho).rho
+        return units
+
+    def least_step(self, units: int, squared_sensitivity: int) -> int | None:
+        """The most precise step that costs at most ``units``; None if none is that cheap."""
+        if units <= 0:
+            return None
+        rho = Fraction(units, UNITS) * self._budget.rho
+        sigma = math.sqrt(squared_sensitivity / (2.0 * float(rho)))
+        if sigma > MAX_SCALE:
+            return None
+        step = max(_FIRST_STEP, grid_index(max(sigma, float(MIN_SCALE))) - 1)
+        while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
+            step += 1
+        return step if step <= _LAST_STEP else None
+
+
+class Purse:
+    """What each block may still spend, and what was paid on which attributes; a fold.
+
+    So that an early phase does not exhaust a line that every later window needs, measurements may
+    bring a line of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))`` at an age of that many phases.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.lines = Lines()
+        self._policy = policy
+        self._base: list[float] = []
+        self._rent: dict[tuple[int, ...], dict[int, int]] = {}
+
+    def open(self, base_share: float) -> int:
+        """Adds a line; returns its block's index."""
+        self._base.append(base_share)
+        return self.lines.open()
+
+    def room(self, window: range) -> npt.NDArray[np.int64]:
+        """Units that each block may spend now, shape (len(window),)."""
+        left = self.lines.left(window)
+        if not self._policy.pacing:
+            return left
+        share = np.array(self._base[window.start : window.stop])
+        age = len(self.lines) - 1 - np.arange(window.start, window.stop)
+        kept = (1.0 - share) * np.exp2(-(age + 1.0))
+        return np.asarray(np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0))
+
+    def rented(self, attributes: tuple[int, ...], block: int, units: int) -> None:
+        """Records a count measured on ``attributes``."""
+        rent = self._rent.setdefault(attributes, {})
+        rent[block] = rent.get(block, 0) + units
+
+    def bought(self, attributes: tuple[int, ...], block: int) -> None:
+        """Records that the table over ``attributes`` was measured: rent counts from 0 again."""
+        self._rent.get(attributes, {}).pop(block, None)
+
+    def rent(self, attributes: tuple[int, ...], window: range) -> int:
+        """Units paid for counts on ``attributes`` since the table was measured last."""
+        return sum(units for b, units in self._rent.get(attributes, {}).items() if b in window)
+
+
+def plan(
+    evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, purse: Purse
+) -> Decision:
+    """Decides; changes nothing."""
+    margin = terms.error * evidence.n_rows * _TIE
+    if terms.z * math.sqrt(evidence.variances.max(initial=0.0)) <= margin:
+        return Certified()
+    low, high = evidence.interval(terms.log_bounds_failure)
+    if (high - low).max() <= 2.0 * margin:
+        return Bounded(low, high)
+    limit = (margin / (_TIE * terms.z_measured)) ** 2
+    room = purse.room(evidence.window)
+    count = _measure(evidence, prices, room, limit, table=False)
+    table = _measure(evidence, prices, room, limit, table=True)
+    if table is not None and (
+        count is None or table.total <= count.total or _worth_buying(evidence, policy, purse, table)
+    ):
+        return table
+    if count is not None:
+        return count
+    fresh = np.full(len(evidence.window), UNITS)
+    ever = _measure(evidence, prices, fresh, limit, table=False) is not None
+    return Unproven(low, high, ever)
+
+
+def _worth_buying(evidence: Evidence, policy: Policy, purse: Purse, table: Measure) -> bool:
+    rent = purse.rent(evidence.form.attributes, evidence.window)
+    if rent < policy.rent_share * table.total:
+        return False
+    first = evidence.window.start
+    left = purse.lines.left(evidence.window)
+    return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
+
+
+def _measure(
+    evidence: Evidence,
+    prices: Prices,
+    room: npt.NDArray[np.int64],
+    limit: float,
+    *,
+    table: bool,
+) -> Measure | None:
+    """The cheapest look of one kind that brings the variance to ``limit``; None if there is none.
+
+    Args:
+        room: Units that each block may spend, shape (len(window),).
+    """
+    squared_sensitivity = 2 if table or evidence.form.n_answers > 1 else 1
+    after = evidence.after_table if table else evidence.after_count
+    scales = _scales()
+    least = [prices.least_step(int(units), squared_sensitivity) for units in room]
+    can_pay = np.array([step is not None for step in least])
+    first = np.array([_LAST_STEP if step is None else step for step in least]) - _FIRST_STEP
+    now = evidence.by_block()
+    lowest = np.where(can_pay, np.minimum(after(scales[first] ** -2.0), now), now)
+    levels = water_fill(now, lowest, limit)
+    if levels is None:
+        return None
+    # The coarsest step that reaches the level, by bisection: precise enough at low, not above high.
+    low, high = first, np.full(len(first), len(scales))
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        enough = after(scales[middle] ** -2.0) <= levels
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    pays = levels < now
+    steps = tuple(
+        (block, int(step) + _FIRST_STEP)
+        for block, step, pay in zip(evidence.window, low, pays, strict=True)
+        if pay
+    )
+    charges = tuple(Charge(b, prices.units(step, squared_sensitivity)) for b, step in steps)
+    return Measure(table, steps, charges)
+
+
+def water_fill(now: Floats, lowest: Floats, limit: float) -> Floats | None:
+    """Variances between ``lowest`` and ``now`` with a common level, whose sum is ``limit``.
+
+    Args:
+        now: Variances, infinity allowed, shape (blocks,).
+        lowest: What each can be brought down to, shape (blocks,).
+        limit: What they may sum to.
+
+    Returns:
+        ``now`` where the sum fits already; None where even ``lowest`` sums to more.
+    """
+    if now.sum() <= limit:
+        return now
+    if not lowest.sum() <= limit:
+        return None
+    # The sum of clip(level, lowest, now) is piecewise linear and grows: find the piece, then the level.
+    corners = np.unique(np.concatenate([lowest, now[np.isfinite(now)]]))
+    low, high = 0, len(corners)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if np.clip(corners[middle], lowest, now).sum() <= limit:
+            low = middle
+        else:
+            high = middle
+    level = corners[low]
+    rising = (lowest <= level) & (level < now)
+    if rising.any():
+        level += (limit - np.clip(level, lowest, now).sum()) / np.count_nonzero(rising)
+    return np.asarray(np.clip(level, lowest, now))
+
+
+@cache
+def _scales() -> Floats:
+    """All scales of the public grid as floats."""
+    return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
+
+
+_FIRST_STEP = GRID_STEPS * (MIN_SCALE.numerator.bit_length() - MIN_SCALE.denominator.bit_length())
+_LAST_STEP = GRID_STEPS * (MAX_SCALE.numerator.bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRelease:
+    """What is measured of every new block at once.
+
+    Attributes:
+        share: Part of the line that it may cost.
+        tables: Attributes, ascending, and step of the public grid of scales.
+        units: What it costs.
+    """
+
+    share: float
+    tables: tuple[tuple[tuple[int, ...], int], ...] = field(repr=False)
+    units: int
+
+
+class BasePlan:
+    """Which tables a base release measures, and how it divides a share of the line among them.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        d = len(shape)
+        n_three_way = sum(math.comb(d, j) for j in (1, 2, 3))
+        largest = min(d, 3 if n_three_way <= 64 else 2)
+        smallest = 1 if largest == 3 or d == 1 else 2
+        self._tables = [
+            attributes
+            for size in range(smallest, largest + 1)
+            for attributes in combinations(range(d), size)
+        ]
+        cells = [math.prod(shape[a] for a in attributes) for attributes in self._tables]
+        roots = [math.sqrt(n) for n in cells]
+        self._weights = [root / sum(roots) for root in roots]
+        self._shape = shape
+        self._typical = self._typical_variance(largest)
+
+    def _typical_variance(self, largest: int) -> float:
+        """Mean variance, at total rho 1, of conjunctions that select half of each attribute."""
+        precision: dict[tuple[int, ...], float] = {}
+        for attributes, weight in zip(self._tables, self._weights, strict=True):
+            for subset in subsets(len(attributes))[1:]:
+                inside = tuple(a for a, m in zip(attributes, subset, strict=True) if m)
+                summed = math.prod(
+                    self._shape[a] for a, m in zip(attributes, subset, strict=True) if not m
+                )
+                precision[inside] = precision.get(inside, 0.0) + weight / summed
+        total, n_questions = 0.0, 0
+        for size in range(1, largest + 1):
+            for attributes in combinations(range(len(self._shape)), size):
+                n_questions += 1
+                for subset in subsets(size)[1:]:
+                    inside = tuple(a for a, m in zip(attributes, subset, strict=True) if m)
+                    norm = math.prod(
+                        self._shape[a] / 4.0 if m else 0.25
+                        for a, m in zip(attributes, subset, strict=True)
+                    )
+                    total += norm / precision[inside]
+        return total / n_questions
+
+    def share(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+        limit = (terms.error * n_rows / terms.z) ** 2
+        needed = self._typical / limit / float(budget.rho)
+        return min(_BASE_MOST, _BASE_PART * needed)
+
+    def release(
+        self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
+    ) -> BaseRelease:
+        share = policy.base_share
+        if share is None:
+            share = self.share(n_rows, terms, budget)
+        tables, units = [], 0
+        for attributes, weight in zip(self._tables, self._weights, strict=True):
+            step = prices.least_step(math.floor(share * weight * UNITS), 2)
+            if step is not None:
+                tables.append((attributes, step))
+                units += prices.units(step, 2)
+        return BaseRelease(share, tuple(tables), units)
+
+
+_BASE_PART = 0.5
+_BASE_MOST = 0.6
+
+__all__ = [
+    "BasePlan",
+    "BaseRelease",
+    "Bounded",
+    "Certified",
+    "Decision",
+    "Measure",
+    "Policy",
+    "Prices",
+    "Purse",
+    "Terms",
+    "Unproven",
+    "plan",
+    "water_fill",
+]
