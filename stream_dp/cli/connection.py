@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,23 @@ from typing import Any
 import click
 
 from stream_dp.client import Client
-from stream_dp.embedded.stack import Addresses, default_state_dir, read_addresses
+from stream_dp.embedded.folders import Running, state_folder
+from stream_dp.embedded.stack import running
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
 
 __all__ = ["Connection", "connected", "state_dir_option"]
 
+
+def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
+    return value or state_folder(os.environ)
+
+
 state_dir_option = click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
     envvar="STREAM_DP_STATE_DIR",
-    default=None,
+    callback=_state_dir,
     help="Folder of the servers that `up` started.  [default: ~/.local/state/stream-dp]",
 )
 
@@ -41,7 +48,9 @@ class Connection:
 
     @property
     def bootstrap_servers(self) -> str:
-        return self.given_bootstrap_servers or self._embedded("--bootstrap-servers").bootstrap_servers
+        return (
+            self.given_bootstrap_servers or self._embedded("--bootstrap-servers").bootstrap_servers
+        )
 
     @property
     def redis_url(self) -> str:
@@ -50,45 +59,52 @@ class Connection:
     def client(self, analyst: str | None = None) -> Client:
         return Client(self.bootstrap_servers, analyst=analyst, topic_prefix=self.topic_prefix)
 
-    def _embedded(self, option: str) -> Addresses:
-        addresses = read_addresses(self.state_dir)
-        if addresses is None:
+    def _embedded(self, option: str) -> Running:
+        found = running(self.state_dir)
+        if found is None:
             raise InvalidInput(
                 option, "no servers run here", f"start them with `stream-dp up`, or pass {option}"
             )
-        return addresses
+        return found
 
 
-def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where the servers are; the command gets a ``connection``."""
+def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options that say where the servers are; the command gets a ``connection``.
 
-    @click.option(
-        "--bootstrap-servers",
-        envvar="STREAM_DP_BOOTSTRAP_SERVERS",
-        default=None,
-        help="Kafka brokers.  [default: those that `up` started]",
-    )
-    @click.option(
-        "--redis-url",
-        envvar="STREAM_DP_REDIS_URL",
-        default=None,
-        hidden=True,
-    )
-    @click.option(
-        "--topic-prefix", envvar="STREAM_DP_TOPIC_PREFIX", default="stream-dp.", show_default=True
-    )
-    @state_dir_option
-    @functools.wraps(function)
-    def wrapper(
-        bootstrap_servers: str | None,
-        redis_url: str | None,
-        topic_prefix: str,
-        state_dir: Path | None,
-        **rest: Any,
-    ) -> Any:
-        connection = Connection(
-            bootstrap_servers, redis_url, topic_prefix, state_dir or default_state_dir()
+    Args:
+        operator: The command needs Redis as well, which holds raw data.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option(
+            "--bootstrap-servers",
+            envvar="STREAM_DP_BOOTSTRAP_SERVERS",
+            help="Kafka brokers.  [default: those that `up` started]",
         )
-        return function(connection=connection, **rest)
+        @click.option(
+            "--topic-prefix",
+            envvar="STREAM_DP_TOPIC_PREFIX",
+            default="stream-dp.",
+            show_default=True,
+        )
+        @state_dir_option
+        @functools.wraps(function)
+        def wrapper(
+            bootstrap_servers: str | None,
+            topic_prefix: str,
+            state_dir: Path,
+            redis_url: str | None = None,
+            **rest: Any,
+        ) -> Any:
+            connection = Connection(bootstrap_servers, redis_url, topic_prefix, state_dir)
+            return function(connection=connection, **rest)
 
-    return wrapper
+        if operator:
+            return click.option(
+                "--redis-url",
+                envvar="STREAM_DP_REDIS_URL",
+                help="Where the state lives.  [default: what `up` started]",
+            )(wrapper)
+        return wrapper
+
+    return decorate

@@ -16,7 +16,7 @@ def command() -> None:
 
 
 @command.command("create")
-@connected
+@connected()
 @click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
 def create(connection: Connection, partitions: int, replication: int) -> None:

@@ -6,6 +6,7 @@ import getpass
 import json
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -151,11 +152,26 @@ class Client:
 
     def ledger(self, dataset: str) -> list[dict[str, Any]]:
         """The published ledger of a data set, oldest entry first."""
-        return [
-            json.loads(value)
-            for key, value in self._read_topic("ledger")
-            if key == dataset and value
-        ]
+        return self.ledgers().get(dataset, [])
+
+    def ledgers(self) -> dict[str, list[dict[str, Any]]]:
+        """The published ledgers of all data sets."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for key, value in self._read_topic("ledger"):
+            found.setdefault(key, []).append(json.loads(value or b"{}"))
+        return found
+
+    def difficulties(self) -> tuple[Counter[str], Counter[str]]:
+        """Easy and hard answers of each data set among those that the broker still keeps."""
+        counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
+        seen: set[tuple[str, str]] = set()
+        for key, value in self._read_topic("answers"):
+            answer = Answer.model_validate_json(value or b"")
+            name = (answer.analyst, answer.query_id)
+            if answer.status == "answered" and answer.difficulty and name not in seen:
+                seen.add(name)
+                counts[answer.difficulty][key] += 1
+        return counts["easy"], counts["hard"]
 
     # ------------------------------------------------------------ batches
 

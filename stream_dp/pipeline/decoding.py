@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +138,11 @@ def _ask(document: Mapping[str, Any]) -> Ask:
     return Ask(envelope.dataset, envelope.analyst, tuple(queries))
 
 
-_READERS = {"datasets": _define, "batches": _ingest, "queries": _ask}
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
+    "datasets": _define,
+    "batches": _ingest,
+    "queries": _ask,
+}
 
 
 def _arrow(record: Record, limit: int) -> Ingest:
