@@ -15,6 +15,8 @@ from typing import Any
 from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
 
 from stream_dp.errors import (
     CorruptState,
@@ -27,6 +29,7 @@ from stream_dp.state.ledger import GENESIS, HEAD_BYTES
 from stream_dp.state.store import Snapshot, Transition, check_name, refusal
 
 DEFAULT_PREFIX = "stream-dp"
+_RETRIES = 8  # about two seconds; every step may be repeated
 
 # In the order of KEYS in the scripts.
 PARTS = (
@@ -98,7 +101,10 @@ class RedisStore:
         durability_declared: bool = False,
     ) -> RedisStore:
         """A store with a connection of its own, which ``close`` closes."""
-        client = RedisCluster.from_url(url) if cluster else Redis.from_url(url)
+        # Without it redis-py gives up at the first connection that an idle time-out or restart has closed.
+        retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=1.0), _RETRIES)
+        kind: type[Redis | RedisCluster] = RedisCluster if cluster else Redis
+        client = kind.from_url(url, retry=retry)
         store = cls(client, prefix=prefix, durability_declared=durability_declared)
         store._owned = True
         return store

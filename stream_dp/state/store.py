@@ -249,7 +249,10 @@ class Store(Protocol):
         ...
 
     async def attempts(self, place: str) -> int:
-        """Counts one more attempt at a place in the log; returns how many there were, this one included."""
+        """Counts one more attempt at a place in the log; returns how many there were, this one included.
+
+        A lost reply may count one twice.
+        """
         ...
 
     async def clear_attempts(self, place: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -40,9 +41,7 @@ class Server:
         self._program = program
         self._options = {**SAFE, **{k.replace("_", "-"): v for k, v in options.items()}}
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = _free_port()
 
     @property
     def url(self) -> str:
@@ -82,6 +81,15 @@ class Server:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _free_port() -> int:
+    """A free port below the range of outgoing connections, which could take it before the server does."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) != 0:
+                return port
 
 
 class MakeServer(Protocol):

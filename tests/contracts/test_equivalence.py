@@ -1,0 +1,193 @@
+"""The stores are one: the same steps have the same results, whatever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.errors import StoreError
+from stream_dp.state.ledger import GENESIS, append, verify
+from stream_dp.state.local import LocalStore
+from stream_dp.state.redis import RedisStore
+from stream_dp.state.store import Transition
+
+DATASETS = ("flights", "weather")
+
+few = st.integers(0, 3)
+ids = st.sampled_from(["a", "b", "ä|\n", ""])
+contents = st.binary(max_size=6)
+some = st.lists(contents, max_size=3)
+amounts = st.sampled_from(
+    [0, 1, 2, UNITS // 2, UNITS // 2 + 1, UNITS - 1, UNITS, UNITS + 1, 2**53, 2**64]
+)
+offsets = st.sampled_from([0, 1, 9, 10, 2**53, 2**53 + 1, 2**64, 2**64 + 1])
+
+
+def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly absent, so that most transitions have few faults."""
+    return st.none() | st.none() | strategy
+
+
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "meta": st.dictionaries(ids, ids, max_size=2),
+        "cursor": st.dictionaries(ids, offsets, max_size=2),
+        "answers": st.dictionaries(ids, contents, max_size=1),
+        "batches": st.dictionaries(ids, contents, max_size=1),
+        "pending": some,
+        "seal": contents,
+        "charges": st.lists(st.builds(Charge, few, amounts, amounts), max_size=3),
+        "transcript": some,
+        "verified": st.dictionaries(contents, contents, max_size=2),
+        "intent": contents,
+        "settles": st.lists(st.integers(1, 6), max_size=2),
+        "outbox": contents,
+        "erase": st.sampled_from([False] * 9 + [True]),
+    },
+)
+
+
+class Stores(RuleBasedStateMachine):
+    """Gives a LocalStore and a RedisStore the same steps, right and wrong ones."""
+
+    url: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.local = LocalStore()
+        self.redis = RedisStore.from_url(self.url, prefix=f"same-{secrets.token_hex(8)}")
+        self.at: dict[str, tuple[int, int, bytes, int]] = {}
+        self.done: list[Transition] = []
+
+    def both(self, step: Callable[[Any], Any]) -> Any:
+        """The result of a step, which must be the same for both: a value, or an error and its words."""
+
+        async def attempt(store: Any) -> object:
+            try:
+                return await step(store)
+            except StoreError as error:
+                return (type(error), str(error))
+
+        async def compare() -> object:
+            one, other = await attempt(self.local), await attempt(self.redis)
+            assert one == other
+            return one
+
+        return self.runner.run(compare())
+
+    @initialize()
+    def take_all(self) -> None:
+        for dataset in DATASETS:
+            self.acquire(dataset)
+
+    @rule(dataset=st.sampled_from(DATASETS))
+    def acquire(self, dataset: str) -> None:
+        taken = self.both(lambda store: store.acquire(dataset))
+        entries = self.both(lambda store: store.ledger(dataset))
+        assert verify(entries, head=taken.head) == taken.head
+        assert all(rho <= UNITS and delta <= UNITS for rho, delta in taken.spent)
+        self.at[dataset] = (taken.token, taken.seq, taken.head, len(entries))
+
+    @rule(dataset=st.sampled_from(DATASETS), ahead=st.integers(-1, 2**54))
+    def acquire_with_token(self, dataset: str, ahead: int) -> None:
+        token = max(0, self.at[dataset][0] + ahead)
+        self.both(lambda store: store.acquire(dataset, token=token))
+
+    @rule(
+        dataset=st.sampled_from(DATASETS),
+        changes=changes,
+        entries=st.integers(0, 2),
+        definition=st.sampled_from([True] * 7 + [False]),
+        fault=optional(st.sampled_from(["token", "seq", "head"])),
+    )
+    def commit(
+        self,
+        dataset: str,
+        changes: dict[str, Any],
+        entries: int,
+        definition: bool,
+        fault: str | None,
+    ) -> None:
+        token, seq, head, count = self.at[dataset]
+        new_head, ledger = (GENESIS if fault == "head" else head), []
+        start = new_head
+        for index in range(count, count + entries):
+            entry, new_head = append(new_head, index, dataset, "charge", {})
+            ledger.append(entry)
+        transition = Transition(
+            dataset=dataset,
+            token=token + (fault == "token"),
+            seq=seq + (fault == "seq"),
+            head=start,
+            new_head=new_head,
+            ledger=ledger,
+            definition=b"d" if definition == (seq == 0) else None,
+            **changes,
+        )
+        if self.both(lambda store: store.commit(transition)) is None:
+            self.at[dataset] = (token, seq + 1, new_head, count + entries)
+            self.done.append(transition)
+
+    @rule(back=st.integers(1, 3), changed=st.booleans())
+    def repeat(self, back: int, changed: bool) -> None:
+        if len(self.done) >= back:
+            again = self.done[-back]
+            if changed:
+                again = replace(again, meta={**again.meta, "changed": "yes"})
+            self.both(lambda store: store.commit(again))
+
+    @rule(dataset=st.sampled_from(DATASETS), through=st.integers(0, 8), old=st.booleans())
+    def released(self, dataset: str, through: int, old: bool) -> None:
+        token = self.at[dataset][0] - old
+        self.both(lambda store: store.released(dataset, token, through))
+
+    @rule(dataset=st.sampled_from(DATASETS), fields=st.lists(ids, max_size=3))
+    def look_up(self, dataset: str, fields: list[str]) -> None:
+        self.both(lambda store: store.answers(dataset, fields))
+        self.both(lambda store: store.batches(dataset, fields))
+
+    @rule(watermarks=st.dictionaries(ids, offsets, max_size=2), topic=ids, count=st.integers(1, 9))
+    def shared(self, watermarks: dict[str, int], topic: str, count: int) -> None:
+        self.both(lambda store: store.advance(watermarks))
+        self.both(lambda store: store.watermarks())
+        self.both(lambda store: store.partitions(topic, count))
+        self.both(lambda store: store.attempts(topic))
+        if count == 1:
+            self.both(lambda store: store.clear_attempts(topic))
+        self.both(lambda store: store.datasets())
+
+    def teardown(self) -> None:
+        try:
+            for dataset in DATASETS:
+                self.acquire(dataset)
+                self.look_up(dataset, ["a", "b", "ä|\n", ""])
+        finally:
+            self.runner.run(self.redis.close())
+            self.runner.close()
+
+
+@pytest.mark.parametrize("server", ["valkey_server", "redis_server"])
+def test_a_redis_store_does_what_a_local_store_does(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    machine = type("Stores", (Stores,), {"url": request.getfixturevalue(server)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
