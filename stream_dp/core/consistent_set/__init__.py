@@ -1,1 +1,7 @@
-"""."""
+"""The thesis' consistent set, in several representations. Public knowledge: it has never seen the data."""
+
+from stream_dp.core.consistent_set.base import ConsistentSet, Distribution, Mask
+from stream_dp.core.consistent_set.entropic import Entropic
+from stream_dp.core.consistent_set.exhaustive import Exhaustive
+
+__all__ = ["ConsistentSet", "Distribution", "Entropic", "Exhaustive", "Mask"]

@@ -1,0 +1,86 @@
+"""What every representation of the consistent set offers.
+
+The consistent set ``C`` of Roth & Roughgarden 2010 and Kim 2017: hypothetical datasets, one block of
+``hypothesis_rows`` rows a phase, that agree with everything published so far. It is a function of published
+values alone. How it is represented touches accuracy, never privacy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""A predicate on the whole universe, shape (n_cells,), row-major."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What a predicate query answers on a hypothesis drawn from the consistent set.
+
+    Attributes:
+        values: Shares of rows in [0, 1], strictly ascending, exact.
+        weights: Positive integers, one a value; their scale means nothing.
+    """
+
+    values: tuple[Fraction, ...]
+    weights: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.values) == len(self.weights) > 0, "a distribution has support"
+
+    @property
+    def mean(self) -> Fraction:
+        pairs = zip(self.values, self.weights, strict=True)
+        return sum((v * w for v, w in pairs), Fraction(0)) / sum(self.weights)
+
+    @property
+    def lower_median(self) -> Fraction:
+        """The smallest value that at least half of the weight does not exceed.
+
+        The papers leave the median of an even or weighted set open; this choice is always a value that
+        some hypothesis takes, and lies wherever more than half of the weight lies.
+        """
+        total, passed = sum(self.weights), 0
+        for value, weight in zip(self.values, self.weights, strict=True):
+            passed += weight
+            if 2 * passed >= total:
+                return value
+        raise AssertionError("the weights sum to their total")
+
+
+class ConsistentSet(Protocol):
+    """The hypotheses that agree with every answer published so far.
+
+    Blocks are numbered from 0 in the order they were added; a window is a non-empty range of them. For a
+    hypothesis ``S = S_1 || ... || S_j`` and a window ``W`` a predicate query ``f`` takes the value
+    ``f^W(S) = sum over l in W of n_l / n_W * f(S_l)`` (Kim 2017, section 5.1, with ``W`` everything).
+    """
+
+    @property
+    def empty(self) -> bool:
+        """Whether no hypothesis agrees with all answers."""
+        ...
+
+    def add_block(self, n_rows: int) -> None:
+        """Takes the product with all hypotheses of one more block, which stands for ``n_rows`` rows."""
+        ...
+
+    def distribution(self, mask: Mask, window: range) -> Distribution:
+        """How ``f^W`` is distributed over the set.
+
+        Raises:
+            ValueError: The set is empty.
+        """
+        ...
+
+    def prune(self, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> None:
+        """Removes every hypothesis with ``|f^W(S) - answer| > tolerance``."""
+        ...
+
+
+__all__ = ["ConsistentSet", "Distribution", "Mask"]
