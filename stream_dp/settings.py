@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 __all__ = ["WorkerSettings"]
@@ -16,10 +16,12 @@ class WorkerSettings(BaseSettings):
     Attributes:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         redis_url: Where the state lives; ``redis://``, ``rediss://`` or ``unix://``.
-        redis_prefix: Common start of all keys.
         topic_prefix: Common start of all topic names.
-        group_id: Consumer group of the workers that share the topics.
+        redis_prefix: Common start of all keys.  Default: made from the topics' prefix.
+        group_id: Consumer group of the workers that share the topics.  Default: likewise.
         secret: Key of the digests that stand for rejected records. Without it a random key is made at start.
+        instance_id: Fixed name of this worker in its group: after a restart it gets its partitions back at
+            once. Each worker needs its own.
         session_timeout_s: After this long without a sign of life a worker's partitions move.
         web_port: Port of ``/healthz`` and ``/metrics``.
         data_dir: Faust's own folder; holds nothing of value.
@@ -30,12 +32,20 @@ class WorkerSettings(BaseSettings):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     redis_url: str = "redis://127.0.0.1:6379/0"
-    redis_prefix: str = "stream-dp"
     topic_prefix: str = "stream-dp."
-    group_id: str = "stream-dp-worker"
+    redis_prefix: str = ""
+    group_id: str = ""
     secret: SecretStr | None = None
+    instance_id: str | None = None
     session_timeout_s: Annotated[float, Field(ge=1)] = 10.0
     web_port: Annotated[int, Field(ge=1, le=65535)] = 6066
     web_bind: str = "127.0.0.1"
     data_dir: str | None = None
     crash_at: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Deployments that share a broker and a Redis differ in one setting, the topics' prefix."""
+        name = str(values.get("topic_prefix", "stream-dp.")).rstrip(".-_") or "stream-dp"
+        return {"redis_prefix": name, "group_id": f"{name}-worker", **values}

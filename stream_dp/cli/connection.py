@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from stream_dp.client import Client
-from stream_dp.embedded.folders import Running, state_folder
-from stream_dp.embedded.stack import running
+from stream_dp.embedded.folders import Running, running, state_folder
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
 

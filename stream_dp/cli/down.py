@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stream_dp.cli.connection import state_dir_option
-from stream_dp.embedded.stack import stop_running
+from stream_dp.embedded.folders import stop_running
 
 __all__ = ["command"]
 

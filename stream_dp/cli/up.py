@@ -19,8 +19,8 @@ from stream_dp.cli.connection import state_dir_option
 from stream_dp.cli.progress import StartProgress
 from stream_dp.client.topics import create_topics
 from stream_dp.embedded.child import Child
-from stream_dp.embedded.folders import cache_folder
-from stream_dp.embedded.stack import Addresses, Servers, running
+from stream_dp.embedded.folders import cache_folder, running
+from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 
@@ -57,6 +57,7 @@ def worker_child(addresses: Addresses, state_dir: Path, web_port: int) -> Child:
     """A worker on the embedded servers, as a child that dies with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
+    arguments += ["--instance-id", "embedded"]
     return Child(
         "worker",
         [sys.executable, "-m", "stream_dp", *arguments],

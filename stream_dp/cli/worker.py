@@ -25,12 +25,17 @@ __all__ = ["command"]
     help="Port of /healthz and /metrics.",
 )
 @click.option(
+    "--instance-id",
+    envvar="STREAM_DP_INSTANCE_ID",
+    help="Fixed name in the group: a restarted worker gets its partitions back at once.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="warn",
     show_default=True,
 )
-def command(connection: Connection, web_port: int, log_level: str) -> None:
+def command(connection: Connection, web_port: int, instance_id: str | None, log_level: str) -> None:
     """Run a worker until it is stopped; more settings are STREAM_DP_* variables."""
     import faust
 
@@ -43,6 +48,7 @@ def command(connection: Connection, web_port: int, log_level: str) -> None:
             redis_url=connection.redis_url,
             topic_prefix=connection.topic_prefix,
             web_port=web_port,
+            instance_id=instance_id,
         )
     )
     worker = faust.Worker(app, loglevel=log_level, redirect_stdouts=False)

@@ -200,6 +200,7 @@ class StreamApp(faust.App):
             broker_max_poll_interval=300.0,
             consumer_max_fetch_size=_LARGEST_MESSAGE,
             consumer_auto_offset_reset="earliest",
+            consumer_group_instance_id=settings.instance_id or "",
             worker_redirect_stdouts=False,
             web_port=settings.web_port,
             web_bind=settings.web_bind,
