@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -33,7 +34,7 @@ from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 
 __all__ = ["command"]
 
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _KILL_AFTER = 6
 _STANDING = (
     "arr_delay >= 30",
@@ -115,7 +116,9 @@ class _Line:
     @property
     def off(self) -> float:
         """How far the answer is from the truth, as a share of the rows asked."""
-        assert self.exact is not None and self.answer.count is not None and self.answer.n
+        assert self.exact is not None
+        assert self.answer.count is not None
+        assert self.answer.n
         return abs(self.answer.count - self.exact) / self.answer.n
 
 
@@ -132,7 +135,7 @@ class _Screen:
         self.notice = "the worker joins its group"
         self.same_bytes: bool | None = None
 
-    def __enter__(self) -> _Screen:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
         self.say("defining the data set")
@@ -222,7 +225,8 @@ def question_table(lines: list[_Line]) -> Table:
             table.add_row(line.question, line.window, "refused", "", "", "")
             continue
         hard = answer.difficulty == "hard"
-        assert line.exact is not None and answer.n
+        assert line.exact is not None
+        assert answer.n
         table.add_row(
             line.question,
             line.window,

@@ -1,0 +1,55 @@
+# make demo and make test need Python 3.11+, make and a package registry; they set up everything else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHARED ?= ../shared
+
+.PHONY: demo test test-fast check lock bench-flights bench-wide bench-stream clean
+
+demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
+	@$(BIN)/stream-dp demo
+
+test: $(VENV)/dev.stamp  ## Everything that CI runs
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/dev.stamp  ## What needs no broker
+	$(BIN)/python -m pytest -m "not kafka and not slow"
+
+check: $(VENV)/dev.stamp  ## Format, lint, types, import contracts, compose file
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+bench-flights: $(VENV)/dev.stamp  ## Workload W4 through Kafka and Redis, beside the baselines
+	$(BIN)/python benchmarks/flights.py $(SHARED)/data/nycflights13.csv.gz
+
+bench-wide: $(VENV)/dev.stamp  ## Workload W5, the engine alone
+	$(BIN)/python benchmarks/wide.py $(SHARED)/data/adult.csv.gz
+
+bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
+	$(BIN)/python benchmarks/stream.py
+
+lock:  ## Pin the requirements again, with hashes
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt -o requirements/worker.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra embedded -o requirements/demo.txt
+
+LOCK := --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
+
+$(BIN)/uv:
+	@echo "Making the environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stream_dp needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+$(VENV)/%.stamp: requirements/%.txt pyproject.toml | $(BIN)/uv
+	@echo "Installing the pinned requirements"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r $<
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
