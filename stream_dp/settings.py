@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,6 +16,9 @@ class WorkerSettings(BaseSettings):
     Attributes:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         redis_url: Where the state lives; ``redis://``, ``rediss://`` or ``unix://``.
+        redis_cluster: The address is one node of a Redis Cluster.
+        redis_durability: "declared" where a managed Redis forbids CONFIG and its provider promises that
+            every acknowledged write is on disk.
         topic_prefix: Common start of all topic names.
         redis_prefix: Common start of all keys.  Default: made from the topics' prefix.
         group_id: Consumer group of the workers that share the topics.  Default: likewise.
@@ -32,6 +35,8 @@ class WorkerSettings(BaseSettings):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_cluster: bool = False
+    redis_durability: Literal["checked", "declared"] = "checked"
     topic_prefix: str = "stream-dp."
     redis_prefix: str = ""
     group_id: str = ""

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import faust
-import redis.asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from faust import web
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
-from redis.asyncio.cluster import RedisCluster
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
 from stream_dp.errors import ServerUnavailable
@@ -90,9 +88,12 @@ class Runtime:
             UnsafeStore: The store could forget an acknowledged commit.
         """
         settings = self._settings
-        connect = RedisCluster if "cluster=true" in settings.redis_url else redis.asyncio.Redis
-        self._redis = connect.from_url(settings.redis_url)
-        store = RedisStore(self._redis, prefix=settings.redis_prefix)
+        store = self._store = RedisStore.from_url(
+            settings.redis_url,
+            prefix=settings.redis_prefix,
+            cluster=settings.redis_cluster,
+            durability_declared=settings.redis_durability == "declared",
+        )
         partitions = await self._partitions()
         for role in INPUTS:
             recorded = await store.partitions(self.names.name(role), partitions)
@@ -124,8 +125,8 @@ class Runtime:
         """Closes what was opened."""
         if hasattr(self, "_producer"):
             await self._producer.stop()
-        if hasattr(self, "_redis"):
-            await self._redis.aclose()
+        if hasattr(self, "_store"):
+            await self._store.close()
 
     async def watch_store(self) -> None:
         """Raises UnsafeStore as soon as the store's settings have drifted."""
