@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import random
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind, NoiseSource
+from stream_dp.errors import ServerUnavailable
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python 3.0 reads its schemas this way; Python 3.11 and 3.12 deprecate it, 3.13 does not.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
+    )
 
 
 def _bernoulli_exp(randbelow: Callable[[int], int], p: int, q: int) -> bool:
@@ -107,3 +119,59 @@ def make_seeded_noise() -> Callable[[int], NoiseSource]:
 def seeded_noise() -> NoiseSource:
     """Exact noise, the same in every run of the test."""
     return SeededNoise(20_261_121)
+
+
+@contextlib.contextmanager
+def _needed() -> Iterator[None]:
+    """Where a server cannot run, what needs it is skipped; in CI it fails."""
+    try:
+        yield
+    except ServerUnavailable as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> tuple[Path, ...]:
+    """The class path of the embedded Apache Kafka; downloaded once into the user's cache."""
+    from stream_dp.embedded import jars
+    from stream_dp.embedded.folders import cache_folder
+    from stream_dp.embedded.progress import Silent
+
+    with _needed():
+        return jars.resolve(cache_folder(os.environ), Silent())
+
+
+@pytest.fixture(scope="session")
+def kafka_server(
+    kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Bootstrap servers of one real broker for the whole run: keep to ``topic_prefix``."""
+    from stream_dp.embedded.kafka import KafkaServer
+
+    folder = tmp_path_factory.mktemp("kafka")
+    server = KafkaServer(folder / "kafka", kafka_jars, log=folder / "kafka.log")
+    with _needed():
+        server.start()
+    yield server.bootstrap_servers
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of one real store for the whole run, every write on disk: use a key prefix of your own."""
+    from stream_dp.embedded.valkey import ValkeyServer
+
+    folder = tmp_path_factory.mktemp("valkey")
+    server = ValkeyServer(folder / "valkey", log=folder / "valkey.log")
+    with _needed():
+        server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A prefix for topics, groups and keys that no other test has."""
+    return f"t{secrets.token_hex(6)}."

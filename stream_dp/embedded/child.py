@@ -1,0 +1,157 @@
+"""A server process that ends when we do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stream_dp.embedded import watcher
+from stream_dp.errors import ServerUnavailable
+
+_ROTATE_BYTES = 2**20
+_TAIL_LINES = 12
+_TAIL_BYTES = 16_384
+
+
+class Child:
+    """A command run under a watcher: it dies with this process, also after kill -9.
+
+    Args:
+        name: What people call it; used in error messages.
+        command: Program and arguments.
+        log: File that gets its output; the one of earlier runs is kept beside it when it grows.
+        folder: Its working directory.
+        grace_s: How long it may take to stop before it is killed, seconds.
+        hold: File descriptors that it keeps open as long as it lives: locks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        folder: Path,
+        grace_s: float = 10.0,
+        hold: tuple[int, ...] = (),
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.pid = 0
+        self._command = list(command)
+        self._folder = folder
+        self._grace_s = grace_s
+        self._hold = hold
+        self._log_start = 0
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it; returns as soon as it runs, ready or not.
+
+        Raises:
+            ServerUnavailable: The program cannot be run.
+        """
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists() and self.log.stat().st_size > _ROTATE_BYTES:
+            self.log.replace(self.log.with_name(self.log.name + ".1"))
+        with self.log.open("ab") as output:
+            self._log_start = output.tell()
+            self._watcher = subprocess.Popen(  # noqa: S603 - our own programs
+                [sys.executable, "-I", "-S", watcher.__file__, str(self._grace_s), *self._command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                cwd=self._folder,
+                # Settings of whoever calls (JAVA_TOOL_OPTIONS, CLASSPATH...) are not meant for our servers.
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                pass_fds=self._hold,
+                # Ctrl-C in a terminal is for us: the servers are stopped in order, after what uses them.
+                start_new_session=True,
+            )
+        assert self._watcher.stdout is not None
+        line = self._watcher.stdout.readline()
+        if not line:
+            self.stop()
+            raise ServerUnavailable(self.explain(f"{self.name} cannot be started"))
+        self.pid = int(line)
+
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + n when signal n ended it."""
+        return None if self._watcher is None else self._watcher.poll()
+
+    def wait_until(
+        self, ready: Callable[[], bool], *, timeout_s: float, cancelled: Callable[[], bool]
+    ) -> None:
+        """Returns when ``ready()`` is true; asks about 50 times a second.
+
+        Raises:
+            ServerUnavailable: It ended before, took longer than ``timeout_s``, or was cancelled.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if self.exit_code() is not None:
+                raise ServerUnavailable(self.explain(f"{self.name} stopped while starting"))
+            if cancelled():
+                raise ServerUnavailable(f"the start of {self.name} was stopped")
+            if time.monotonic() > deadline:
+                raise ServerUnavailable(
+                    self.explain(f"{self.name} is not ready after {timeout_s:g} seconds")
+                )
+            time.sleep(0.02)
+
+    def ask_to_stop(self) -> None:
+        """Asks it to stop, without waiting."""
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()
+
+    def stop(self) -> None:
+        """Stops it, kills it if it takes longer than its grace, and waits for the end."""
+        if self._watcher is None:
+            return
+        self.ask_to_stop()
+        try:
+            self._watcher.wait(self._grace_s + 5)
+        except subprocess.TimeoutExpired:
+            self._watcher.kill()
+            self._watcher.wait()
+        if self._watcher.stdout is not None:
+            self._watcher.stdout.close()
+
+    def log_tail(self) -> str:
+        """The last lines it printed in this run."""
+        try:
+            with self.log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, size - _TAIL_BYTES))
+                lines = log.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(line[:300] for line in lines[-_TAIL_LINES:])
+
+    def explain(self, what: str) -> str:
+        """``what``, with the last lines of the log and where to find the rest."""
+        tail = self.log_tail()
+        return (
+            f"{what}; its log {self.log} ends with:\n{tail}" if tail else f"{what}; see {self.log}"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+__all__ = ["Child"]

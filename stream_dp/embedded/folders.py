@@ -1,0 +1,248 @@
+"""Where downloads and data are kept, and who uses a state folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stream_dp.embedded.server import GRACE_S
+from stream_dp.errors import ServerUnavailable
+
+_VERSION: Final = 1
+_LOCK_FILE: Final = "lock"
+_STARTER_FILE: Final = "starter.lock"
+_CERTAIN_S: Final = 1.0
+_RUNNING_FILE: Final = "servers.json"
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where downloads are kept: ``$XDG_CACHE_HOME/stream-dp``, else ``~/.cache/stream-dp``."""
+    return _base(environment, "XDG_CACHE_HOME", ".cache") / "stream-dp"
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Where data is kept: ``$XDG_STATE_HOME/stream-dp``, else ``~/.local/state/stream-dp``."""
+    return _base(environment, "XDG_STATE_HOME", ".local/state") / "stream-dp"
+
+
+def _base(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    given = Path(environment.get(variable, ""))
+    return given if given.is_absolute() else Path.home() / default
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The servers of a state folder: who started them, and where they listen.
+
+    Attributes:
+        pid: The process that started them and that they die with.
+        bootstrap_servers: Address of the broker, ``host:port``.
+        redis_url: Address of the store.
+        pids: The servers' own process ids.
+    """
+
+    pid: int
+    bootstrap_servers: str
+    redis_url: str
+    pids: dict[str, int] = field(default_factory=dict)
+
+
+class StateFolder:
+    """A folder with the data of one pair of servers; at most one pair uses it.
+
+    The lock is one on an open file that the servers inherit: it is free when, and only when, the last
+    process that touches the data has ended, whatever ended it. The starter alone holds a second one. So
+    nobody is misled by a process id that a crash left behind, that is a zombie's, or that is in use again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._locks: list[int] = []
+
+    def prepare(self) -> None:
+        """Makes the folder, for its owner's eyes only.
+
+        Raises:
+            ServerUnavailable: It cannot be made, or belongs to someone else.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.path.stat().st_uid != os.geteuid():
+                raise ServerUnavailable(
+                    f"{self.path} belongs to another user, who could read the rows kept there; "
+                    f"pass another --state-dir"
+                )
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise ServerUnavailable(
+                f"{self.path} cannot be used for data: {error}; pass another --state-dir"
+            ) from error
+
+    def lock(self, *, timeout_s: float) -> int:
+        """Takes the folder; returns the descriptor that the servers must inherit.
+
+        Waits for servers whose starter has died to finish stopping.
+
+        Raises:
+            ServerUnavailable: It is in use.
+        """
+        descriptor = self._open(_LOCK_FILE)
+        began = time.monotonic()
+        while not _try_lock(descriptor, fcntl.LOCK_EX):
+            running, started = self._read(), self.has_starter()
+            waited_s = time.monotonic() - began
+            # A starter that was killed a moment ago still counts as alive.
+            if waited_s > (_CERTAIN_S if running is not None and started else timeout_s):
+                os.close(descriptor)
+                raise ServerUnavailable(self._clash(running, started=started))
+            time.sleep(0.05)
+        starter = self._open(_STARTER_FILE)
+        fcntl.flock(starter, fcntl.LOCK_EX)  # others only look at it for a moment
+        self._locks = [descriptor, starter]
+        (self.path / _RUNNING_FILE).unlink(missing_ok=True)
+        return descriptor
+
+    def release(self) -> None:
+        """Gives the folder back. Call it after the servers have stopped."""
+        if self._locks:
+            (self.path / _RUNNING_FILE).unlink(missing_ok=True)
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def in_use(self) -> bool:
+        """Whether servers run on it, or are starting or stopping."""
+        return self._held(_LOCK_FILE)
+
+    def has_starter(self) -> bool:
+        """Whether the process that started its servers lives."""
+        return self._held(_STARTER_FILE)
+
+    def _clash(self, running: Running | None, *, started: bool) -> str:
+        if running is None:
+            return f"another process is just starting servers in {self.path}; try again in a moment"
+        if not started:
+            pids = ", ".join(f"{name} {pid}" for name, pid in running.pids.items())
+            return (
+                f"the servers of a process that has died still use {self.path} ({pids}); "
+                f"wait until they have ended, or end them"
+            )
+        return (
+            f"servers already run on {self.path}: process {running.pid} started them, Kafka is at "
+            f"{running.bootstrap_servers} and the store at {running.redis_url}; use those, stop them with "
+            f"`stream-dp down`, or pass another --state-dir"
+        )
+
+    def announce(self, running: Running) -> None:
+        """Writes where the servers are; only the owner can read it."""
+        self._write(_RUNNING_FILE, {"version": _VERSION, **asdict(running)})
+
+    def running(self) -> Running | None:
+        """The servers that run on this folder now; None when there are none."""
+        # A file without the lock was left behind by a crash.
+        return self._read() if self.in_use() else None
+
+    def remember(self, ports: Mapping[str, int]) -> None:
+        """Keeps the ports for the next start, so that addresses stay the same."""
+        self._write("ports.json", {"version": _VERSION, **ports})
+
+    def remembered(self, server: str) -> int | None:
+        """The port that ``server`` had last time."""
+        port = self._load("ports.json").get(server)
+        return port if isinstance(port, int) else None
+
+    def _open(self, name: str) -> int:
+        return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _held(self, name: str) -> bool:
+        try:
+            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return not _try_lock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def _read(self) -> Running | None:
+        found = self._load(_RUNNING_FILE)
+        if found.pop("version", None) != _VERSION:
+            return None
+        try:
+            return Running(**found)  # type: ignore[arg-type]
+        except TypeError:
+            return None
+
+    def _load(self, name: str) -> dict[str, object]:
+        try:
+            found = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
+        fresh = self.path / f"{name}.new"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+            json.dump(content, file, indent=2)
+        fresh.replace(self.path / name)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def running(state: Path) -> Running | None:
+    """The servers that run on a state folder now; None when there are none."""
+    return StateFolder(state).running()
+
+
+def stop_running(state: Path, *, timeout_s: float = 2 * GRACE_S) -> Running | None:
+    """Asks the process that started the servers of a folder to end; returns when they have.
+
+    Returns:
+        What ran; None when nothing did.
+
+    Raises:
+        ServerUnavailable: They still run after ``timeout_s``, or belong to another user.
+    """
+    folder = StateFolder(state)
+    found = folder.running()
+    if found is None:
+        return None
+    if folder.has_starter():  # else its servers are stopping already
+        try:
+            os.kill(found.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:
+            raise ServerUnavailable(f"process {found.pid} belongs to another user") from error
+    deadline = time.monotonic() + timeout_s
+    while folder.in_use():
+        if time.monotonic() > deadline:
+            raise ServerUnavailable(
+                f"the servers of {folder.path} still run {timeout_s:g} seconds after process {found.pid} "
+                f"was asked to stop; see what it does, or end it with kill -9: the data survives that"
+            )
+        time.sleep(0.05)
+    return found
+
+
+__all__ = [
+    "Running",
+    "StateFolder",
+    "cache_folder",
+    "running",
+    "state_folder",
+    "stop_running",
+]

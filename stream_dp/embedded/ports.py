@@ -1,0 +1,56 @@
+"""Free ports on the loopback address."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+from stream_dp.errors import ServerUnavailable
+
+HOST = "127.0.0.1"
+# Below the ranges from which Linux and macOS take the ports of outgoing connections.
+_FIRST, _LAST = 20_000, 32_000
+_ATTEMPTS = 200
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on ``port`` of the loopback address now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return not accepts(port)  # macOS lets two listen when one of them listens on all addresses
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on ``port`` of the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def choose(server: str, given: int | None, remembered: int | None = None) -> int:
+    """The port given, else the one remembered if it is free, else a free one.
+
+    Raises:
+        ServerUnavailable: The given port is taken, or none is free.
+    """
+    if given is not None:
+        if is_free(given):
+            return given
+        raise ServerUnavailable(
+            f"{server} cannot listen on port {given} of {HOST}: another program does; "
+            f"stop that one, or let a free port be chosen"
+        )
+    if remembered is not None and is_free(remembered):
+        return remembered
+    for _ in range(_ATTEMPTS):
+        port = _FIRST + secrets.randbelow(_LAST - _FIRST)
+        if is_free(port):
+            return port
+    raise ServerUnavailable(f"no free port for {server} between {_FIRST} and {_LAST} of {HOST}")
+
+
+__all__ = ["HOST", "accepts", "choose", "is_free"]

@@ -1,0 +1,315 @@
+"""The real servers: they keep what they acknowledged, and two never share a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from stream_dp.embedded.folders import (
+    StateFolder,
+    cache_folder,
+    running,
+    state_folder,
+    stop_running,
+)
+from stream_dp.embedded.kafka import KafkaServer, _escaped
+from stream_dp.embedded.stack import Servers
+from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.errors import ServerUnavailable
+
+PARENT = """
+import os, sys, time
+from pathlib import Path
+from stream_dp.embedded.folders import cache_folder
+from stream_dp.embedded.stack import Servers
+with Servers(Path(sys.argv[1]), cache_folder(os.environ)) as addresses:
+    print(addresses.bootstrap_servers, addresses.redis_url, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def elsewhere(
+    kafka_jars: tuple[Path, ...],
+) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts servers on a folder from a process of their own, and waits until they answer."""
+    processes = []
+
+    def start(state: Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, str(state)], stdout=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def _servers(state: Path) -> Servers:
+    return Servers(state, cache_folder(os.environ))
+
+
+def _produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, max_request_size=8 * 2**20)
+    try:
+        producer.send(topic, value).get(timeout=30)
+    finally:
+        producer.close()
+
+
+def _values(bootstrap_servers: str, topic: str) -> list[bytes]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=5_000,
+        max_partition_fetch_bytes=8 * 2**20,
+        group_id=None,
+    )
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        values: list[bytes] = []
+        while len(values) < end:
+            values.append(next(consumer).value)
+        return values
+    finally:
+        consumer.close()
+
+
+def _create_topic(bootstrap_servers: str, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        admin.create_topics([NewTopic(name=topic, num_partitions=1, replication_factor=1)])
+    finally:
+        admin.close()
+
+
+def _failure(servers: Servers) -> str | None:
+    deadline = time.monotonic() + 10
+    while servers.failure() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return servers.failure()
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+class TestServers:
+    def test_a_restart_keeps_records_keys_and_addresses(
+        self, kafka_jars: tuple[Path, ...], tmp_path: Path
+    ) -> None:
+        state = tmp_path / "a state ü 🙂"  # Java reads its settings as Latin-1
+        with _servers(state) as first:
+            _create_topic(first.bootstrap_servers, "kept")
+            _produce(first.bootstrap_servers, "kept", b"record")
+            with redis.Redis.from_url(first.redis_url) as store:
+                store.set("kept", "value")
+        assert running(state) is None
+        with _servers(state) as second:
+            assert second == first
+            assert _values(second.bootstrap_servers, "kept") == [b"record"]
+            with redis.Redis.from_url(second.redis_url) as store:
+                assert store.get("kept") == b"value"
+                for setting, value in [
+                    ("appendonly", "yes"),
+                    ("appendfsync", "always"),
+                    ("maxmemory-policy", "noeviction"),
+                    ("no-appendfsync-on-rewrite", "no"),
+                    ("save", ""),
+                ]:
+                    assert store.config_get(setting) == {setting: value}
+
+    def test_only_the_owner_may_look_into_the_state_folder(
+        self, elsewhere: Callable[[Path], subprocess.Popen[str]], tmp_path: Path
+    ) -> None:
+        tmp_path.chmod(0o755)
+        elsewhere(tmp_path)
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+        assert stat.S_IMODE((tmp_path / "servers.json").stat().st_mode) == 0o600
+
+    def test_servers_die_with_a_parent_killed_by_kill_9_and_lose_nothing(
+        self,
+        elsewhere: Callable[[Path], subprocess.Popen[str]],
+        gone: Callable[..., bool],
+        tmp_path: Path,
+    ) -> None:
+        parent = elsewhere(tmp_path)
+        found = running(tmp_path)
+        assert found is not None
+        assert found.pid == parent.pid
+        _create_topic(found.bootstrap_servers, "kept")
+        _produce(found.bootstrap_servers, "kept", b"record")
+        with redis.Redis.from_url(found.redis_url) as store:
+            store.set("kept", "value")
+        pids = list(found.pids.values())
+        assert not any(gone(pid, within_s=0) for pid in pids)
+
+        parent.kill()
+
+        # The next start waits for them: at no moment do two servers write to one folder.
+        with _servers(tmp_path) as addresses:
+            assert gone(*pids, within_s=0)
+            assert _values(addresses.bootstrap_servers, "kept") == [b"record"]
+            with redis.Redis.from_url(addresses.redis_url) as store:
+                assert store.get("kept") == b"value"
+
+    def test_a_second_start_on_one_folder_is_refused_in_words_and_down_ends_the_first(
+        self,
+        elsewhere: Callable[[Path], subprocess.Popen[str]],
+        gone: Callable[..., bool],
+        tmp_path: Path,
+    ) -> None:
+        parent = elsewhere(tmp_path)
+        found = running(tmp_path)
+        assert found is not None
+        with pytest.raises(ServerUnavailable) as refused:
+            _servers(tmp_path).start()
+        for word in (str(parent.pid), found.bootstrap_servers, "--state-dir", "stream-dp down"):
+            assert word in str(refused.value)
+        assert running(tmp_path) == found  # the refusal disturbed nothing
+
+        assert stop_running(tmp_path) == found
+        assert gone(*found.pids.values(), within_s=0)
+        assert running(tmp_path) is None
+        assert stop_running(tmp_path) is None
+
+    async def test_they_start_and_stop_within_an_event_loop_and_tell_of_a_failure(
+        self, kafka_jars: tuple[Path, ...], gone: Callable[..., bool], tmp_path: Path
+    ) -> None:
+        servers = _servers(tmp_path)
+        async with servers:
+            assert servers.failure() is None
+            found = running(tmp_path)
+            assert found is not None
+            os.kill(found.pids["kafka"], signal.SIGKILL)
+            problem = await asyncio.to_thread(_failure, servers)
+            assert problem is not None
+            assert "Apache Kafka ended with code 137" in problem
+            assert str(tmp_path / "logs" / "kafka.log") in problem
+        assert gone(*found.pids.values(), within_s=0)
+
+    async def test_a_start_that_is_cancelled_leaves_nothing_behind(
+        self, kafka_jars: tuple[Path, ...], tmp_path: Path
+    ) -> None:
+        async def run() -> None:
+            async with _servers(tmp_path):
+                pytest.fail("it was cancelled before")
+
+        starting = asyncio.create_task(run())
+        await asyncio.sleep(1.0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not StateFolder(tmp_path).in_use()
+
+
+@pytest.mark.kafka
+class TestKafka:
+    def test_a_value_over_our_own_limit_still_arrives(
+        self, kafka_server: str, topic_prefix: str
+    ) -> None:
+        topic = f"{topic_prefix}large"
+        _create_topic(kafka_server, topic)
+        value = os.urandom(5 * 2**20)
+        _produce(kafka_server, topic, value)
+        assert _values(kafka_server, topic) == [value]
+
+    def test_a_topic_is_not_made_by_a_typing_error(
+        self, kafka_server: str, topic_prefix: str
+    ) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=kafka_server)
+        try:
+            assert f"{topic_prefix}typo" not in admin.list_topics()
+        finally:
+            admin.close()
+
+    def test_a_folder_that_java_would_split_is_refused(
+        self, kafka_jars: tuple[Path, ...], tmp_path: Path
+    ) -> None:
+        server = KafkaServer(tmp_path / "a,b", kafka_jars, log=tmp_path / "log")
+        with pytest.raises(ServerUnavailable, match="comma"):
+            server.start()
+
+    def test_a_broker_that_cannot_start_says_why(self, tmp_path: Path) -> None:
+        server = KafkaServer(tmp_path / "kafka", [tmp_path / "no.jar"], log=tmp_path / "log")
+        with pytest.raises(ServerUnavailable, match="ClassNotFoundException"):
+            server.start()
+
+    def test_paths_are_escaped_for_java(self) -> None:
+        assert _escaped("/a b/ü\\🙂") == "/a b/\\u00fc\\\\\\ud83d\\ude42"
+
+
+class TestValkey:
+    def test_a_port_in_use_is_refused_in_words(self, valkey_server: str, tmp_path: Path) -> None:
+        port = int(valkey_server.rsplit(":", 1)[1].split("/")[0])
+        server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "log", port=port)
+        with pytest.raises(ServerUnavailable, match=f"port {port} of 127.0.0.1"):
+            server.start()
+
+    def test_every_acknowledged_write_survives_kill_9_of_the_server(self, tmp_path: Path) -> None:
+        with ValkeyServer(tmp_path / "valkey", log=tmp_path / "log") as server:
+            with redis.Redis.from_url(server.url) as store:
+                for n in range(300):
+                    store.rpush("list", n)
+            os.kill(server.pid, signal.SIGKILL)
+        with (
+            ValkeyServer(tmp_path / "valkey", log=tmp_path / "log") as server,
+            redis.Redis.from_url(server.url) as store,
+        ):
+            assert store.lrange("list", 0, -1) == [str(n).encode() for n in range(300)]
+
+    def test_a_server_that_cannot_start_says_why(self, tmp_path: Path) -> None:
+        (tmp_path / "valkey").mkdir()
+        (tmp_path / "valkey" / "appendonlydir").write_text("not a folder")
+        server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "log")
+        with pytest.raises(ServerUnavailable, match="stopped while starting") as refused:
+            server.start()
+        assert str(tmp_path / "log") in str(refused.value)
+
+
+class TestFolders:
+    def test_the_environment_may_move_them(self, tmp_path: Path) -> None:
+        assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "stream-dp"
+        assert state_folder({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "stream-dp"
+        assert cache_folder({}) == Path.home() / ".cache" / "stream-dp"
+        assert state_folder({"XDG_STATE_HOME": "relative"}) == (
+            Path.home() / ".local" / "state" / "stream-dp"
+        )
+
+    def test_a_file_left_by_a_crash_names_no_running_servers(self, tmp_path: Path) -> None:
+        assert running(tmp_path / "never") is None
+        left = {"version": 1, "pid": os.getpid(), "bootstrap_servers": "a", "redis_url": "b"}
+        (tmp_path / "servers.json").write_text(json.dumps(left))
+        (tmp_path / "lock").touch()
+        assert running(tmp_path) is None
+        assert stop_running(tmp_path) is None
+
+        folder = StateFolder(tmp_path)
+        folder.lock(timeout_s=0)
+        assert running(tmp_path) is None  # what is starting has no address yet
+        with pytest.raises(ServerUnavailable, match="just starting"):
+            StateFolder(tmp_path).lock(timeout_s=0.1)
+        folder.release()
+
+    def test_a_folder_that_cannot_be_made_is_refused_in_words(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ServerUnavailable, match="--state-dir"):
+            StateFolder(tmp_path / "file" / "state").prepare()
