@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from stream_dp.settings import WorkerSettings
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 ONE_SHOT = {"topics"}
@@ -256,6 +258,27 @@ def test_a_misspelt_word_breaks_the_specification(tmp_path: Path) -> None:
     done = _validate(broken)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "healtcheck" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["worker", "topics"])
+def test_the_image_is_told_what_it_understands(name: str, compose: Document) -> None:
+    service = compose["services"][name]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from stream_dp.cli import main; main()",
+            *service["command"],
+            "--help",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    known = {f"STREAM_DP_{field.upper()}" for field in WorkerSettings.model_fields}
+    assert set(service["environment"]) - known == set()
 
 
 def test_prometheus_scrapes_the_port_the_worker_serves(compose: Document) -> None:

@@ -118,6 +118,30 @@ def test_the_definition_in_the_readme_is_accepted() -> None:
     assert Definition.read(json.loads(text)).dataset == "people"
 
 
+def test_every_command_in_the_readme_exists() -> None:
+    commands = re.findall(
+        r"^stream-dp ([a-z]+)(?: (create)\b)?", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(commands) == 5
+    for words in commands:
+        done = _help_of(*filter(None, words))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    assert _help_of("levitate").returncode != 0
+
+
+def _help_of(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from stream_dp.cli import main; main()", *words, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_the_picture_is_well_formed_and_fits_light_and_dark() -> None:
     picture = (ROOT / "docs/flow.svg").read_text()
     root = ET.fromstring(picture)
