@@ -120,8 +120,8 @@ class Predicate:
         return hash(self.key)
 
 
-EVERYTHING = Predicate((), (), np.ones((), dtype=np.bool_))
-NOTHING = Predicate((), (), np.zeros((), dtype=np.bool_))
+EVERYTHING = Predicate((), (), np.broadcast_to(np.True_, ()))  # broadcast_to: read-only
+NOTHING = Predicate((), (), np.broadcast_to(np.False_, ()))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,602 @@
+"""SQL text to a question, on the side of who asks.
+
+A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), or ``SELECT COUNT(*) ... WHERE ... GROUP BY``,
+becomes the JSON of a query message. SQL's logic has three values and the JSON tree two, so every condition is
+translated twice: into the tree of the rows for which it is true and of those for which it is false. Whatever
+is in neither is unknown, and SQL leaves it out: ``carrier <> 'AA'`` holds for no row without a carrier.
+
+Faults are errors that point at the piece: its line and column, its text, and how to mend it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import TokenType
+
+from stream_dp.errors import InvalidQuery
+
+MAX_LENGTH = 10_000
+MAX_NESTING = 32
+
+Tree: TypeAlias = dict[str, Any]
+_Attribute: TypeAlias = Mapping[str, Any]
+_Constant: TypeAlias = str | float | bool
+
+_EVERYTHING: Tree = {"all": []}
+_NOTHING: Tree = {"any": []}
+
+_MIRRORED = {"ge": "le", "le": "ge", "gt": "lt", "lt": "gt", "eq": "eq"}
+_COMPLEMENT = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
+_ORDERED = {exp.GT: "gt", exp.GTE: "ge", exp.LT: "lt", exp.LTE: "le"}
+
+_STATEMENTS = frozenset(
+    {
+        "ALTER",
+        "CREATE",
+        "DELETE",
+        "DESCRIBE",
+        "DROP",
+        "EXPLAIN",
+        "INSERT",
+        "MERGE",
+        "UPDATE",
+        "WITH",
+    }
+)
+_CLOSED = re.compile(  # text in which every quote is closed
+    r"""(?: --[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*+' | "(?:[^"]|"")*+" | [^'"] )*+""", re.VERBOSE
+)
+_EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNEQ: True}
+
+
+def parse(
+    sql: str, attributes: Sequence[Mapping[str, Any]], *, dataset: str | None = None
+) -> dict[str, Any]:
+    """The question that ``sql`` asks, as JSON of a query message.
+
+    Accepted are a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
+    [WHERE ...] [GROUP BY a, b]``. A condition compares attributes with constants: ``=``, ``<>``, ``<``,
+    ``<=``, ``>``, ``>=``, ``[NOT] IN``, ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, a
+    boolean attribute by itself; combined with AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE``.
+
+    ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together,
+    where it has a cell for them and 'other' is not itself a listed value.
+
+    Args:
+        sql: What the analyst wrote.
+        attributes: Those of the data set's definition, as in the catalog.
+        dataset: When given, the name that FROM must have.
+
+    Returns:
+        ``{"kind": "predicate", "where": tree}`` or ``{"kind": "table", "group_by": [...], "where": tree}``;
+        the tree is None when every row counts.
+
+    Raises:
+        InvalidQuery: Its ``field`` is the place, such as "line 1, column 15".
+    """
+    source = _Source(sql)
+    select = source.select()
+    translator = _Translator(source, {a["name"]: a for a in attributes})
+    translator.check_from(select, dataset)
+    group_by = translator.group_by(select)
+    where = select.args.get("where")
+    tree = None if where is None else translator.truth(where.this).true
+    if group_by:
+        return {"kind": "table", "group_by": group_by, "where": tree}
+    return {"kind": "predicate", "where": tree}
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """A condition in three-valued logic: where it is true, where it is false; elsewhere it is unknown."""
+
+    true: Tree
+    false: Tree
+
+    def negated(self) -> _Truth:
+        return _Truth(self.false, self.true)
+
+    def known(self) -> _Truth:
+        """IS TRUE: false where it was unknown."""
+        return _Truth(self.true, _not(self.true))
+
+
+class _Source:
+    """The analyst's text, and how to point into it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._prefix = ""
+
+    def select(self) -> Any:
+        """The one SELECT that the text is, or that a condition stands for."""
+        self._prefix = self._prefix_of_condition()
+        try:
+            statement = sqlglot.parse_one(self._prefix + self._text)
+        except ParseError as error:
+            raise self._syntax_error(error.errors[0]) from None
+        except RecursionError:
+            raise self.error(0, "this is nested too deeply", "ask in parts") from None
+        if not isinstance(statement, exp.Select):
+            raise self.error(0, "this is not one SELECT", "ask one question at a time")
+        for clause, content in statement.args.items():
+            if content and clause not in ("expressions", "from_", "where", "group"):
+                raise self._clause_error(clause, content)
+        return statement
+
+    def _prefix_of_condition(self) -> str:
+        """What makes the text a SELECT; ends in a newline, so that columns stay those of the text."""
+        if len(self._text) > MAX_LENGTH:
+            raise self.error(0, f"this is longer than {MAX_LENGTH} characters", "ask in parts")
+        try:
+            tokens = sqlglot.tokenize(self._text)
+        except TokenError:
+            raise self._token_error() from None
+        if not tokens:
+            raise self.error(0, "there is no condition", "write one, or TRUE for every row")
+        depth = 0
+        for token in tokens:
+            if token.token_type == TokenType.SEMICOLON:
+                raise self.error(token.start, "a semicolon stands here", "leave it out")
+            depth += (token.token_type == TokenType.L_PAREN) - (
+                token.token_type == TokenType.R_PAREN
+            )
+            if depth > MAX_NESTING:
+                raise self.error(
+                    token.start, f"parentheses nest deeper than {MAX_NESTING}", "ask in parts"
+                )
+        first = tokens[0].token_type
+        if first == TokenType.SELECT:
+            return ""
+        is_clause = first in (TokenType.WHERE, TokenType.GROUP_BY)
+        return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"
+
+    def error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
+        """The error at a node, or at an offset into the text."""
+        offset = at if isinstance(at, int) else self._offset(at)
+        before = self._text[:offset]
+        line = before.count("\n") + 1
+        column = offset - (before.rfind("\n") + 1) + 1
+        return InvalidQuery(f"line {line}, column {column}", problem, fix, reason=reason)
+
+    def _offset(self, node: Any) -> int:
+        """Where the node begins, or the nearest one around it whose place is known."""
+        while node is not None:
+            starts: list[int] = [n.meta["start"] for n in node.walk() if "start" in n.meta]
+            if starts:
+                return max(min(starts) - len(self._prefix), 0)
+            node = node.parent
+        return 0
+
+    def _clause_error(self, clause: str, content: Any) -> InvalidQuery:
+        words = {"joins": "JOIN", "order": "ORDER BY", "windows": "WINDOW"}
+        word = words.get(clause, clause.strip("_").upper())
+        at = content[0] if isinstance(content, list) else content
+        if clause in ("order", "limit", "offset", "having"):
+            fix = "leave it out, and sort or cut the answer"
+        else:
+            fix = "only COUNT(*), one data set, WHERE and GROUP BY can be asked"
+        return self.error(
+            at if isinstance(at, exp.Expression) else 0, f"{word} is not answered", fix
+        )
+
+    def _syntax_error(self, fault: Mapping[str, Any]) -> InvalidQuery:
+        first = self._text.split(maxsplit=1)[0].upper()
+        if first in _STATEMENTS:
+            return self.error(0, f"{first} is not answered", "ask for SELECT COUNT(*)")
+        piece = fault["highlight"]
+        # By its surroundings: the parser's columns go astray on lines after the first.
+        context = fault["start_context"] + piece + fault["end_context"]
+        whole = self._prefix + self._text
+        offset = whole.find(context) + len(fault["start_context"]) - len(self._prefix)
+        if fault["description"].startswith("Required keyword"):
+            problem = f"something is missing around {_short(piece)}"
+        elif fault["description"].startswith("Expecting"):
+            expected = fault["description"].removeprefix("Expecting ")
+            problem = f"{expected} is expected after {_short(piece)}"
+        else:
+            problem = f"{_short(piece)} is not understood here"
+        fix = {"&&": "write AND", "!": "write NOT, or <>"}.get(
+            piece, "write a condition such as carrier = 'AA' AND arr_delay >= 30"
+        )
+        return self.error(max(offset, 0), problem, fix)
+
+    def _token_error(self) -> InvalidQuery:
+        closed = _CLOSED.match(self._text)
+        offset = closed.end() if closed else 0
+        if offset == len(self._text):
+            return self.error(offset, "the text ends too early", "close what it opens")
+        quote = self._text[offset]
+        return self.error(offset, f"this {quote} is not closed", f"add another {quote}")
+
+
+class _Translator:
+    """Conditions on a schema to trees."""
+
+    def __init__(self, source: _Source, schema: Mapping[str, _Attribute]) -> None:
+        self._source = source
+        self._schema = schema
+
+    def check_from(self, select: Any, dataset: str | None) -> None:
+        """Refuses FROM anything but the data set itself."""
+        if select.args.get("from_") is None:
+            return
+        table = select.args["from_"].this
+        if not isinstance(table, exp.Table):
+            raise self._error(table, "this is no data set", "name the data set itself")
+        name = ".".join(part.name for part in table.parts)
+        if dataset is not None and name.lower() != dataset:
+            raise self._error(
+                table, f"{name} is not the data set that is asked", f"write {dataset}"
+            )
+
+    def group_by(self, select: Any) -> list[str]:
+        """Names of the attributes grouped by, after a look at what is selected."""
+        group = select.args.get("group")
+        if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
+            raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
+        grouped = group.expressions if group is not None else []
+        for item in grouped:
+            if not isinstance(item, exp.Column):
+                raise self._error(item, "GROUP BY takes attributes only", "name each attribute")
+        names = [self._column(item)["name"] for item in grouped]
+        n_counts = 0
+        for item in (e.unalias() for e in select.expressions):
+            if isinstance(item, exp.Column):
+                if self._column(item)["name"] not in names:
+                    raise self._error(
+                        item, f"{item.name} is not grouped by", f"add GROUP BY {item.sql()}"
+                    )
+                continue
+            if not isinstance(item, exp.Count):
+                raise self._error(
+                    item, f"{_short(item)} is not answered: only rows are counted", "use COUNT(*)"
+                )
+            if not isinstance(item.this, exp.Star) and item.this != exp.Literal.number(1):
+                raise self._error(
+                    item,
+                    f"{_short(item)} is not answered: only rows are counted",
+                    "use COUNT(*), with WHERE ... IS NOT NULL to leave missing values out",
+                )
+            n_counts += 1
+        if not n_counts:
+            raise self._error(select, "nothing is counted", "add COUNT(*)")
+        return names
+
+    def truth(self, node: Any) -> _Truth:
+        """Where a condition is true, and where false."""
+        node = node.unnest()
+        kind = type(node)
+        if kind is exp.And:
+            parts = [self.truth(part) for part in node.flatten()]
+            return _Truth(_all(p.true for p in parts), _any(p.false for p in parts))
+        if kind is exp.Or:
+            parts = [self.truth(part) for part in node.flatten()]
+            return _Truth(_any(p.true for p in parts), _all(p.false for p in parts))
+        if kind is exp.Not:
+            return self.truth(node.this).negated()
+        if kind is exp.Boolean:
+            return _Truth(_EVERYTHING, _NOTHING) if node.this else _Truth(_NOTHING, _EVERYTHING)
+        if kind is exp.Column:
+            return self._bare(node)
+        if kind is exp.Is:
+            return self._is(node)
+        if kind is exp.In:
+            return self._in(node)
+        if kind is exp.Between:
+            return self._between(node)
+        if kind in _EQUALITY:
+            return self._equality(node)
+        if kind in _ORDERED:
+            return self._order(node)
+        raise self._refusal(node)
+
+    def _bare(self, node: Any) -> _Truth:
+        attribute = self._column(node)
+        if attribute["type"] != "boolean":
+            name = attribute["name"]
+            raise self._error(node, f"{name} is not a condition", f"compare it: {name} = ...")
+        return _compared(attribute, {"attribute": attribute["name"], "eq": True})
+
+    def _is(self, node: Any) -> _Truth:
+        subject, state = node.this.unnest(), node.expression.unnest()
+        if isinstance(state, exp.Boolean):
+            truth = self.truth(subject)
+            return (truth if state.this else truth.negated()).known()
+        if not isinstance(state, exp.Null):
+            raise self._error(
+                node, f"IS {_short(state)} is not SQL", "use IS NULL, IS TRUE or IS FALSE, or ="
+            )
+        if not isinstance(subject, exp.Column):
+            truth = self.truth(subject)
+            return _Truth(_any([truth.true, truth.false]), _NOTHING).known().negated()
+        attribute = self._column(subject)
+        if not attribute.get("missing"):
+            raise self._error(
+                node,
+                f"{attribute['name']} has no cell for missing values",
+                "leave this condition out",
+            )
+        return _Truth(_missing(attribute, is_missing=True), _missing(attribute, is_missing=False))
+
+    def _in(self, node: Any) -> _Truth:
+        attribute = self._column(node.this)
+        if any(node.args.get(key) for key in ("query", "unnest", "field")):
+            raise self._error(node, "IN takes a list of constants", "write IN ('AA', 'UA')")
+        if not node.expressions:
+            raise self._error(node, "the list is empty", "put at least one constant into it")
+        constants = [e for e in node.expressions if not isinstance(e, exp.Null)]
+        truth = _compared(attribute, self._member(attribute, constants))
+        # x IN (..., NULL) is never false: x might equal what NULL stands for.
+        return truth if len(constants) == len(node.expressions) else _Truth(truth.true, _NOTHING)
+
+    def _between(self, node: Any) -> _Truth:
+        if node.args.get("symmetric"):
+            raise self._error(node, "SYMMETRIC is not answered", "put the lower bound first")
+        attribute = self._column(node.this)
+        self._check_ordered(attribute, node)
+        low, high = (self._number(attribute, node.args[end]) for end in ("low", "high"))
+        name = attribute["name"]
+        return _Truth(
+            {"attribute": name, "between": [low, high]},
+            _any([{"attribute": name, "lt": low}, {"attribute": name, "gt": high}]),
+        )
+
+    def _equality(self, node: Any) -> _Truth:
+        attribute, constant, _ = self._sides(node)
+        truth = _compared(attribute, self._member(attribute, [constant]))
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            truth = truth.known()
+        return truth.negated() if _EQUALITY[type(node)] else truth
+
+    def _order(self, node: Any) -> _Truth:
+        attribute, constant, swapped = self._sides(node)
+        self._check_ordered(attribute, node)
+        operator = _ORDERED[type(node)]
+        operator = _MIRRORED[operator] if swapped else operator
+        name, number = attribute["name"], self._number(attribute, constant)
+        return _Truth(
+            {"attribute": name, operator: number},
+            {"attribute": name, _COMPLEMENT[operator]: number},
+        )
+
+    def _sides(self, node: Any) -> tuple[_Attribute, Any, bool]:
+        """The attribute, the constant, and whether they stand the other way round."""
+        left, right = node.this.unnest(), node.expression.unnest()
+        if isinstance(left, exp.Column):
+            return self._column(left), right, False
+        if isinstance(right, exp.Column):
+            if not _is_constant(left):
+                raise self._refusal(left)
+            return self._column(right), left, True
+        if _is_constant(left) and _is_constant(right):
+            raise self._error(node, "this compares two constants", "compare an attribute")
+        raise self._refusal(right if _is_constant(left) else left)
+
+    def _member(self, attribute: _Attribute, constants: Sequence[Any]) -> Tree:
+        """The tree of an attribute's being one of ``constants``."""
+        name = attribute["name"]
+        read = {"category": self._text, "number": self._number, "boolean": self._bool}
+        values = [read[attribute["type"]](attribute, c) for c in constants]
+        others = [{"attribute": name, "is_other": True}] if _OTHER in values else []
+        listed = [v for v in values if v is not _OTHER]
+        if len(listed) > 1:
+            return _any([{"attribute": name, "in": listed}, *others])
+        return _any([*({"attribute": name, "eq": v} for v in listed), *others])
+
+    def _text(self, attribute: _Attribute, node: Any) -> object:
+        """A category's listed value, or _OTHER."""
+        name, listed = attribute["name"], attribute["values"]
+        value = self._constant(node)
+        text = _category_text(value)
+        if text in listed:
+            return text
+        has_other = attribute.get("other", True)
+        if text == "other" and has_other:
+            return _OTHER
+        shown = ", ".join(listed[:10]) + (", ..." if len(listed) > 10 else "")
+        folded = {v.lower(): v for v in listed}
+        near = difflib.get_close_matches(text.lower()[:64], folded, 1)
+        fixes = [f"did you mean '{folded[near[0]]}'?"] if near else []
+        if not has_other:
+            fixes.append("use a listed value")
+        elif "other" in listed:
+            fixes.append('all unlisted values together are asked by "is_other" in JSON')
+        else:
+            fixes.append(f"{name} = 'other' asks for all unlisted values together")
+        problem = f"{_short(node)} is not a listed value of {name} ({shown})"
+        raise self._error(node, problem, " ".join(fixes))
+
+    def _number(self, attribute: _Attribute, node: Any) -> float:
+        value = self._constant(node)
+        if isinstance(value, bool | str):
+            raise self._error(
+                node,
+                f"{_short(node)} is no number, and {attribute['name']} is",
+                "write it without quotes",
+            )
+        return value
+
+    def _bool(self, attribute: _Attribute, node: Any) -> bool:
+        value = self._constant(node)
+        if value not in (0, 1):
+            raise self._error(
+                node,
+                f"{attribute['name']} is true or false, not {_short(node)}",
+                "write TRUE or FALSE",
+            )
+        return bool(value)
+
+    def _constant(self, node: Any) -> _Constant:
+        node = node.unnest()
+        if isinstance(node, exp.Column):
+            name = node.name
+            if name not in self._schema:
+                # What stands in double quotes, or in none, is a column in SQL.
+                raise self._error(
+                    node,
+                    f"there is no attribute {name}",
+                    f"write a text in single quotes: '{name}'",
+                    reason="unknown_attribute",
+                )
+            raise self._error(
+                node, f"{name} is an attribute too", "compare an attribute with a constant"
+            )
+        if isinstance(node, exp.Null):
+            raise self._error(
+                node.parent, "nothing compares with NULL", "use IS NULL or IS NOT NULL"
+            )
+        if not _is_constant(node):
+            raise self._refusal(node)
+        if isinstance(node, exp.Boolean):
+            return bool(node.this)
+        if isinstance(node, exp.Neg):
+            return -self._numeral(node.this)
+        return str(node.this) if node.is_string else self._numeral(node)
+
+    def _numeral(self, node: Any) -> float:
+        text = node.this
+        try:
+            value: float = int(text) if text.isdecimal() else float(text)
+        except ValueError:
+            value = math.nan
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._error(
+                node, f"{_short(node)} is no finite number", "write one, such as 29.5"
+            )
+        return value
+
+    def _column(self, node: Any) -> _Attribute:
+        """The attribute that a column names; its case may differ where that is no other attribute."""
+        node = node.unnest()
+        if not isinstance(node, exp.Column):
+            raise self._refusal(node)
+        if node.table:
+            raise self._error(node, f"{_short(node)} names a table", f"write {node.name} alone")
+        name = node.name
+        if name in self._schema:
+            return self._schema[name]
+        same = [n for n in self._schema if n.lower() == name.lower()]
+        if len(same) == 1:
+            return self._schema[same[0]]
+        near = difflib.get_close_matches(name, self._schema, 3)
+        fix = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"use one of {', '.join(self._schema)}"
+        )
+        if node.this.args.get("quoted") and not near:
+            fix = f"{fix}; a text stands in single quotes: '{name}'"
+        raise self._error(node, f"there is no attribute {name}", fix, reason="unknown_attribute")
+
+    def _check_ordered(self, attribute: _Attribute, node: Any) -> None:
+        if attribute["type"] != "number":
+            name, kind = attribute["name"], attribute["type"]
+            raise self._error(node, f"{name} is a {kind} and has no order", "use = or IN")
+
+    def _refusal(self, node: Any) -> InvalidQuery:
+        """In words, why something is no condition or constant."""
+        for kinds, problem, fix in _REFUSALS:
+            if isinstance(node, kinds):
+                return self._error(node, f"{problem}: {_short(node)}", fix)
+        return self._error(
+            node,
+            f"{_short(node)} is no condition that can be asked",
+            "compare an attribute with a constant",
+        )
+
+    def _error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
+        return self._source.error(at, problem, fix, reason=reason)
+
+
+_OTHER = object()
+"""Stands for every unlisted value of a category."""
+
+_REFUSALS: tuple[tuple[Any, str, str], ...] = (
+    (
+        (exp.Like, exp.ILike, exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
+        "patterns are not answered",
+        "list the values with IN",
+    ),
+    ((exp.Query, exp.Exists), "subqueries are not answered", "write the condition itself"),
+    ((exp.Literal, exp.Null, exp.Neg), "a constant is no condition", "compare an attribute with it"),
+    ((exp.Placeholder, exp.Parameter), "parameters are not filled in", "write the constant itself"),
+    (exp.Case, "CASE is not answered", "combine conditions with AND and OR"),
+    (exp.Cast, "casts are not answered", "compare the attribute as it is"),
+    (exp.Connector, "only AND, OR and NOT combine conditions", "use those"),
+    (exp.Func, "functions are not answered", "compare the attribute itself with a constant"),
+    (exp.Predicate, "a comparison stands where an attribute or constant should", "compare one at a time"),
+    (exp.Binary, "arithmetic is not answered", "work the constant out, and compare the attribute itself"),
+)  # fmt: skip
+
+
+def _compared(attribute: _Attribute, tree: Tree) -> _Truth:
+    """A comparison with a constant: unknown where the attribute is missing."""
+    if not attribute.get("missing"):
+        return _Truth(tree, _not(tree))
+    return _Truth(tree, _all([_not(tree), _missing(attribute, is_missing=False)]))
+
+
+def _missing(attribute: _Attribute, *, is_missing: bool) -> Tree:
+    return {"attribute": attribute["name"], "is_missing": is_missing}
+
+
+def _all(trees: Iterable[Tree]) -> Tree:
+    """All of them, flat."""
+    return _combined("all", trees, absorbing=_NOTHING)
+
+
+def _any(trees: Iterable[Tree]) -> Tree:
+    """Any of them, flat."""
+    return _combined("any", trees, absorbing=_EVERYTHING)
+
+
+def _combined(connective: str, trees: Iterable[Tree], *, absorbing: Tree) -> Tree:
+    parts: list[Tree] = []
+    for tree in trees:
+        if tree == absorbing:
+            return absorbing
+        parts.extend(tree.get(connective, [tree]))
+    return parts[0] if len(parts) == 1 else {connective: parts}
+
+
+def _not(tree: Tree) -> Tree:
+    if tree == _EVERYTHING:
+        return _NOTHING
+    if tree == _NOTHING:
+        return _EVERYTHING
+    negated: Tree = tree.get("not", {"not": tree})
+    return negated
+
+
+def _is_constant(node: Any) -> bool:
+    if isinstance(node, exp.Neg):
+        return isinstance(node.this, exp.Literal) and not node.this.is_string
+    return isinstance(node, exp.Literal | exp.Boolean | exp.Null)
+
+
+def _category_text(value: _Constant) -> str:
+    """The text that a constant stands for, as in a row: 7 and 7.0 for '7', TRUE for 'true'."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _short(piece: Any) -> str:
+    """A piece of SQL to show, cut where it is long."""
+    text = piece if isinstance(piece, str) else piece.sql()
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+__all__ = ["MAX_LENGTH", "MAX_NESTING", "parse"]

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.core.query import compile_where
+from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.errors import InvalidQuery
+from stream_dp.sql import parse
+
+FLIGHTS: list[dict[str, Any]] = [
+    {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},
+    {"name": "arr_delay", "type": "number", "edges": [-10, 0, 1, 30], "integer": True, "missing": True},
+    {"name": "distance", "type": "number", "edges": [100.5, 2000], "integer": False, "missing": False},
+    {"name": "cancelled", "type": "boolean", "missing": True},
+    {"name": "late", "type": "boolean", "missing": False},
+    {"name": "first seen", "type": "category", "values": ["EWR", "other"], "other": True},
+]  # fmt: skip
+UNIVERSE = Universe(
+    (
+        Category("carrier", ("AA", "UA", "7"), missing=True),
+        Number("arr_delay", (-10, 0, 1, 30), integer=True, missing=True),
+        Number("distance", (100.5, 2000)),
+        Boolean("cancelled", missing=True),
+        Boolean("late"),
+        Category("first seen", ("EWR", "other")),
+    )
+)
+
+RAW: dict[str, list[Any]] = {
+    "carrier": ["AA", "UA", "7", "ZZ", None],
+    "arr_delay": [-11, -10, -1, 0, 1, 29, 30, None],
+    "distance": [0, 100.5, 2000],
+    "cancelled": [False, True, None],
+    "late": [False, True],
+    "first seen": ["EWR"],
+}
+ROWS = [dict(zip(RAW, values, strict=True)) for values in product(*RAW.values())]
+CODES = UNIVERSE.encode_rows(ROWS).codes
+
+
+@pytest.fixture(scope="module")
+def sqlite() -> Iterator[sqlite3.Connection]:
+    """The rows in a table called flights, in SQLite."""
+    connection = sqlite3.connect(":memory:")
+    columns = ", ".join(f'"{name}"' for name in RAW)
+    connection.execute(f"CREATE TABLE flights (id INTEGER PRIMARY KEY, {columns})")
+    insert = f"INSERT INTO flights ({columns}) VALUES ({', '.join('?' * len(RAW))})"
+    connection.executemany(insert, [tuple(row.values()) for row in ROWS])
+    yield connection
+    connection.close()
+
+
+def selected_by_sqlite(sqlite: sqlite3.Connection, condition: str) -> list[bool]:
+    chosen = {i for (i,) in sqlite.execute(f"SELECT id FROM flights WHERE {condition}")}
+    return [i in chosen for i in range(1, len(ROWS) + 1)]
+
+
+def selected(where: dict[str, Any] | None) -> list[bool]:
+    predicate = compile_where(UNIVERSE, where, max_depth=200, max_nodes=5000)
+    if predicate.constant is not None:
+        return [predicate.constant] * len(ROWS)
+    return predicate.mask[tuple(CODES[a] for a in predicate.attributes)].tolist()
+
+
+def fill(template: str, *choices: list[str]) -> list[str]:
+    """The template with every combination of choices."""
+    return [template.format(*chosen) for chosen in product(*choices)]
+
+
+NOT, SAME = ["", "NOT "], ["=", "<>"]
+TEXTS = ["'AA'", "'7'", "('UA')"]
+COMPARISONS = [
+    *fill("carrier {} {}", [*SAME, "!=", "==", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"], TEXTS),
+    *fill("{} {} carrier", TEXTS, SAME),
+    *fill("carrier {}IN ({})", NOT, ["NULL", "'AA'", "'AA', '7'", "'UA', NULL, 'AA'"]),
+    *fill("{} IS {}NULL", ["carrier", "arr_delay", "cancelled", "(carrier)"], NOT),
+    *fill("arr_delay {} {}", [">=", "<"], ["-10", "0", "1", "30", "29.5"]),
+    *fill("arr_delay {} {}", [">", "<="], ["-11", "-1", "0", "29", "+29.5"]),
+    *fill("{} {} ARR_DELAY", ["-10", "0", "30.0"], [">", "<="]),
+    *fill("{} {} arr_delay", ["-11", "-1", "(29)"], ["<", ">="]),
+    *fill("arr_delay {} 0", [*SAME, "IS DISTINCT FROM"]),
+    *fill("arr_delay {}IN (0, 0.0, 7.5{})", NOT, ["", ", NULL"]),
+    *fill("arr_delay {}BETWEEN {} AND {}", NOT, ["-10", "0", "30"], ["-11", "-1", "0", "29"]),
+    *fill("distance {} {}", [">=", "<"], ["100.5", "2000", "2e3"]),
+    *fill("{} {} {}", ["cancelled", "late"], SAME, ["TRUE", "false", "1", "0"]),
+    *fill("cancelled {}IN (TRUE{})", NOT, ["", ", NULL"]),
+    *["cancelled", "NOT late", "NOT cancelled", "(cancelled)", "TRUE", "FALSE"],
+]
+STATES = ["IS TRUE", "IS FALSE", "IS NOT TRUE", "IS NOT FALSE", "IS NULL", "IS NOT NULL"]
+CONDITIONS = st.recursive(
+    st.sampled_from(COMPARISONS),
+    lambda inner: st.one_of(
+        st.builds("{} AND {}".format, inner, inner),
+        st.builds("{} OR {}".format, inner, inner),
+        st.builds("({})".format, inner),
+        st.builds("NOT ({})".format, inner),
+        st.builds("NOT {}".format, inner),
+        st.builds("({}) {}".format, inner, st.sampled_from(STATES)),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=400)
+@given(condition=CONDITIONS)
+def test_the_rows_selected_are_those_that_sqlite_selects(
+    sqlite: sqlite3.Connection, condition: str
+) -> None:
+    where = parse(condition, FLIGHTS)["where"]
+    assert selected(where) == selected_by_sqlite(sqlite, condition)
+    assert json.loads(json.dumps(where)) == where
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "carrier <> 'AA'",
+        "NOT carrier = 'AA'",
+        "carrier NOT IN ('AA', NULL)",
+        "NOT (carrier IN ('AA', NULL)) OR cancelled",
+        "cancelled IS NOT TRUE",
+        "(arr_delay > 29 OR carrier = 'AA') IS NULL",
+    ],
+)
+def test_unknown_is_neither_true_nor_false(sqlite: sqlite3.Connection, condition: str) -> None:
+    expected = selected_by_sqlite(sqlite, condition)
+    assert selected(parse(condition, FLIGHTS)["where"]) == expected
+    two_valued = {"not": {"attribute": "carrier", "eq": "AA"}}
+    assert selected(two_valued) != selected_by_sqlite(sqlite, "carrier <> 'AA'"), (
+        "or nulls show nothing"
+    )
+
+
+def test_a_short_condition_makes_a_short_tree() -> None:
+    where = parse("carrier IN ('AA', 'UA') AND (30 <= arr_delay AND NOT cancelled)", FLIGHTS)[
+        "where"
+    ]
+    assert where == {
+        "all": [
+            {"attribute": "carrier", "in": ["AA", "UA"]},
+            {"attribute": "arr_delay", "ge": 30},
+            {"not": {"attribute": "cancelled", "eq": True}},
+            {"attribute": "cancelled", "is_missing": False},
+        ]
+    }
+
+
+LATE = {"attribute": "late", "eq": True}
+
+
+@pytest.mark.parametrize(
+    ("sql", "question"),
+    [
+        ("late", {"kind": "predicate", "where": LATE}),
+        ("WHERE late", {"kind": "predicate", "where": LATE}),
+        ("late -- the worst", {"kind": "predicate", "where": LATE}),
+        ("select count(*) where late", {"kind": "predicate", "where": LATE}),
+        ("SELECT COUNT(1) AS n FROM flights AS f WHERE late", {"kind": "predicate", "where": LATE}),
+        ("SELECT COUNT(*) FROM FLIGHTS", {"kind": "predicate", "where": None}),
+        ("TRUE", {"kind": "predicate", "where": {"all": []}}),
+        ("late GROUP BY carrier", {"kind": "table", "group_by": ["carrier"], "where": LATE}),
+        ("GROUP BY late, carrier", {"kind": "table", "group_by": ["late", "carrier"], "where": None}),
+        ('SELECT Carrier, COUNT(*) FROM "flights" GROUP BY carrier, "first seen"',
+         {"kind": "table", "group_by": ["carrier", "first seen"], "where": None}),
+    ],
+)  # fmt: skip
+def test_a_condition_or_a_select_that_counts_is_a_question(
+    sql: str, question: dict[str, Any]
+) -> None:
+    assert parse(sql, FLIGHTS, dataset="flights") == question
+
+
+def test_constants_mean_what_they_mean_in_a_row() -> None:
+    for spelling in ("7", "7.0", "'7'"):
+        assert parse(f"carrier = {spelling}", FLIGHTS)["where"] == {
+            "attribute": "carrier",
+            "eq": "7",
+        }
+    assert parse("late = 1", FLIGHTS) == parse("late = TRUE", FLIGHTS)
+
+
+def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
+    other = {"attribute": "carrier", "is_other": True}
+    assert parse("carrier = 'other'", FLIGHTS)["where"] == other
+    assert parse("carrier IN ('other', 'AA')", FLIGHTS)["where"] == {
+        "any": [{"attribute": "carrier", "eq": "AA"}, other]
+    }
+    unlisted = [row["carrier"] == "ZZ" for row in ROWS]
+    assert selected(parse("carrier = 'other'", FLIGHTS)["where"]) == unlisted
+    listed = parse("\"first seen\" = 'other'", FLIGHTS)["where"]
+    assert listed == {"attribute": "first seen", "eq": "other"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "words"),
+    [
+        # names and constants
+        ('carrier = "AA"', (1, 11), "no attribute AA; write a text in single quotes: 'AA'"),
+        ("carrier = AA", (1, 11), "write a text in single quotes: 'AA'"),
+        ('"AA" = carrier', (1, 1), "a text stands in single quotes: 'AA'"),
+        ("late AND\n  carier = 'AA'", (2, 3), "no attribute carier; did you mean carrier?"),
+        ("x = 1", (1, 1), "use one of carrier, arr_delay"),
+        ("flights.carrier = 'AA'", (1, 1), "write carrier alone"),
+        ("carrier = 'aa'", (1, 11), "'aa' is not a listed value of carrier (AA, UA, 7); did you mean 'AA'?"),
+        ("carrier IN ('AA',\n'ZZ')", (2, 1), "carrier = 'other' asks for all unlisted values together"),
+        ("\"first seen\" = 'JFK'", (1, 16), 'by "is_other" in JSON'),
+        ("arr_delay >= '30'", (1, 14), "write it without quotes"),
+        ("arr_delay >= TRUE", (1, 1), "TRUE is no number"),
+        ("arr_delay = 1e999", (1, 13), "no finite number"),
+        ("late = 'yes'", (1, 8), "late is true or false, not 'yes'; write TRUE or FALSE"),
+        ("late = 2", (1, 8), "late is true or false"),
+        ("arr_delay < distance", (1, 13), "distance is an attribute too"),
+        ("1 = 1", (1, 1), "two constants"),
+        ("arr_delay = NULL", (1, 1), "use IS NULL"),
+        ("arr_delay BETWEEN 1 AND NULL", (1, 1), "use IS NULL"),
+        ("late IS NULL", (1, 1), "late has no cell for missing values; leave this condition out"),
+        ("carrier = ?", (1, 1), "parameters are not filled in"),
+        # what is no condition
+        ("carrier", (1, 1), "carrier is not a condition"),
+        ("NOT arr_delay", (1, 5), "arr_delay is not a condition"),
+        ("carrier < 'AA'", (1, 1), "carrier is a category and has no order"),
+        ("late BETWEEN 0 AND 1", (1, 1), "late is a boolean and has no order"),
+        ("carrier IS 'AA'", (1, 1), "IS 'AA' is not SQL"),
+        ("1", (1, 1), "a constant is no condition"),
+        ("NULL", (1, 1), "a constant is no condition"),
+        ("arr_delay < 30 < 60", (1, 1), "compare one at a time"),
+        ("late = (arr_delay > 0)", (1, 9), "compare one at a time"),
+        ("carrier IN ()", (1, 1), "the list is empty"),
+        # what is not answered
+        ("late OR carrier LIKE 'A%'", (1, 9), "patterns are not answered: carrier LIKE 'A%'; list the"),
+        ("UPPER(carrier) = 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
+        ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
+        ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
+        ("CASE WHEN late THEN 1 END = 1", (1, 11), "CASE is not answered"),
+        ("CAST(carrier AS INT) = 3", (1, 6), "casts are not answered"),
+        ("carrier IN (SELECT 1)", (1, 1), "IN takes a list of constants"),
+        ("EXISTS (SELECT 1)", (1, 16), "subqueries are not answered"),
+        ("carrier = (SELECT 1)", (1, 19), "subqueries are not answered"),
+        ("arr_delay BETWEEN SYMMETRIC 3 AND 1", (1, 1), "SYMMETRIC"),
+        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; leave it out, and sort"),
+        ("late LIMIT 3", (1, 12), "LIMIT is not answered"),
+        ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is not answered"),
+        ("late GROUP BY 1", (1, 15), "GROUP BY takes attributes only"),
+        ("late GROUP BY ROLLUP(carrier)", (1, 22), "GROUP BY takes attributes only"),
+        ("late GROUP BY carier", (1, 15), "did you mean carrier"),
+        ("late UNION SELECT 1", (1, 1), "not one SELECT"),
+        ("SELECT COUNT(*) FROM flights JOIN b", (1, 35), "JOIN is not answered"),
+        ("SELECT COUNT(*) FROM flights, b", (1, 31), "JOIN is not answered"),
+        ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that is asked; write flights"),
+        ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "this is no data set"),
+        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 8), "only rows are counted; use COUNT(*)"),
+        ("SELECT COUNT(carrier)", (1, 8), "WHERE ... IS NOT NULL"),
+        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "only rows are counted"),
+        ("SELECT COUNT(*) OVER ()", (1, 8), "only rows are counted"),
+        ("SELECT *", (1, 8), "only rows are counted"),
+        ("SELECT carrier GROUP BY carrier", (1, 8), "add COUNT(*)"),
+        ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
+        ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT is not answered"),
+        ("WITH x AS (SELECT 1) SELECT 1", (1, 1), "WITH is not answered"),
+        ("DROP TABLE flights", (1, 1), "DROP is not answered"),
+        # what is not SQL
+        ("", (1, 1), "there is no condition"),
+        (" \n -- nothing", (1, 1), "there is no condition"),
+        ("late;", (1, 5), "a semicolon stands here"),
+        ("late; late", (1, 5), "a semicolon stands here"),
+        ("late AND\n\n  carrier = 'AA", (3, 13), "this ' is not closed"),
+        ('\n"late', (2, 1), 'this " is not closed'),
+        ("late /* why", (1, 12), "the text ends too early"),
+        ("late AND\n\n (late", (3, 3), ") is expected after late"),
+        ("carrier =", (1, 9), "something is missing around ="),
+        ("late && late", (1, 6), "&& is not understood here; write AND"),
+        ("late\nlate", (2, 1), "late is not understood here"),
+        ("late " * 2001, (1, 1), "longer than 10000 characters"),
+        ("(" * 100 + "late" + ")" * 100, (1, 33), "parentheses nest deeper than 32"),
+        ("NOT " * 2000 + "late", (1, 1), "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
+    sql: str, place: tuple[int, int], words: str
+) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        parse(sql, FLIGHTS, dataset="flights")
+    line, column = place
+    assert caught.value.field == f"line {line}, column {column}"
+    assert words in str(caught.value)
+
+
+def test_a_long_list_of_values_is_cut_in_the_error() -> None:
+    airports = {
+        "name": "dest",
+        "type": "category",
+        "values": [f"A{i:02}" for i in range(99)],
+        "other": False,
+    }
+    with pytest.raises(InvalidQuery, match=r"\(A00, .*, A09, \.\.\.\); use a listed value"):
+        parse("dest = 'Boston'", [airports])
+    with pytest.raises(InvalidQuery, match="use a listed value"):
+        parse("dest = 'other'", [airports])
+
+
+def test_an_unknown_name_has_its_own_reason() -> None:
+    for sql in ("carier = 'AA'", "carrier = AA"):
+        with pytest.raises(InvalidQuery) as caught:
+            parse(sql, FLIGHTS)
+        assert caught.value.reason == "unknown_attribute"
+
+
+def test_hundreds_of_alternatives_are_no_nesting() -> None:
+    where = parse(" OR ".join(["late"] * 500), FLIGHTS)["where"]
+    assert where == {"any": [LATE] * 500}
+
+
+WORDS = [
+    "late", "carrier", "arr_delay", "x", "'AA'", "30", "-1", "NULL", "TRUE", "AND", "OR", "NOT", "IN", "IS",
+    "BETWEEN", "LIKE", "CASE", "SELECT", "COUNT(*)", "WHERE", "GROUP", "BY", "FROM", "ORDER", "UNION", "=",
+    "<>", "<", ">=", "(", ")", ",", "*", "+", '"', "'", "/*", "--", "::", "{", "[", "?", ":x", "@x", "\n",
+]  # fmt: skip
+
+
+@settings(max_examples=500)
+@given(sql=st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
+def test_whatever_is_typed_is_a_question_or_a_refusal_in_words(sql: str) -> None:
+    try:
+        question = parse(sql, FLIGHTS)
+    except InvalidQuery:
+        return
+    json.dumps(question)
