@@ -312,6 +312,24 @@ def test_every_mounted_file_exists(compose: Document) -> None:
     assert [path for path in mounted if not (ROOT / path).exists()] == []
 
 
+def test_what_the_image_copies_exists_and_is_sent_to_the_build(compose: Document) -> None:
+    dockerfile = compose["services"]["worker"]["build"]["dockerfile"]
+    copied = [
+        source
+        for line in (ROOT / dockerfile).read_text().splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    ]
+    sent = [
+        line[1:]
+        for line in (ROOT / f"{dockerfile}.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
+    assert len(copied) == 5
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    assert [path for path in copied if path.split("/")[0] not in sent] == []
+
+
 def test_the_worker_image_does_not_run_as_root(compose: Document) -> None:
     recipe = (ROOT / compose["services"]["worker"]["build"]["dockerfile"]).read_text()
     last_stage = recipe[recipe.rindex("\nFROM ") :]
