@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -22,9 +23,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.progress import StartProgress
-from stream_dp.cli.up import worker_child
+from stream_dp.cli.up import await_worker, worker_child
 from stream_dp.client import Client
 from stream_dp.client.topics import create_topics
+from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Servers
@@ -62,25 +64,22 @@ def command(fast: bool) -> None:  # noqa: FBT001 - click
     """
     console = Console()
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="stream-dp-demo-") as folder:
-        state = Path(folder)
+    with ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-")))
         with StartProgress(console) as progress:
             servers = Servers(state / "servers", cache_folder(os.environ), progress=progress)
-            addresses = servers.start()
+            addresses = stack.enter_context(servers)
+            progress.step("Starting the worker")
+            create_topics(addresses.bootstrap_servers, Topics())
+            web_port = ports.choose("the worker's pages", None)
+            worker = stack.enter_context(worker_child(addresses, state, web_port))
             progress.step("Reading 336,776 flights")
             sample = flights()
             exact = _Exact(sample)
-            progress.step("Starting the worker")
-            create_topics(addresses.bootstrap_servers, Topics())
-        try:
-            with (
-                worker_child(addresses, state, 6066) as worker,
-                Client(addresses.bootstrap_servers, analyst="demo") as client,
-                _Screen(console) as screen,
-            ):
-                _Demo(client, worker, sample, exact, screen).run(3 if fast else 12)
-        finally:
-            servers.stop()
+            await_worker(worker, web_port)
+        client = stack.enter_context(Client(addresses.bootstrap_servers, analyst="demo"))
+        screen = stack.enter_context(_Screen(console))
+        _Demo(client, worker, sample, exact, screen).run(3 if fast else 12)
     screen.summary(time.monotonic() - started)
 
 

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 
@@ -24,10 +26,11 @@ from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 
-__all__ = ["command", "worker_child"]
+__all__ = ["await_worker", "command", "worker_child"]
 
 _RESTART_S = 1.0
 _READY_S = 180.0
+_WORKER_READY_S = 60.0
 
 
 @click.command()
@@ -66,14 +69,33 @@ def worker_child(addresses: Addresses, state_dir: Path, web_port: int) -> Child:
     )
 
 
+def await_worker(worker: Child, web_port: int) -> None:
+    """Returns when the worker answers requests.
+
+    Raises:
+        ServerUnavailable: It ended, or took too long; with the last lines of its log.
+    """
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/healthz", timeout=1) as reply:
+                return bool(reply.status == HTTPStatus.OK)
+        except OSError:
+            return False
+
+    worker.wait_until(ready, timeout_s=_WORKER_READY_S, cancelled=lambda: False)
+
+
 def _supervise(state_dir: Path, web_port: int, console: Console) -> None:
     """Runs the servers, and the worker again whenever it ends, until this process is told to stop."""
     with StartProgress(console) as progress, _stopped_by_signals() as stopping:
         servers = Servers(state_dir, cache_folder(os.environ), progress=progress)
         with servers as addresses:
             create_topics(addresses.bootstrap_servers, Topics())
+            progress.step("Starting the worker")
             progress.step("Running")
             with worker_child(addresses, state_dir, web_port) as worker:
+                await_worker(worker, web_port)
                 (state_dir / "ready").touch()
                 try:
                     while not stopping:

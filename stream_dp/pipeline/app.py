@@ -274,7 +274,9 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
 
     @app.page("/healthz")
     async def health(view: web.View, _: web.Request) -> web.Response:
-        return view.json({"status": "ok", "datasets": len(runtime.worker.datasets)})
+        """200 once partitions are assigned: the worker then answers."""
+        ready = runtime.worker.ready
+        return view.json({"status": "ok" if ready else "starting"}, status=200 if ready else 503)
 
     @app.page("/metrics")
     async def metrics(view: web.View, _: web.Request) -> web.Response:

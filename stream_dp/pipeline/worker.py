@@ -97,6 +97,11 @@ class Worker:
     def datasets(self) -> Mapping[str, Dataset]:
         return self._datasets
 
+    @property
+    def ready(self) -> bool:
+        """Whether partitions are assigned, so that requests are answered."""
+        return bool(self._held)
+
     # ------------------------------------------------------------ life
 
     async def check_store(self) -> None:
