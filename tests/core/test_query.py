@@ -76,6 +76,10 @@ trees = st.recursive(
 )
 
 
+def text(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def holds(tree: dict[str, Any], row: dict[str, Any]) -> bool:
     """The tree's meaning, on one raw row."""
     if "all" in tree:
@@ -93,7 +97,7 @@ def holds(tree: dict[str, Any], row: dict[str, Any]) -> bool:
     if value is None:
         return False
     if tree["attribute"] == "carrier":
-        value, wanted = str(value), [str(w) for w in wanted] if operator == "in" else str(wanted)
+        value, wanted = text(value), [text(w) for w in wanted] if operator == "in" else text(wanted)
     return {
         "eq": lambda: value == wanted,
         "in": lambda: value in wanted,
