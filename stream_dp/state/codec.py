@@ -11,12 +11,13 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.errors import CorruptState
+from stream_dp.errors import CorruptState, StoreError
 from stream_dp.state.store import Transition
 
 OUTBOX_VERSION = 1
 ANSWER_VERSION = 1
 DIGEST_BYTES = 16
+MAX_BYTES = 256 << 20  # half of what Redis and Valkey take as one argument, unless told otherwise
 _LENGTH = struct.Struct(">I")
 _NONE = 0xFFFF_FFFF
 _HEADER = struct.Struct(">BI")
@@ -173,12 +174,20 @@ def pack(flat: Sequence[bytes]) -> bytes:
 
     One argument instead of hundreds saves a third of the time a client needs to send it. The strings are
     binary all the same: the unpacker of Redis knows the type ``str``, not the newer ``bin``.
+
+    Raises:
+        StoreError: It is larger than a server takes in one piece.
     """
     parts = [_HEADER.pack(0xDD, len(flat))]  # array 32
     for part in flat:
         parts.append(_HEADER.pack(0xDB, len(part)))  # str 32
         parts.append(part)
-    return b"".join(parts)
+    packed = b"".join(parts)
+    if len(packed) > MAX_BYTES:
+        raise StoreError(
+            f"a commit has more than {MAX_BYTES >> 20} MiB; take fewer records at once"
+        )
+    return packed
 
 
 def fingerprint(packed: bytes) -> bytes:
@@ -272,6 +281,7 @@ class _Reader:
 
 __all__ = [
     "DIGEST_BYTES",
+    "MAX_BYTES",
     "Record",
     "StoredAnswer",
     "answer_from_bytes",

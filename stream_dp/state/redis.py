@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from redis import exceptions
 from redis.asyncio import Redis
@@ -90,6 +90,7 @@ class RedisStore:
         self._prefix = prefix
         self._declared = durability_declared
         self._owned = False
+        self._aof: Literal["unknown", "off", "whole"] = "unknown"
 
     @classmethod
     def from_url(
@@ -137,6 +138,12 @@ class RedisStore:
                 "the server could not write its append-only file (aof_last_write_status is not ok); "
                 "free disk space or mend the disk, then look again with `redis-cli INFO persistence`"
             )
+        if self._incomplete(info):
+            found.append(
+                "the append-only file was switched on but is not complete yet, and a crash now would lose "
+                "what was acknowledged since; wait until `redis-cli INFO persistence` says "
+                "aof_rewrite_in_progress:0"
+            )
         try:
             settings = _texts(await node.execute_command("CONFIG GET", *_REQUIRED))
         except exceptions.ResponseError:
@@ -155,6 +162,24 @@ class RedisStore:
                     f"now, and `{name} {wanted}` in the server's configuration for the next start"
                 )
         return found
+
+    def _incomplete(self, info: Mapping[str, str]) -> bool:
+        """Whether the append-only file is being written for the first time since it was switched on.
+
+        A server counts such a file as enabled, and forgets it in a crash. It looks like any other rewrite
+        unless one saw it off, or it is the very first.
+        """
+        if info.get("aof_enabled") == "0":
+            self._aof = "off"
+            return False
+        writing = "1" in (info.get("aof_rewrite_in_progress"), info.get("aof_rewrite_scheduled"))
+        suspect = self._aof == "off" or (
+            self._aof == "unknown" and info.get("aof_base_size") == "0"
+        )
+        if writing and suspect:
+            return True
+        self._aof = "whole"
+        return False
 
     # Data sets ---------------------------------------------------------------------------------
 

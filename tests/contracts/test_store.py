@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.errors import BudgetExceeded, Conflict, DuplicateId, Fenced, StreamDPError
+from stream_dp.errors import (
+    BudgetExceeded,
+    Conflict,
+    DuplicateId,
+    Fenced,
+    StoreError,
+    StreamDPError,
+)
 from stream_dp.state.ledger import GENESIS, verify
 
 PRIVATE = b"a row about somebody"
@@ -420,6 +427,15 @@ async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any
         ids[place] = f"analyst|{place}"
         with pytest.raises(DuplicateId, match=rf"analyst\|{place}'"):
             await owner.store.commit(owner.transition(answers=dict.fromkeys(ids, b"")))
+    assert backend.dump() == before
+
+
+async def test_a_commit_that_no_server_would_take_is_refused_beforehand(
+    backend: Any, owner: Any
+) -> None:
+    before = backend.dump()
+    with pytest.raises(StoreError, match="256 MiB"):
+        await owner.store.commit(owner.transition(pending=[bytes(1 << 20)] * 257))
     assert backend.dump() == before
 
 
