@@ -16,6 +16,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from stream_dp.core.consistent_set.base import Distribution
@@ -35,6 +36,7 @@ _DECIMAL: Final = Context(prec=60, Emin=-999_999, Emax=999_999)
 _LN_ERROR: Final = Fraction(1, 10**50)
 
 
+@lru_cache(maxsize=4096)
 def ln_bounds(x: Fraction | int) -> tuple[Fraction, Fraction]:
     """Fractions below and above the natural logarithm of a positive ``x``, 1e-50 (1 + |ln|) apart or less.
 
@@ -172,7 +174,8 @@ def log_binomial_tail(n: int, p: Fraction, k: int) -> float:
         if ratio < 1.0 and term < 1e-12 * total:
             total += term * ratio / (1.0 - ratio)
             break
-    return min(0.0, log_first + math.log(total))
+    rounding = 2e-15 * math.lgamma(n + 1)
+    return min(0.0, log_first + math.log(total) + rounding)
 
 
 def log_add(a: float, b: float) -> float:
