@@ -158,9 +158,8 @@ class Prices:
             return None
         rho = Fraction(units, UNITS) * self._budget.rho
         sigma = math.sqrt(squared_sensitivity / (2.0 * float(rho)))
-        if sigma > MAX_SCALE:
-            return None
-        step = max(_FIRST_STEP, grid_index(max(sigma, float(MIN_SCALE))) - 1)
+        # Two steps short of the float's answer, then forward to the exact one.
+        step = max(_FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
         while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
             step += 1
         return step if step <= _LAST_STEP else None
@@ -220,66 +219,106 @@ def plan(
         return Bounded(low, high)
     limit = (margin / (_TIE * terms.z_measured)) ** 2
     room = purse.room(evidence.window)
-    count = _measure(evidence, prices, room, limit, table=False)
-    table = _measure(evidence, prices, room, limit, table=True)
-    if table is not None and (
-        count is None or table.total <= count.total or _worth_buying(evidence, policy, purse, table)
-    ):
+    count = _count(evidence, prices, room, limit)
+    if count is not None and not _may_buy(evidence, policy, purse, count):
+        return count
+    table = _table(evidence, prices, room, limit)
+    if table is not None and (count is None or _buys(evidence, policy, purse, count, table)):
         return table
     if count is not None:
         return count
-    fresh = np.full(len(evidence.window), UNITS)
-    ever = _measure(evidence, prices, fresh, limit, table=False) is not None
-    return Unproven(low, high, ever)
+    untouched = np.full(len(evidence.window), UNITS)
+    return Unproven(low, high, _count(evidence, prices, untouched, limit) is not None)
 
 
-def _worth_buying(evidence: Evidence, policy: Policy, purse: Purse, table: Measure) -> bool:
+def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
+    """Whether a table could be preferred to ``count``; saves working its price out where not."""
+    half_sensitivity = 0.5 * _squared_sensitivity(evidence)
+    at_least = evidence.table_cost_ratio() / half_sensitivity * count.total
     rent = purse.rent(evidence.form.attributes, evidence.window)
-    if rent < policy.rent_share * table.total:
+    return at_least <= count.total or policy.rent_share * at_least <= rent
+
+
+def _buys(evidence: Evidence, policy: Policy, purse: Purse, count: Measure, table: Measure) -> bool:
+    if table.total <= count.total:
+        return True
+    if purse.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
         return False
-    first = evidence.window.start
     left = purse.lines.left(evidence.window)
+    first = evidence.window.start
     return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
 
 
-def _measure(
-    evidence: Evidence,
-    prices: Prices,
-    room: npt.NDArray[np.int64],
-    limit: float,
-    *,
-    table: bool,
+def _squared_sensitivity(evidence: Evidence) -> int:
+    """Of the answers together: a row that moves changes one count by 1, or two of a table."""
+    return 1 if evidence.form.n_answers == 1 else 2
+
+
+def _count(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
 ) -> Measure | None:
-    """The cheapest look of one kind that brings the variance to ``limit``; None if there is none.
+    """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
 
     Args:
         room: Units that each block may spend, shape (len(window),).
     """
-    squared_sensitivity = 2 if table or evidence.form.n_answers > 1 else 1
-    after = evidence.after_table if table else evidence.after_count
-    scales = _scales()
-    least = [prices.least_step(int(units), squared_sensitivity) for units in room]
-    can_pay = np.array([step is not None for step in least])
-    first = np.array([_LAST_STEP if step is None else step for step in least]) - _FIRST_STEP
+    squared_sensitivity = _squared_sensitivity(evidence)
     now = evidence.by_block()
-    lowest = np.where(can_pay, np.minimum(after(scales[first] ** -2.0), now), now)
-    levels = water_fill(now, lowest, limit)
+    first, most = _most_precise(prices, room, squared_sensitivity)
+    levels = water_fill(now, evidence.after_count(most), limit)
     if levels is None:
         return None
-    # The coarsest step that reaches the level, by bisection: precise enough at low, not above high.
-    low, high = first, np.full(len(first), len(scales))
-    while (high - low > 1).any():
-        middle = (low + high) // 2
-        enough = after(scales[middle] ** -2.0) <= levels
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
     pays = levels < now
-    steps = tuple(
-        (block, int(step) + _FIRST_STEP)
-        for block, step, pay in zip(evidence.window, low, pays, strict=True)
+    lacking = 1.0 / levels[pays] - 1.0 / now[pays]
+    steps = first
+    steps[pays] = np.maximum(_step_below(lacking**-0.5 * _TIE), first[pays])
+    return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
+
+
+def _table(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+) -> Measure | None:
+    """The same for the marginal over the question's attributes."""
+    now = evidence.by_block()
+    first, most = _most_precise(prices, room, 2)
+    levels = water_fill(now, np.minimum(evidence.after_table(most), now), limit)
+    if levels is None:
+        return None
+    # By bisection the coarsest step that reaches the level: low does, high does not.
+    low, high = first, np.full(len(first), _LAST_STEP + 1)
+    while (high - low > 1).any():
+        middle = np.maximum((low + high) // 2, low)
+        enough = evidence.after_table(_sigma(middle) ** -2.0) <= levels * _TIE
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    return _priced(evidence, prices, 2, low, levels < now, table=True)
+
+
+def _most_precise(
+    prices: Prices, room: npt.NDArray[np.int64], squared_sensitivity: int
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The least step that each block can pay for, and its precision: 0 where it can pay for none."""
+    steps = [prices.least_step(units, squared_sensitivity) for units in room.tolist()]
+    can_pay = np.array([step is not None for step in steps])
+    first = np.array([_LAST_STEP if step is None else step for step in steps], dtype=np.int64)
+    return first, np.where(can_pay, _sigma(first) ** -2.0, 0.0)
+
+
+def _priced(
+    evidence: Evidence,
+    prices: Prices,
+    squared_sensitivity: int,
+    steps: npt.NDArray[np.int64],
+    pays: npt.NDArray[np.bool_],
+    *,
+    table: bool,
+) -> Measure:
+    chosen = tuple(
+        (block, step)
+        for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
-    charges = tuple(Charge(b, prices.units(step, squared_sensitivity)) for b, step in steps)
-    return Measure(table, steps, charges)
+    charges = tuple(Charge(b, prices.units(step, squared_sensitivity)) for b, step in chosen)
+    return Measure(table, chosen, charges)
 
 
 def water_fill(now: Floats, lowest: Floats, limit: float) -> Floats | None:
@@ -313,14 +352,23 @@ def water_fill(now: Floats, lowest: Floats, limit: float) -> Floats | None:
     return np.asarray(np.clip(level, lowest, now))
 
 
+_FIRST_STEP = grid_index(float(MIN_SCALE))
+_LAST_STEP = grid_index(float(MAX_SCALE))
+
+
 @cache
 def _scales() -> Floats:
     """All scales of the public grid as floats."""
     return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
 
 
-_FIRST_STEP = GRID_STEPS * (MIN_SCALE.numerator.bit_length() - MIN_SCALE.denominator.bit_length())
-_LAST_STEP = GRID_STEPS * (MAX_SCALE.numerator.bit_length() - 1)
+def _sigma(steps: npt.NDArray[np.int64]) -> Floats:
+    return np.asarray(_scales()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
+
+
+def _step_below(sigma: Floats) -> npt.NDArray[np.int64]:
+    """The coarsest step whose scale is at most ``sigma``."""
+    return np.searchsorted(_scales(), sigma, side="right") - 1 + _FIRST_STEP
 
 
 @dataclass(frozen=True, slots=True)

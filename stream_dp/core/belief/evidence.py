@@ -128,6 +128,17 @@ class Evidence:
         from_tables = variance(self.form.norms, raised)
         return np.asarray(_inverse(_inverse(from_tables) + self._counted).max(axis=0))
 
+    def table_cost_ratio(self) -> float:
+        """A lower bound: how many times the precision that a count needs a table needs instead.
+
+        A table of precision p adds at most ``p * max(reach_T / |x_T|^2)`` to the precision of the
+        answer: the derivative of ``1 / sum(|x_T|^2 / (1/v_T + reach_T p))`` is a weighted mean of
+        these ratios, with weights that sum to at most 1.
+        """
+        norms = self.form.norms
+        ratios = np.divide(norms, self._reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
+        return float(ratios[:, 1:].min())
+
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds in rows on each live answer that fail together with this probability."""
         return bounds.interval(self.form, self.view, self.values, self.variances, log_failure)

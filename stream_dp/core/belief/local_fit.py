@@ -69,9 +69,14 @@ def _published(view: View, axes: tuple[int, ...]) -> Floats:
 
 
 def _non_negative(counts: Floats, n_rows: float) -> Floats:
-    kept = np.maximum(counts, 0.0)
-    total = float(kept.sum())
-    return kept * (n_rows / total) if total > 0.0 else np.full(counts.shape, n_rows / counts.size)
+    """The nearest non-negative table that sums to ``n_rows``.
+
+    Cutting negative cells off and scaling would instead count the noise of every empty cell as rows.
+    """
+    descending = np.sort(counts, axis=None)[::-1]
+    excess = (np.cumsum(descending) - n_rows) / np.arange(1, counts.size + 1)
+    n_kept = np.count_nonzero(descending > excess)
+    return np.asarray(np.maximum(counts - excess[n_kept - 1], 0.0))
 
 
 __all__ = ["MAX_FIT_CELLS", "fit"]
