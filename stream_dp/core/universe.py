@@ -2,7 +2,7 @@
 
 The universe is the product of the attributes' cells. Row to cell is total: whatever a row contains, it counts
 in exactly one cell, so no row's content ever decides whether a batch is accepted. Only structure is refused,
-with a text that is the same for every value (``spec`` of the commit protocol, section 7).
+with a text that is the same for every value.
 """
 
 from __future__ import annotations
