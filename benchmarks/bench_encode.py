@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.universe import Boolean, Category, Number, Universe
@@ -61,12 +61,12 @@ def plain_loop(columns: dict[str, list[object]]) -> Counter[tuple[int, ...]]:
 
 
 def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Shortest of some runs, in seconds: what the machine can do when nobody else uses it."""
+    """Least of some runs, in CPU seconds, so that what else runs on the machine counts little."""
     times = []
     for _ in range(runs):
-        start = perf_counter()
+        start = process_time()
         work()
-        times.append(perf_counter() - start)
+        times.append(process_time() - start)
     return min(times)
 
 
