@@ -9,13 +9,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from stream_dp import sql
 from stream_dp.client.mailbox import Key, Mailbox, Reply
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Topics
@@ -23,7 +23,7 @@ from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Topi
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Client", "Rejection"]
+__all__ = ["Client", "Question", "Rejection"]
 
 _ATTEMPTS = 3
 
@@ -37,6 +37,22 @@ class Rejection(StreamDPError):
         self.rejected = rejected
         self.reason = rejected.reason
         super().__init__(rejected.reason.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question, as ``ask_many`` takes it.
+
+    Attributes:
+        condition: SQL, or the JSON tree of ``where``; None for all rows.
+        last_phases: How many of the latest phases; None for all.
+        query_id: The answer under an id never changes. None for a new one.
+    """
+
+    condition: str | Mapping[str, Any] | None = None
+    group_by: tuple[str, ...] = ()
+    last_phases: int | None = None
+    query_id: str | None = None
 
 
 class Client:
@@ -254,8 +270,8 @@ class Client:
             Rejection: The id was used for another question.
             RequestTimeout: No reply, after three attempts under the same id.
         """
-        item = self._item(dataset, question, group_by, last_phases, query_id, quote=False)
-        return self._asked(dataset, item, timeout_s)
+        asked = Question(question, tuple(group_by), last_phases, query_id)
+        return self._asked(dataset, self._item(dataset, asked), timeout_s)
 
     def quote(
         self,
@@ -267,25 +283,28 @@ class Client:
         timeout_s: float = 30.0,
     ) -> Answer:
         """What the answer would cost now; spends nothing."""
-        item = self._item(dataset, question, group_by, last_phases, None, quote=True)
-        return self._asked(dataset, item, timeout_s)
+        item = self._item(dataset, Question(question, tuple(group_by), last_phases))
+        return self._asked(dataset, {**item, "quote": True}, timeout_s)
 
     def ask_many(
         self,
         dataset: str,
-        questions: Sequence[str | Mapping[str, Any]],
+        questions: Sequence[Question],
         *,
-        last_phases: int | None = None,
-        query_ids: Sequence[str] | None = None,
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
     ) -> list[Answer | Rejection]:
-        """Asks many questions in messages of up to a hundred; answers come in the order asked."""
-        ids = query_ids or [uuid.uuid4().hex for _ in questions]
-        items = [
-            self._item(dataset, question, (), last_phases, query_id, quote=False)
-            for question, query_id in zip(questions, ids, strict=True)
-        ]
+        """Asks many questions in messages of up to a hundred; replies come in the order asked.
+
+        Args:
+            timeout_s: Longest wait for the next reply.
+            on_answer: Called with the index of each answer as it comes in.
+
+        Raises:
+            InvalidQuery: A question does not fit the schema; none was sent then.
+            RequestTimeout: A reply is missing.
+        """
+        items = [self._item(dataset, question) for question in questions]
         mailbox = self._open_mailbox()
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
         for start in range(0, len(items), 100):
@@ -331,30 +350,21 @@ class Client:
 
     # ------------------------------------------------------------ inside
 
-    def _item(
-        self,
-        dataset: str,
-        question: str | Mapping[str, Any] | None,
-        group_by: Sequence[str],
-        last_phases: int | None,
-        query_id: str | None,
-        *,
-        quote: bool,
-    ) -> dict[str, Any]:
-        item: dict[str, Any] = {"query_id": query_id or uuid.uuid4().hex}
-        if isinstance(question, str):
+    def _item(self, dataset: str, question: Question) -> dict[str, Any]:
+        item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
+        if isinstance(question.condition, str):
+            from stream_dp import sql  # sqlglot takes its time to load
+
             attributes = [
                 attribute.model_dump() for attribute in self.definition(dataset).attributes
             ]
-            item.update(sql.parse(question, attributes))
-        elif question is not None:
-            item["where"] = dict(question)
-        if group_by:
-            item.update(kind="table", group_by=list(group_by))
-        if last_phases is not None:
-            item["window"] = {"last_phases": last_phases}
-        if quote:
-            item["quote"] = True
+            item.update(sql.parse(question.condition, attributes, dataset=dataset))
+        elif question.condition is not None:
+            item["where"] = dict(question.condition)
+        if question.group_by:
+            item.update(kind="table", group_by=list(question.group_by))
+        if question.last_phases is not None:
+            item["window"] = {"last_phases": question.last_phases}
         return item
 
     def _send_items(

@@ -1,0 +1,165 @@
+"""W4 through Kafka and Redis: twelve months of flights, fresh conjunctions each month.
+
+    python benchmarks/flights.py [nycflights13.csv.gz] [--error .02 .01] [--seed 1 2 3]
+
+The same stream, in the same order, goes to the baselines in the same run: a fresh discrete Gaussian count
+for each new question with an exact cache, and one noisy table of the whole universe a block. The exact
+answers are counted here, from the benchmark's own public file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import Progress
+from system import System, running_system
+from workloads import (
+    DATA,
+    FAILURE_PROBABILITY,
+    FLIGHTS,
+    PRIVACY,
+    GaussianMethod,
+    Score,
+    Truth,
+    WholeTableMethod,
+    flight_questions,
+    flights_by_month,
+    pooled_noise,
+    report,
+    run,
+)
+
+from stream_dp.client import Client, Question as Asking
+from stream_dp.client.odometer import Odometer
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import Question, compile_where
+from stream_dp.messages import Answer
+from stream_dp.samples import FLIGHTS_DEFINITION
+
+Columns = dict[str, list[object]]
+
+
+class ThroughKafka:
+    """What the worker made of the stream; scored from the answers topic and the ledger alone."""
+
+    name = "stream_dp through Kafka"
+    paid = 0
+    unverified: float | None = None
+
+    def __init__(self) -> None:
+        self.paths: Counter[str] = Counter()
+        self.odometer = Odometer()
+        self.answers: list[Answer] = []
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        """The phase was opened by the batch that was sent."""
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        """The answer that came back for the next question of the stream."""
+        answer = self.answers[sum(self.paths.values())]
+        self.paths[answer.path or answer.status] += 1
+        self.unverified = None
+        if answer.status != "answered" or answer.value is None or answer.n is None:
+            return None
+        count = answer.value * answer.n
+        if answer.path == "unverified":
+            self.unverified = count
+            return None
+        return count
+
+    def worst_line(self) -> float:
+        return self.odometer.most_spent
+
+
+def through_kafka(
+    system: System,
+    months: list[Columns],
+    error: float,
+    seed: int,
+    n_questions: int,
+    console: Console,
+) -> Score:
+    """Sends the whole stream and scores what came back."""
+    method = ThroughKafka()
+    score = Score(method)
+    name = f"flights-{error:g}-{seed}"
+    data = Blocks(FLIGHTS)
+    accuracy = {"error": error, "failure_probability": FAILURE_PROBABILITY}
+    with system.client() as client, Progress(console=console, transient=True) as progress:
+        task = progress.add_task(f"{name} through Kafka", total=n_questions * len(months))
+        client.define({**FLIGHTS_DEFINITION, "dataset": name, "accuracy": accuracy})
+        for phase, columns in enumerate(months):
+            started = perf_counter()
+            event = client.send(name, columns=columns, batch_id=f"{phase:02}", timeout_s=120)
+            assert event.phase == phase + 1, "each month opens a phase"
+            asked = list(flight_questions(seed, phase, n_questions))
+            replies = client.ask_many(
+                name,
+                [Asking(a.where, last_phases=a.last_phases) for a in asked],
+                timeout_s=120,
+                on_answer=lambda *_: progress.advance(task),
+            )
+            score.seconds += perf_counter() - started
+            method.answers += [_answered(reply) for reply in replies]
+            data.append(Block.seal(FLIGHTS, FLIGHTS.encode_columns(columns)))
+            truth, sizes, before = Truth(data), data.sizes, score.seconds
+            for a in asked:
+                question = Question(compile_where(FLIGHTS, a.where), a.window(phase + 1))
+                margin = error * sum(sizes[question.window.start : question.window.stop])
+                score.ask(question, data, truth.count(question), margin)
+            score.seconds = before
+        method.odometer = _odometer(client, name, len(months))
+    method.paid = method.odometer.looks
+    return score
+
+
+def _answered(reply: object) -> Answer:
+    assert isinstance(reply, Answer), f"rejected: {reply}"
+    return reply
+
+
+def _odometer(client: Client, name: str, phases: int) -> Odometer:
+    odometer = Odometer.read(client.ledger(name))
+    assert len(odometer.blocks) == phases
+    return odometer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, nargs="?", default=DATA / "nycflights13.csv.gz")
+    parser.add_argument("--error", type=float, nargs="*", default=[0.02, 0.01])
+    parser.add_argument("--seed", type=int, nargs="*", default=[1])
+    arguments = parser.parse_args()
+    console = Console()
+    months = flights_by_month(arguments.data)
+    noise = pooled_noise()
+    with running_system(console) as system:
+        for error in arguments.error:
+            n_questions = 3000 if error >= 0.02 else 1000
+            for seed in arguments.seed:
+                title = f"W4 error {error:g}, seed {seed}"
+                ours = through_kafka(system, months, error, seed, n_questions, console)
+                accuracy = Accuracy(error, FAILURE_PROBABILITY)
+                scores = run(
+                    title,
+                    FLIGHTS,
+                    months,
+                    lambda month, s=seed, n=n_questions: flight_questions(s, month, n),
+                    n_questions,
+                    [GaussianMethod(accuracy, noise), WholeTableMethod(FLIGHTS, accuracy, noise)],
+                    error,
+                    console,
+                )
+                report(title, [ours, *scores], console)
+    console.print(
+        f"privacy: (epsilon {PRIVACY.epsilon:g}, delta {PRIVACY.delta:g}) for each row, by zCDP, all methods"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The whole system on this machine, for benchmarks: real Kafka, real Valkey, a worker, a client."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from stream_dp.cli.progress import StartProgress
+from stream_dp.cli.up import await_worker, worker_child
+from stream_dp.client import Client
+from stream_dp.client.topics import create_topics
+from stream_dp.embedded import ports
+from stream_dp.embedded.child import Child
+from stream_dp.embedded.folders import cache_folder
+from stream_dp.embedded.stack import Addresses, Servers
+from stream_dp.messages import Topics
+
+
+@dataclass(frozen=True)
+class System:
+    """A running system; its worker can be stopped and started again."""
+
+    addresses: Addresses
+    worker: Child
+    web_port: int
+    folder: Path
+
+    def client(self) -> Client:
+        return Client(self.addresses.bootstrap_servers, analyst="benchmark")
+
+    def start_worker(self) -> None:
+        self.worker.start()
+        await_worker(self.worker, self.web_port)
+
+
+@contextmanager
+def running_system(console: Console) -> Iterator[System]:
+    """Servers and a worker in a temporary folder, gone afterwards."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-bench-")))
+        with StartProgress(console) as progress:
+            servers = Servers(folder / "servers", cache_folder(os.environ), progress=progress)
+            addresses = stack.enter_context(servers)
+            create_topics(addresses.bootstrap_servers, Topics())
+            web_port = ports.choose("the worker's pages", None)
+            worker = worker_child(addresses, folder, web_port)
+            stack.callback(worker.stop)
+            system = System(addresses, worker, web_port, folder)
+            progress.step("Starting the worker")
+            system.start_worker()
+        yield system
