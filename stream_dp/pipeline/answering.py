@@ -16,7 +16,7 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.query import Question, compile_where
+from stream_dp.core.query import Question, compile_group_by, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
@@ -99,9 +99,9 @@ def _question(dataset: Dataset, query: Query) -> tuple[Question, str | None]:
         raise _Refusal(Refused(RefusalCode.RETIRED, "this data set was retired"))
     try:
         predicate = compile_where(dataset.universe, query.where)
-        group_by = tuple(dataset.universe.index(name) for name in query.group_by)
-        if len(set(group_by)) != len(group_by):
-            raise InvalidQuery("group_by", "an attribute is named twice", "name each once")
+        group_by: tuple[int, ...] = ()
+        if query.group_by:
+            group_by = compile_group_by(dataset.universe, query.group_by, predicate)
     except InvalidQuery as error:
         raise _Refusal(Refused(_code(error.reason), str(error))) from None
     if dataset.phase == 0:
