@@ -67,6 +67,22 @@ def interval(
 def _conjunction(
     events: Events, view: View, values: Floats, variances: Floats, log_failure: float
 ) -> tuple[Floats, Floats]:
+    centres, deviations, n_upper = _sides(events, view)
+    own = np.sqrt(variances)  # of the count itself: may know more than the tables do
+    known = np.isfinite(deviations)
+    n_sides = np.count_nonzero(known) + 2 * bool(np.isfinite(own).all())
+    if n_sides == 0:
+        return np.zeros(1), np.full(1, view.n_rows)
+    z = -float(ndtri_exp(log_failure - math.log(n_sides)))
+    reaches = z * deviations[:, None]
+    count = view.n_rows - values if events.complement else values
+    high = (centres + reaches)[:n_upper].min(axis=0, initial=math.inf)
+    low = (centres - reaches)[n_upper:].max(axis=0, initial=-math.inf)
+    return np.maximum(low, count - z * own), np.minimum(high, count + z * own)
+
+
+def _sides(events: Events, view: View) -> tuple[Floats, Floats, int]:
+    """Estimates of the sides, shape (sides, answers), their standard deviations, how many are upper."""
     k = len(events.shares)
     forms, n_upper = _forms(k)
     # A form over counts of sub-conjunctions, written over residuals: condition i contributes its
@@ -75,24 +91,11 @@ def _conjunction(
     for axis, share in enumerate(events.shares, start=1):
         without, within = (over_residuals.swapaxes(1, axis)[:, bit] for bit in (0, 1))
         without += share * within
-    squared = np.square(over_residuals.reshape(forms.shape))
     spreads = [1.0]
     for spread in events.spreads:
         spreads = [s * part for s in spreads for part in (1.0, spread)]
-    deviations = np.sqrt(variance(squared * np.array(spreads), view.variances))
-    own = np.sqrt(variances)  # of the count itself: may know more than this view does
-    known = np.isfinite(deviations)
-    n_sides = np.count_nonzero(known) + 2 * bool(np.isfinite(own).all())
-    if n_sides == 0:
-        return np.zeros(1), np.full(1, view.n_rows)
-    z = -float(ndtri_exp(log_failure - math.log(n_sides)))
-    centres = (forms @ events.counts)[known]
-    reaches = (z * deviations[known])[:, None]
-    is_upper = np.arange(len(forms))[known] < n_upper
-    estimates = view.n_rows - values if events.complement else values
-    high = (centres + reaches)[is_upper].min(axis=0, initial=math.inf)
-    low = (centres - reaches)[~is_upper].max(axis=0, initial=-math.inf)
-    return np.maximum(low, estimates - z * own), np.minimum(high, estimates + z * own)
+    norms = np.square(over_residuals.reshape(forms.shape)) * spreads
+    return forms @ events.counts, np.sqrt(variance(norms, view.variances)), n_upper
 
 
 @cache
