@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -37,11 +37,13 @@ records = st.builds(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(records, max_size=5))
 def test_outbox_records_come_back(outbox: list[Record]) -> None:
     assert codec.outbox_from_bytes(codec.outbox_to_bytes(outbox)) == outbox
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.binary(min_size=16, max_size=16), st.binary(max_size=400))
 def test_a_stored_answer_comes_back(digest: bytes, answer: bytes) -> None:
     stored = codec.answer_from_bytes(codec.answer_to_bytes(digest, answer))
@@ -84,6 +86,7 @@ def test_every_cut_is_found_and_nothing_stored_is_quoted() -> None:
             codec.answer_from_bytes(answer[:length])
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_and_never_crashes(garbage: bytes) -> None:
     for decode in (codec.outbox_from_bytes, codec.answer_from_bytes):
