@@ -33,7 +33,8 @@ from workloads import (
     run,
 )
 
-from stream_dp.client import Client, Question as Asking
+from stream_dp.client import Client
+from stream_dp.client import Question as Asking
 from stream_dp.client.odometer import Odometer
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.parameters import Accuracy

@@ -232,7 +232,7 @@ class Client:
         """Sends one batch given as the fields of its message."""
         batch_id = batch_id or uuid.uuid4().hex
         document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **body}
-        value = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+        value = _json(document)
         limit = TOPICS["batches"].max_value_bytes
         if len(value) > limit:
             raise InvalidInput(
@@ -321,6 +321,16 @@ class Client:
                     on_answer(index, reply)
         return replies
 
+    def ask_soon(self, dataset: str, question: Question) -> Future[Reply]:
+        """Sends one question and returns at once; the future gets its ``Answer`` or ``Rejected``."""
+        item = self._item(dataset, question)
+        document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
+        future = self._open_mailbox().expect(self._answer_key(dataset, item))
+        self._producer.send(
+            self._topics.name("queries"), key=dataset.encode(), value=_json(document)
+        )
+        return future
+
     def table(
         self,
         dataset: str,
@@ -374,7 +384,7 @@ class Client:
         expected: Sequence[Future[Reply]],
     ) -> None:
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, "queries": items}
-        place = self._put("queries", dataset, json.dumps(document, separators=(",", ":")).encode())
+        place = self._put("queries", dataset, _json(document))
         for future in expected:
             self._open_mailbox().expect_rejection(future, place)
 
@@ -383,7 +393,7 @@ class Client:
 
     def _asked(self, dataset: str, item: Mapping[str, Any], timeout_s: float) -> Answer:
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
-        value = json.dumps(document, separators=(",", ":")).encode()
+        value = _json(document)
         reply = self._request(
             "queries",
             dataset,
@@ -461,6 +471,10 @@ class Client:
         except KafkaError as error:
             raise ServerUnavailable(f"the broker was lost: {error}") from error
         return found
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
 def frame_columns(frame: pd.DataFrame) -> dict[str, list[object]]:

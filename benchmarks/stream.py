@@ -1,0 +1,310 @@
+"""Throughput and latency of the whole pipeline on this machine, beside a bare Faust echo agent.
+
+    python benchmarks/stream.py [--messages 20000] [--rounds 2]
+
+Everything in one run, on one broker. Records are on their topics before a worker starts, so that no load
+generator competes with it; a rate is the number of results over the time between the broker's first and
+last. Latency is measured at half of the rate that single questions reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from rich.console import Console
+from rich.table import Table
+from system import System, running_system
+from workloads import Asked, flight_questions
+
+from stream_dp.client import Client, Question
+from stream_dp.embedded import ports
+from stream_dp.messages import Topics
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
+
+TOPICS = Topics()
+PARTITIONS = 4
+PHASES = 3
+PATIENCE_S = 180.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    results: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.results / self.seconds
+
+
+class Meter:
+    """Counts what arrives on a topic and when the first and the last did, by the broker's clock."""
+
+    def __init__(self, system: System, topic: str) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=system.addresses.bootstrap_servers, max_poll_records=5000
+        )
+        self._places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        self._consumer.assign(self._places)
+        self._starts = self._consumer.end_offsets(self._places)
+
+    def wait(self, results: int, wanted: Callable[[bytes], bool] = lambda _: True) -> Rate:
+        """Returns when so many wanted records are there."""
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(self._ends().values()) - sum(self._starts.values()) < results:
+            if time.monotonic() > deadline:
+                sys.exit(f"only {sum(self._ends().values()) - sum(self._starts.values())} results")
+            time.sleep(0.25)
+        times: list[int] = []
+        for place, start in self._starts.items():
+            self._consumer.seek(place, start)
+        while len(times) < results:
+            for records in self._consumer.poll(timeout_ms=1000).values():
+                times += [record.timestamp for record in records if wanted(record.value)]
+        self._consumer.close()
+        return Rate(results, (max(times) - min(times)) / 1000)
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        ends: dict[TopicPartition, int] = self._consumer.end_offsets(self._places)
+        return ends
+
+
+def dataset_names() -> list[str]:
+    """One data set for each partition."""
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < PARTITIONS:
+        name = f"flights-{number}"
+        found.setdefault(partition_of(name.encode(), PARTITIONS), name)
+        number += 1
+    return [found[partition] for partition in sorted(found)]
+
+
+class Load:
+    """Makes records and puts them on the topics."""
+
+    def __init__(self, system: System, sample: Flights) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=system.addresses.bootstrap_servers,
+            linger_ms=20,
+            max_request_size=6_291_456,
+            buffer_memory=2**28,
+        )
+        self._sample = sample
+        self._made = 0
+        self.names = dataset_names()
+
+    def define(self, client: Client) -> None:
+        for name in self.names:
+            client.define({**FLIGHTS_DEFINITION, "dataset": name})
+            for month in range(1, PHASES + 1):
+                client.send(name, columns=self._sample.of_month(month), timeout_s=120)
+
+    def questions(self, n: int, seed: int) -> dict[str, list[Asked]]:
+        """``n`` fresh random conjunctions in all, the same number for each data set."""
+        return {
+            name: list(flight_questions(seed + place, PHASES - 1, n // len(self.names)))
+            for place, name in enumerate(self.names)
+        }
+
+    def put_questions(self, questions: dict[str, list[Asked]], per_message: int) -> None:
+        waiting = {name: [self._item(asked) for asked in some] for name, some in questions.items()}
+        while any(waiting.values()):
+            for name in self.names:
+                some, waiting[name] = waiting[name][:per_message], waiting[name][per_message:]
+                if some:
+                    head = {"version": 1, "dataset": name, "analyst": "benchmark"}
+                    body = some[0] if per_message == 1 else {"queries": some}
+                    self.put("queries", name, {**head, **body})
+        self._producer.flush()
+
+    def _item(self, asked: Asked) -> dict[str, object]:
+        self._made += 1
+        window = {"window": {"last_phases": asked.last_phases}} if asked.last_phases else {}
+        return {"query_id": f"q{self._made}", "where": asked.where, **window}
+
+    def put_batches(self, n: int) -> int:
+        """``n`` batches of a month each; returns their rows."""
+        rows = 0
+        for number in range(n):
+            columns = self._sample.of_month(number % 12 + 1)
+            rows += len(columns["carrier"])
+            self._made += 1
+            batch = {"version": 1, "batch_id": f"b{self._made}", "columns": columns}
+            name = self.names[number % len(self.names)]
+            self.put("batches", name, {**batch, "dataset": name})
+        self._producer.flush()
+        return rows
+
+    def put(self, role: str, name: str, document: dict[str, object]) -> None:
+        value = json.dumps(document, separators=(",", ":")).encode()
+        self._producer.send(TOPICS.name(role), key=name.encode(), value=value)
+
+    def put_raw(self, topic: str, n: int, size: int) -> None:
+        for number in range(n):
+            self._producer.send(topic, key=b"%d" % number, value=b"x" * size)
+        self._producer.flush()
+
+
+@contextmanager
+def echo_agent(system: System) -> Iterator[None]:
+    command = [sys.executable, __file__.replace("stream.py", "echo.py")]
+    command += [system.addresses.bootstrap_servers, "echo-in", "echo-out"]
+    command += [str(system.folder / "echo"), str(ports.choose("the echo's pages", None))]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def echo_rate(system: System, load: Load, n: int) -> Rate:
+    meter = Meter(system, "echo-out")
+    load.put_raw("echo-in", n, 200)
+    with echo_agent(system):
+        return meter.wait(n)
+
+
+def worker_rate(
+    system: System,
+    topic: str,
+    fill: Callable[[], int],
+    wanted: Callable[[bytes], bool] = lambda _: True,
+) -> Rate:
+    """Fills the topics while the worker is down, then starts it."""
+    system.worker.stop()
+    meter = Meter(system, TOPICS.name(topic))
+    results = fill()
+    system.start_worker()
+    return meter.wait(results, wanted)
+
+
+def latencies(client: Client, questions: dict[str, list[Asked]], per_second: float) -> list[float]:
+    """Seconds from sending a question to its answer, at an even rate."""
+    stream = [
+        (name, asked)
+        for group in zip(
+            *([(name, asked) for asked in some] for name, some in questions.items()), strict=True
+        )
+        for name, asked in group
+    ]
+    taken = [0.0] * len(stream)
+    done = threading.Semaphore(0)
+
+    def ask(place: int, name: str, asked: Asked) -> None:
+        started = time.perf_counter()
+
+        def answered(_: object) -> None:
+            taken[place] = time.perf_counter() - started
+            done.release()
+
+        client.ask_soon(
+            name, Question(asked.where, last_phases=asked.last_phases)
+        ).add_done_callback(answered)
+
+    begin = time.perf_counter()
+    for place, (name, asked) in enumerate(stream):
+        time.sleep(max(0.0, begin + place / per_second - time.perf_counter()))
+        ask(place, name, asked)
+    for _ in stream:
+        done.acquire(timeout=PATIENCE_S)
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    n = arguments.messages
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    sample = flights()
+    echo: list[float] = []
+    single: list[float] = []
+    many: list[float] = []
+    rows: list[float] = []
+    with running_system(console) as system, system.client() as client:
+        admin = KafkaAdminClient(bootstrap_servers=system.addresses.bootstrap_servers)
+        options = {"num_partitions": PARTITIONS, "replication_factor": 1}
+        admin.create_topics({"echo-in": options, "echo-out": options})
+        admin.close()
+        load = Load(system, sample)
+
+        def say(text: str) -> None:
+            console.print(f"[dim]{time.strftime('%X')}[/dim] {text}")
+
+        def asked(count: int, per_message: int, seed: int) -> Callable[[], int]:
+            def fill() -> int:
+                load.put_questions(load.questions(count, seed), per_message)
+                return count
+
+            return fill
+
+        def fill_batches() -> int:
+            nonlocal batch_rows
+            batch_rows = load.put_batches(60)
+            return 60
+
+        say("four data sets of three phases, and questions to warm up")
+        load.define(client)
+        worker_rate(system, "answers", asked(n, 100, seed=1000))
+        for round_ in range(arguments.rounds):
+            echo.append(echo_rate(system, load, n).per_second)
+            say(f"echo: {echo[-1]:,.0f} messages/s")
+            single.append(
+                worker_rate(system, "answers", asked(n, 1, 2000 + 10 * round_)).per_second
+            )
+            say(f"single questions: {single[-1]:,.0f} answers/s")
+            many.append(
+                worker_rate(system, "answers", asked(2 * n, 100, 3000 + 10 * round_)).per_second
+            )
+            say(f"100 questions a message: {many[-1]:,.0f} answers/s")
+        say("latency at half load")
+        half = statistics.median(single) / 2
+        questions = load.questions(max(400, int(min(10 * half, 20_000)) // 4 * 4), seed=4000)
+        taken = sorted(latencies(client, questions, half))
+        for _ in range(arguments.rounds):
+            batch_rows = 0
+            rate = worker_rate(
+                system, "events", fill_batches, lambda value: b'"batch_accepted"' in value
+            )
+            rows.append(batch_rows / rate.seconds)
+            say(f"columnar batches: {rows[-1]:,.0f} rows/s")
+    table = Table("what", "per second", "wanted", title="medians of " + str(arguments.rounds))
+    base = statistics.median(echo)
+    table.add_row("bare Faust echo", f"{base:,.0f}", "")
+    ratio = statistics.median(single) / base
+    table.add_row(
+        "one question a message",
+        f"{statistics.median(single):,.0f} ({ratio:.2f} of the echo)",
+        "0.8",
+    )
+    table.add_row("100 questions a message", f"{statistics.median(many):,.0f}", "5,000")
+    table.add_row("rows in columnar batches", f"{statistics.median(rows):,.0f}", "300,000")
+    table.add_row(
+        f"latency at {half:,.0f} questions/s",
+        f"p50 {1e3 * _quantile(taken, 0.5):.0f} ms, p99 {1e3 * _quantile(taken, 0.99):.0f} ms",
+        "",
+    )
+    console.print(table)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    main()
