@@ -387,7 +387,15 @@ class BaseRelease:
 
 
 class BasePlan:
-    """Which tables a base release measures, and how it divides a share of the line among them.
+    """Which tables a base release measures, and how much of a line they may cost; public.
+
+    On narrow data all tables of one to three attributes, and the whole universe where that is small;
+    on wide data all pairs. Tables share the loss in proportion to the square root of their cells,
+    which makes the sum of cells / rho least.
+
+    The typical question is a conjunction that selects half of each of its attributes. Its mean
+    variance at total rho 1, over all sets of attributes of the tables' size at most, says which share
+    of a line would certify it on the new block alone; a base release takes part of that.
 
     Args:
         shape: Sizes of the universe's attributes.
@@ -395,51 +403,30 @@ class BasePlan:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         d = len(shape)
-        n_three_way = sum(math.comb(d, j) for j in (1, 2, 3))
-        largest = min(d, 3 if n_three_way <= 64 else 2)
-        smallest = 1 if largest == 3 or d == 1 else 2
-        self._tables = [
+        self._shape = shape
+        narrow = sum(math.comb(d, size) for size in (1, 2, 3)) <= _MAX_NARROW_TABLES
+        typical_sets = [
             attributes
-            for size in range(smallest, largest + 1)
+            for size in range(1, min(d, 3 if narrow else 2) + 1)
             for attributes in combinations(range(d), size)
         ]
-        cells = [math.prod(shape[a] for a in attributes) for attributes in self._tables]
-        roots = [math.sqrt(n) for n in cells]
-        self._weights = [root / sum(roots) for root in roots]
-        self._shape = shape
-        self._typical = self._typical_variance(largest)
-
-    def _typical_variance(self, largest: int) -> float:
-        """Mean variance, at total rho 1, of conjunctions that select half of each attribute."""
-        precision: dict[tuple[int, ...], float] = {}
-        for attributes, weight in zip(self._tables, self._weights, strict=True):
-            for subset in subsets(len(attributes))[1:]:
-                inside = tuple(a for a, m in zip(attributes, subset, strict=True) if m)
-                summed = math.prod(
-                    self._shape[a] for a, m in zip(attributes, subset, strict=True) if not m
-                )
-                precision[inside] = precision.get(inside, 0.0) + weight / summed
-        total, n_questions = 0.0, 0
-        for size in range(1, largest + 1):
-            for attributes in combinations(range(len(self._shape)), size):
-                n_questions += 1
-                for subset in subsets(size)[1:]:
-                    inside = tuple(a for a, m in zip(attributes, subset, strict=True) if m)
-                    norm = math.prod(
-                        self._shape[a] / 4.0 if m else 0.25
-                        for a, m in zip(attributes, subset, strict=True)
-                    )
-                    total += norm / precision[inside]
-        return total / n_questions
+        self._tables = [t for t in typical_sets if narrow or len(t) == 2]
+        if narrow and d > 3 and math.prod(shape) <= _MAX_WHOLE_CELLS:
+            self._tables.append(tuple(range(d)))
+        roots = [math.sqrt(math.prod(shape[a] for a in table)) for table in self._tables]
+        self._weights = [root / math.fsum(roots) for root in roots]
+        self._typical = self._typical_variance(typical_sets)
 
     def share(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+        """Part of the line of a block of ``n_rows`` rows that its base release may cost."""
         limit = (terms.error * n_rows / terms.z) ** 2
-        needed = self._typical / limit / float(budget.rho)
-        return min(_BASE_MOST, _BASE_PART * needed)
+        certifies = self._typical / (limit * float(budget.rho))
+        return min(_BASE_MOST, _BASE_PART * certifies)
 
     def release(
         self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
     ) -> BaseRelease:
+        """What is measured of a block of ``n_rows`` rows."""
         share = policy.base_share
         if share is None:
             share = self.share(n_rows, terms, budget)
@@ -451,7 +438,34 @@ class BasePlan:
                 units += prices.units(step, 2)
         return BaseRelease(share, tuple(tables), units)
 
+    def _typical_variance(self, typical_sets: list[tuple[int, ...]]) -> float:
+        precision: dict[tuple[int, ...], float] = {}
+        for attributes, weight in zip(self._tables, self._weights, strict=True):
+            for inside, outside in _splits(attributes):
+                reach = weight / math.prod(self._shape[a] for a in outside)
+                precision[inside] = precision.get(inside, 0.0) + reach
+        total = 0.0
+        for attributes in typical_sets:
+            for inside, outside in _splits(attributes):
+                if inside:
+                    norm = math.prod(self._shape[a] / 4.0 for a in inside) / 4.0 ** len(outside)
+                    total += norm / precision[inside]
+        return total / len(typical_sets)
 
+
+def _splits(attributes: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """All ways to part attributes into those in T and those not."""
+    return [
+        (
+            tuple(a for a, member in zip(attributes, subset, strict=True) if member),
+            tuple(a for a, member in zip(attributes, subset, strict=True) if not member),
+        )
+        for subset in subsets(len(attributes))
+    ]
+
+
+_MAX_NARROW_TABLES = 64
+_MAX_WHOLE_CELLS = 1024
 _BASE_PART = 0.5
 _BASE_MOST = 0.6
 
