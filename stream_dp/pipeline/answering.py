@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -16,7 +15,7 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.query import Question, compile_group_by, compile_where
+from stream_dp.core.query import Predicate, Question, compile_group_by, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
@@ -24,7 +23,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["answer", "answer_name", "request_digest", "resend"]
+__all__ = ["answer", "answer_name", "resend"]
 
 
 def answer_name(analyst: str, query_id: str) -> str:
@@ -32,18 +31,15 @@ def answer_name(analyst: str, query_id: str) -> str:
     return f"{analyst} {query_id}"
 
 
-def request_digest(query: Query) -> bytes:
-    """What makes two requests under one id the same request; 16 bytes."""
-    window = query.window.last_phases if query.window else None
-    body = [query.kind, query.where, query.group_by, window, query.quote]
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
 def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
     """Queues the stored answer again; False when it was given to another request under this id."""
     digest, value = answer_from_bytes(stored)
-    if digest != request_digest(query):
+    try:
+        predicate, group_by = _compiled(dataset, query)
+        asked = _digest(query, (predicate.key, group_by))
+    except InvalidQuery:
+        asked = _digest(query, (query.where, query.group_by))
+    if digest != asked:
         return False
     _release(dataset, analyst, query, value)
     return True
@@ -60,11 +56,19 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
         "query_id": query.query_id,
         "analyst": analyst,
     }
+    request: tuple[object, object] = (query.where, query.group_by)
     try:
-        question, note = _question(dataset, query)
+        predicate, group_by = _compiled(dataset, query)
+        request = (predicate.key, group_by)
+        window, note = _window(dataset, query)
+    except InvalidQuery as error:
+        reply = Answer(
+            **facts, status="refused", reason=_reason(Refused(_code(error.reason), str(error)))
+        )
     except _Refusal as refusal:
         reply = Answer(**facts, status="refused", reason=_reason(refusal.refused))
     else:
+        question = Question(predicate, window, group_by)
         if query.quote:
             reply = _quoted(dataset, question, facts, note)
         else:
@@ -73,10 +77,17 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     value = reply.to_bytes()
     stored = None
     if not query.quote:
-        stored = answer_to_bytes(request_digest(query), value)
+        stored = answer_to_bytes(_digest(query, request), value)
         dataset.add_answer(answer_name(analyst, query.query_id), stored)
     _release(dataset, analyst, query, value)
     return reply, stored
+
+
+def _digest(query: Query, request: tuple[object, object]) -> bytes:
+    """What makes two requests under one id the same; two spellings of one predicate are. 16 bytes."""
+    window = query.window.last_phases if query.window else None
+    text = repr((query.kind, request, window, query.quote))
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 async def _outcome(dataset: Dataset, question: Question) -> tuple[Outcome, tuple[Charge, ...]]:
@@ -94,16 +105,18 @@ class _Refusal(Exception):
         self.refused = refused
 
 
-def _question(dataset: Dataset, query: Query) -> tuple[Question, str | None]:
+def _compiled(dataset: Dataset, query: Query) -> tuple[Predicate, tuple[int, ...]]:
+    """The question on the data set's schema. Raises InvalidQuery."""
+    predicate = compile_where(dataset.universe, query.where)
+    if not query.group_by:
+        return predicate, ()
+    return predicate, compile_group_by(dataset.universe, query.group_by, predicate)
+
+
+def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:
+    """The blocks asked, and a note where they are not what was asked for."""
     if dataset.retired:
         raise _Refusal(Refused(RefusalCode.RETIRED, "this data set was retired"))
-    try:
-        predicate = compile_where(dataset.universe, query.where)
-        group_by: tuple[int, ...] = ()
-        if query.group_by:
-            group_by = compile_group_by(dataset.universe, query.group_by, predicate)
-    except InvalidQuery as error:
-        raise _Refusal(Refused(_code(error.reason), str(error))) from None
     if dataset.phase == 0:
         raise _Refusal(
             Refused(
@@ -117,7 +130,7 @@ def _question(dataset: Dataset, query: Query) -> tuple[Question, str | None]:
         first = max(0, dataset.phase - query.window.last_phases)
         if query.window.last_phases > dataset.phase:
             note = f"the window was clamped to the {dataset.phase} phases there are"
-    return Question(predicate, range(first, dataset.phase), group_by), note
+    return range(first, dataset.phase), note
 
 
 def _code(reason: str) -> RefusalCode:
