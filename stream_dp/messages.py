@@ -115,8 +115,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_json(value: bytes, *, max_bytes: int) -> dict[str, Any]:
+def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[str, Any]:
     """Parses one JSON object with limits: size, nesting, unique keys, finite numbers.
+
+    Args:
+        private: The value may hold rows, so an error says nothing that depends on them.
 
     Raises:
         InvalidMessage: It is not such an object. The message never quotes the value.
@@ -124,7 +127,7 @@ def read_json(value: bytes, *, max_bytes: int) -> dict[str, Any]:
     if len(value) > max_bytes:
         raise InvalidMessage(
             "value",
-            f"{len(value):,} bytes are more than the {max_bytes:,} that are served",
+            f"it is longer than the {max_bytes:,} bytes that are served",
             "split it",
             reason="too_large",
         )
@@ -139,7 +142,7 @@ def read_json(value: bytes, *, max_bytes: int) -> dict[str, Any]:
     except ValueError as error:
         place = (
             f" (line {error.lineno}, column {error.colno})"
-            if isinstance(error, json.JSONDecodeError)
+            if isinstance(error, json.JSONDecodeError) and not private
             else ""
         )
         raise InvalidMessage(

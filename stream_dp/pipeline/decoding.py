@@ -91,7 +91,7 @@ def decode(record: Record, partitions: int) -> Request:
     elif record.role == "batches" and record.headers.get("content-type") == ARROW.encode():
         request = _arrow(record, limit)
     else:
-        document = read_json(record.value or b"", max_bytes=limit)
+        document = read_json(record.value or b"", max_bytes=limit, private=record.role == "batches")
         request = _READERS[record.role](document)
     if record.key != request.dataset.encode():
         raise InvalidMessage(
