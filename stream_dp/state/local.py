@@ -40,6 +40,7 @@ class LocalStore:
         self._datasets: dict[str, _Dataset] = {}
         self._watermarks: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
+        self._constants: dict[str, bytes] = {}
         self._attempts: dict[str, int] = {}
 
     async def problems(self) -> tuple[str, ...]:
@@ -122,6 +123,9 @@ class LocalStore:
         if count < 1:
             raise ValueError("a topic has at least one partition")
         return self._partitions.setdefault(topic, count)
+
+    async def constant(self, name: str, proposed: bytes) -> bytes:
+        return self._constants.setdefault(name, proposed)
 
     async def attempts(self, place: str) -> int:
         self._attempts[place] = self._attempts.get(place, 0) + 1

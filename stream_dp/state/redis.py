@@ -275,6 +275,13 @@ class RedisStore:
             await self._command("HSETNX", key, topic, count)
             return int(await self._command("HGET", key, topic))
 
+    async def constant(self, name: str, proposed: bytes) -> bytes:
+        key = self._shared("constants")
+        async with _translated():
+            await self._command("HSETNX", key, name, proposed)
+            recorded: bytes = await self._command("HGET", key, name)
+        return recorded
+
     async def attempts(self, place: str) -> int:
         async with _translated():
             return int(await self._command("HINCRBY", self._shared("attempts"), place, 1))

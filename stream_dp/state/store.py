@@ -248,6 +248,10 @@ class Store(Protocol):
         """Records a topic's partition count the first time; returns the recorded one."""
         ...
 
+    async def constant(self, name: str, proposed: bytes) -> bytes:
+        """Records a value under a name the first time, for all workers and for ever; returns the recorded one."""
+        ...
+
     async def attempts(self, place: str) -> int:
         """Counts one more attempt at a place in the log; returns how many there were, this one included.
 

@@ -88,13 +88,15 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     )
     await store.advance({"a": 1})
     await store.partitions("a", 1)
+    await store.constant("a", b"")
     await store.attempts("a")
     with command(url) as client:
         assert client.dbsize() == len(dump(url, f"{{{PREFIX}"))
     contents = dump(url, f"{{{PREFIX}")
     of_data_set = {key(part).encode() for part in PARTS}
     shared = {
-        b"{stream-dp}:" + part for part in (b"datasets", b"watermarks", b"partitions", b"attempts")
+        b"{stream-dp}:" + part
+        for part in (b"datasets", b"watermarks", b"partitions", b"constants", b"attempts")
     }
     assert contents.keys() == of_data_set | shared
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
@@ -405,6 +407,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.watermarks(),
         store.advance({"a": 1}),
         store.partitions("a", 1),
+        store.constant("a", b""),
         store.attempts("a"),
         store.clear_attempts("a"),
     ):

@@ -511,6 +511,14 @@ async def test_a_partition_count_is_recorded_once(backend: Any) -> None:
     assert await store.partitions("batches", 6) == 6
 
 
+async def test_a_constant_is_recorded_once_for_all_workers(backend: Any) -> None:
+    store = backend.store()
+    assert await store.constant("secret", b"\xff\x00 one") == b"\xff\x00 one"
+    assert await store.constant("secret", b"two") == b"\xff\x00 one"
+    assert await backend.store().constant("secret", b"three") == b"\xff\x00 one"
+    assert await store.constant("another", b"") == b""
+
+
 async def test_attempts_at_a_place_are_counted_until_cleared(backend: Any) -> None:
     store = backend.store()
     assert [await store.attempts("queries:0:17") for _ in range(3)] == [1, 2, 3]
