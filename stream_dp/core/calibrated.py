@@ -139,7 +139,7 @@ class CountsLook:
         steps: Block and step of the public grid of scales.
     """
 
-    question: Question
+    question: Question = field(repr=False)
     attributes: tuple[int, ...]
     steps: tuple[tuple[int, int], ...]
     n_answers: int
@@ -300,8 +300,8 @@ class Calibrated:
         if n_rows == 0:
             return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows"), None
         predicate = question.predicate
-        if not question.group_by and predicate.constant is not None:
-            return self._certain(n_rows if predicate.constant else 0, n_rows), None
+        if predicate.constant is False or (predicate.constant and not question.group_by):
+            return self._certain(question, n_rows if predicate.constant else 0, n_rows), None
         attributes = (*predicate.attributes, *question.group_by)
         if spectrum_entries(tuple(set(attributes)), self._shape) > MAX_SPECTRUM:
             return (
@@ -439,9 +439,11 @@ class Calibrated:
             return cells[0]
         return TableAnswered(cells, tuple(self._shape[a] for a in question.group_by), path)
 
-    def _certain(self, count: int, n_rows: int) -> Answered:
-        confidence = 1.0 - self.accuracy.failure_probability
-        return Answered(float(count), n_rows, 0.0, 0.0, confidence, Path.CERTIFIED)
+    def _certain(self, question: Question, count: int, n_rows: int) -> Answered | TableAnswered:
+        """The answer to a predicate that holds for every row, or for none."""
+        rows = np.zeros((3, math.prod(self._shape[a] for a in question.group_by)))
+        rows[0] = count
+        return self._answered(question, rows, n_rows, Path.CERTIFIED)
 
     # ------------------------------------------------------------ memory
 
