@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,8 @@ from stream_dp.errors import ServerUnavailable
 
 _ROTATE_BYTES = 2**20
 _TAIL_LINES = 12
-_TAIL_BYTES = 16_384
+_DETAILS = ("\t", "    ", "WARNING: ")
+_TAIL_BYTES = 65_536
 
 
 class Child:
@@ -110,6 +113,12 @@ class Child:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
 
+    def kill(self) -> None:
+        """Kills it, without waiting."""
+        if self.exit_code() is None and self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     def stop(self) -> None:
         """Stops it, kills it if it takes longer than its grace, and waits for the end."""
         if self._watcher is None:
@@ -124,15 +133,22 @@ class Child:
             self._watcher.stdout.close()
 
     def log_tail(self) -> str:
-        """The last lines it printed in this run."""
+        """The last lines it printed in this run, without stack traces and Java's warnings about itself."""
+        lines = [line[:300] for line in self._printed() if not line.startswith(_DETAILS)]
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def printed(self, words: str) -> bool:
+        """Whether ``words`` are in what it printed last in this run."""
+        return any(words in line for line in self._printed())
+
+    def _printed(self) -> list[str]:
         try:
             with self.log.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
                 log.seek(max(self._log_start, size - _TAIL_BYTES))
-                lines = log.read().decode(errors="replace").splitlines()
+                return log.read().decode(errors="replace").splitlines()
         except OSError:
-            return ""
-        return "\n".join(line[:300] for line in lines[-_TAIL_LINES:])
+            return []
 
     def explain(self, what: str) -> str:
         """``what``, with the last lines of the log and where to find the rest."""

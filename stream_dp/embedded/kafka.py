@@ -21,7 +21,6 @@ from stream_dp.errors import ServerUnavailable
 
 _FORMAT_TIMEOUT_S: Final = 60.0
 _READY_TIMEOUT_S: Final = 90.0
-_PORT_ATTEMPTS: Final = 3
 _JVM: Final = (
     "-Xmx384m",
     "-XX:+UseSerialGC",
@@ -56,8 +55,6 @@ class KafkaServer(EmbeddedServer):
 
     Args:
         jars: Its class path.
-        port: Port for clients on the loopback address; None takes ``remembered`` if it is free, else a
-            free one. The controller's port is chosen anew each time.
         java: The Java program; None looks for it.
     """
 
@@ -74,48 +71,25 @@ class KafkaServer(EmbeddedServer):
         java: Path | None = None,
         hold: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(folder, log=log, hold=hold)
+        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
         self._jars = tuple(jars)
-        self._given = port
-        self._remembered = remembered
         self._java = java
         self._data = self._folder / "data"
         self._settings = self._folder / "server.properties"
-        self.port = 0
 
     @property
     def bootstrap_servers(self) -> str:
         """Address for clients on this machine."""
         return f"{ports.HOST}:{self.port}"
 
-    def start(self) -> None:
-        for left in reversed(range(_PORT_ATTEMPTS)):
-            try:
-                self._start()
-            except ServerUnavailable:
-                taken = self._child is not None and "in use" in self._child.log_tail()
-                self.stop()
-                # Between our look at a port and the broker's, another program may have taken it.
-                if not taken or self._given is not None or not left:
-                    raise
-            except BaseException:
-                self.stop()
-                raise
-            else:
-                return
-
-    def _start(self) -> None:
-        self.port = ports.choose(self.name, self._given, self._remembered)
+    def _start(self, port: int) -> None:
+        self.port = port
         self._write_settings()
         if not (self._data / "meta.properties").exists():
             self._format()
         child = self._run(self._command("kafka.Kafka", str(self._settings)))
         cluster = self._cluster_id()
-        child.wait_until(
-            lambda: self._answers(cluster),
-            timeout_s=_READY_TIMEOUT_S,
-            cancelled=lambda: self._cancelled,
-        )
+        self._wait(child, lambda: self._answers(cluster), _READY_TIMEOUT_S)
 
     def _write_settings(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,7 +105,7 @@ class KafkaServer(EmbeddedServer):
                 {
                     "host": ports.HOST,
                     "port": self.port,
-                    "controller_port": ports.choose(self.name, None),
+                    "controller_port": ports.choose(self.name, None),  # for itself alone
                     "data": _escaped(str(self._data)),
                 }
             ),
@@ -148,11 +122,7 @@ class KafkaServer(EmbeddedServer):
                 *("format", "-t", cluster, "-c", str(self._settings), "--ignore-formatted"),
             )
         )
-        child.wait_until(
-            lambda: child.exit_code() == 0,
-            timeout_s=_FORMAT_TIMEOUT_S,
-            cancelled=lambda: self._cancelled,
-        )
+        self._wait(child, lambda: child.exit_code() == 0, _FORMAT_TIMEOUT_S)
         self.stop()
 
     def _command(self, main: str, *arguments: str) -> list[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
+from stream_dp.errors import ServerUnavailable
 
 GRACE_S = 15.0
+_PORT_ATTEMPTS = 3
+_PORT_TAKEN = "ddress already in use"
 
 
 class EmbeddedServer(ABC):
@@ -18,25 +23,57 @@ class EmbeddedServer(ABC):
     Args:
         folder: Its data, kept from run to run. Raw rows are in it.
         log: File that gets its output.
+        port: Port for clients on the loopback address; None takes ``remembered`` if it is free, else a
+            free one.
+        remembered: The port it had last time.
         hold: File descriptors that it keeps open as long as it lives.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, folder: Path, *, log: Path, hold: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        log: Path,
+        port: int | None = None,
+        remembered: int | None = None,
+        hold: tuple[int, ...] = (),
+    ) -> None:
+        self.port = 0
+        self._given = port
+        self._remembered = remembered
         self._folder = folder.resolve()
         self._log = log
         self._hold = hold
         self._child: Child | None = None
         self._cancelled = False
 
-    @abstractmethod
     def start(self) -> None:
         """Starts the server and returns when it answers.
 
         Raises:
             ServerUnavailable: It cannot be started; says why and what to do.
         """
+        for left in reversed(range(_PORT_ATTEMPTS)):
+            try:
+                self._start(ports.choose(self.name, self._given, self._remembered))
+            except ServerUnavailable:
+                taken = self._child is not None and self._child.printed(_PORT_TAKEN)
+                self.stop()
+                self._remembered = None
+                # Between our look at a port and the server's, another program may have taken it.
+                if not taken or self._given is not None or not left:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                return
+
+    @abstractmethod
+    def _start(self, port: int) -> None:
+        """Starts it on ``port`` and waits until it answers; ``start`` cleans up when that fails."""
 
     @property
     def pid(self) -> int:
@@ -66,6 +103,15 @@ class EmbeddedServer(ABC):
         if self._child is not None:
             self._child.stop()
             self._child = None
+
+    def _wait(self, child: Child, answers: Callable[[], bool], timeout_s: float) -> None:
+        def ready() -> bool:
+            if child.printed(_PORT_TAKEN):
+                child.kill()  # Kafka takes half a minute to give up, and has nothing to lose yet
+                raise ServerUnavailable(child.explain(f"{self.name} found its port taken"))
+            return answers()
+
+        child.wait_until(ready, timeout_s=timeout_s, cancelled=lambda: self._cancelled)
 
     def _run(self, command: list[str]) -> Child:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

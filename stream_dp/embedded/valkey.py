@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from stream_dp.embedded import ports
 from stream_dp.embedded.server import EmbeddedServer
@@ -54,7 +56,6 @@ class ValkeyServer(EmbeddedServer):
     """One Valkey server.
 
     Args:
-        port: Port on the loopback address; None takes ``remembered`` if it is free, else a free one.
         program: The server's program; None looks for it.
     """
 
@@ -70,35 +71,26 @@ class ValkeyServer(EmbeddedServer):
         program: Path | None = None,
         hold: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(folder, log=log, hold=hold)
-        self._given = port
-        self._remembered = remembered
+        super().__init__(folder, log=log, port=port, remembered=remembered, hold=hold)
         self._program = program
-        self.port = 0
 
     @property
     def url(self) -> str:
         """Address for clients on this machine."""
         return f"redis://{ports.HOST}:{self.port}/0"
 
-    def start(self) -> None:
+    def _start(self, port: int) -> None:
+        self.port = port
         program = self._program or find_valkey()
-        self.port = ports.choose(self.name, self._given, self._remembered)
-        settings = {**SETTINGS, "port": str(self.port), "dir": str(self._folder)}
+        settings = {**SETTINGS, "port": str(port), "dir": str(self._folder)}
         arguments = [word for key, value in settings.items() for word in (f"--{key}", value)]
-        try:
-            child = self._run([str(program), *arguments])
-            child.wait_until(
-                self._answers, timeout_s=_READY_TIMEOUT_S, cancelled=lambda: self._cancelled
-            )
-        except BaseException:
-            self.stop()
-            raise
+        self._wait(self._run([str(program), *arguments]), self._answers, _READY_TIMEOUT_S)
 
     def _answers(self) -> bool:
         if not ports.accepts(self.port):
             return False
-        client = redis.Redis(host=ports.HOST, port=self.port, socket_timeout=5)
+        once = Retry(NoBackoff(), 0)
+        client = redis.Redis(host=ports.HOST, port=self.port, socket_timeout=2, retry=once)
         try:
             # Another server may have taken the port just before ours could.
             return bool(client.info("server")["process_id"] == self.pid)

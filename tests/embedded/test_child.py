@@ -24,7 +24,8 @@ folder = Path(sys.argv[1])
 child = Child("sleeper", sys.argv[2:], log=folder / "log", folder=folder, grace_s=1)
 child.start()
 print(child.pid, child._watcher.pid, flush=True)
-time.sleep(600)
+while True:  # one long sleep may miss a signal that comes as it begins
+    time.sleep(0.1)
 """
 STUBBORN = """
 import signal, sys, time

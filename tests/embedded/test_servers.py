@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import redis
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from stream_dp.embedded import ports
 from stream_dp.embedded.folders import (
     StateFolder,
     cache_folder,
@@ -252,6 +254,25 @@ class TestKafka:
         server = KafkaServer(tmp_path / "kafka", [tmp_path / "no.jar"], log=tmp_path / "log")
         with pytest.raises(ServerUnavailable, match="ClassNotFoundException"):
             server.start()
+
+    @pytest.mark.slow
+    def test_a_port_taken_at_the_last_moment_is_replaced(
+        self, kafka_jars: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.create_server((ports.HOST, 0)) as other:
+            taken = other.getsockname()[1]
+            monkeypatch.setattr(ports, "is_free", lambda _: True)
+            with ValkeyServer(
+                tmp_path / "valkey", log=tmp_path / "valkey.log", remembered=taken
+            ) as valkey:
+                assert valkey.port != taken
+            with KafkaServer(
+                tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log", remembered=taken
+            ) as kafka:
+                assert kafka.port != taken
+            given = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", port=taken)
+            with pytest.raises(ServerUnavailable, match="ddress already in use"):
+                given.start()
 
     def test_paths_are_escaped_for_java(self) -> None:
         assert _escaped("/a b/ü\\🙂") == "/a b/\\u00fc\\\\\\ud83d\\ude42"
