@@ -15,11 +15,11 @@ What is built where the thesis slips or leaves something open:
 **Guarantee.** ``(H_K alpha, K tau)``-differential privacy (Theorem 5.1) for replacing one row of one block.
 ``privacy.epsilon`` is ``H_K alpha``, so every phase runs with ``alpha = epsilon / H_K``.
 
-**The ledger's line.** After phase j was opened the line of every block reads ``alpha H_j``, whenever the block
-came; this profile's lines are linear in epsilon, not in zCDP's rho. A line is never below the loss so far: up
-to the end of phase j at most ``180 j m ln N`` thresholds are bad, each costs ``2 alpha'_i`` in its phase i,
-and ``alpha'_i`` falls, so the worst for a block sealed in phase l is that all those allowed so far fall into
-phase l: ``alpha/2 (1 + H_j - H_l)``, and ``alpha'_i / 2`` a phase for the good ones; together below
+**The ledger's line.** After phase j was opened the line of every block reads ``alpha H_j``, whenever the
+block came; this profile's lines are linear in epsilon, not in zCDP's rho. A line is never below the loss so
+far: up to the end of phase j at most ``180 j m ln N`` thresholds are bad, each costs ``2 alpha'_i`` in its
+phase i, and ``alpha'_i`` falls, so the worst for a block sealed in phase l is that all those allowed so far
+fall into phase l: ``alpha/2 (1 + H_j - H_l)``, and ``alpha'_i / 2`` a phase for the good ones; together below
 ``alpha H_j``. A block that comes in phase l starts its line at ``alpha H_l``, not at ``alpha / l``: the hard
 queries that earlier phases left over may all be asked in phase l, at a loss of ``alpha / 2`` to it.
 """

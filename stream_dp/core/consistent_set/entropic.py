@@ -66,8 +66,9 @@ class Entropic:
     the same start whenever it is asked for after a change: the result is a function of blocks and answers,
     not of the questions asked in between. A query's value is taken as normal around its value at the point,
     with the covariance of ``hypothesis_rows`` independent rows a block, conditioned on the answered queries
-    keeping within their bounds (each enters as a normal observation with the moments of the density that
-    the tilted set has between its two ends), and is given as ``_NODES`` equally likely quantiles.
+    keeping within their bounds: each enters as a normal observation with the moments of the density that
+    the tilted set has between its two ends, and with the rounding of shares to multiples of
+    ``1 / hypothesis_rows``. It is given as ``_NODES`` equally likely quantiles.
 
     Raises:
         InvalidDefinition: The universe has more than ``MAX_CELLS`` cells.
@@ -163,6 +164,8 @@ class Entropic:
         violation = float(np.max(np.abs(predicted - values) - tolerances))
         feasible = violation <= _FEASIBLE or _least_violation(dual) <= _FEASIBLE
         centres, slack = _inside(multipliers * self._rows, values, tolerances)
+        # A block's share is a multiple of 1 / rows: no hypothesis keeps closer to an answer than that.
+        slack += np.einsum("il,il->i", weights, weights) / (12.0 * self._rows**2)
         covariance = dual.covariance(points) / self._rows + np.diag(slack)
         ridge = 1e-12 * float(np.max(np.diag(covariance)))
         factor = linalg.cho_factor(covariance + ridge * np.eye(n_answers), lower=True)
