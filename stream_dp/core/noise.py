@@ -21,6 +21,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias, final
 
@@ -366,6 +367,7 @@ def _floor_root(value: int, power_of_two: int) -> int:
     return value
 
 
+@lru_cache(maxsize=4096)
 def grid_sigma(k: int) -> Fraction:
     """Step ``k`` of the public grid of scales: ``2**(k / 32)`` rounded down to 16 significant bits.
 
