@@ -28,7 +28,7 @@ from scipy.special import chdtri
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
-from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, form_of, spectrum_entries
+from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, form_of
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource, grid_sigma
@@ -42,6 +42,7 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.planner import (
+    MAX_TABLE_CELLS,
     BasePlan,
     BaseRelease,
     Bounded,
@@ -302,8 +303,7 @@ class Calibrated:
         predicate = question.predicate
         if predicate.constant is False or (predicate.constant and not question.group_by):
             return self._certain(question, n_rows if predicate.constant else 0, n_rows), None
-        attributes = (*predicate.attributes, *question.group_by)
-        if spectrum_entries(tuple(set(attributes)), self._shape) > MAX_SPECTRUM:
+        if self._too_many_cells(question):
             return (
                 Refused(
                     RefusalCode.TOO_MANY_CELLS,
@@ -320,6 +320,12 @@ class Calibrated:
         if isinstance(decision, Bounded):
             return self._by_bounds(question, evidence, decision), None
         return self._unproven(question, evidence, decision), None
+
+    def _too_many_cells(self, question: Question) -> bool:
+        attributes = {*question.predicate.attributes, *question.group_by}
+        n_entries = math.prod(self._shape[a] + 1 for a in attributes)
+        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
 
     def _evidence(self, question: Question) -> Evidence:
         form = form_of(question, self._shape)

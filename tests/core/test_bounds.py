@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.belief.bounds import _forms, _sides, interval, two_sided
+from stream_dp.core.belief.bounds import _forms, sides, two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
 from stream_dp.core.belief.forms import Conjunction, form_of, spectrum, variance
 from stream_dp.core.query import Predicate, Question
@@ -113,11 +113,14 @@ def test_the_deviation_of_each_side_is_that_of_its_linear_form(k: int) -> None:
     for attributes in [tuple(range(k)), *pairs(k)]:
         cells = [shape[a] for a in attributes]
         belief.absorb_table(attributes, 0, rng.normal(10, 3, cells), float(rng.uniform(1, 9)))
-    view = belief.evidence(form, b"", range(1)).view
-    centres, deviations, n_upper = _sides(form.events(view), view)
-    coefficients, expected_upper = _forms(k)
-    assert n_upper == expected_upper
-    for row, centre, deviation in zip(coefficients, centres, deviations, strict=True):
+    evidence = belief.evidence(form, b"", range(1))
+    view = evidence.view
+    all_sides = sides(form, view, evidence.values, evidence.variances)
+    coefficients, n_upper = _forms(k)
+    assert all_sides.n_upper == n_upper
+    for row, centre, deviation in zip(
+        coefficients, all_sides.centres, all_sides.deviations, strict=True
+    ):
         weights = np.zeros(shape)
         for subset, coefficient in zip(np.ndindex(*(2,) * k), row, strict=True):
             product = np.ones(())
@@ -173,7 +176,7 @@ def test_noise_that_makes_the_bounds_cross_leaves_a_point_inside() -> None:
     belief.absorb_table((0,), 0, np.array([250.0, -150.0]), 1.0)
     form = Conjunction((0,), (np.array([False, True]),))
     evidence = belief.evidence(form, b"", range(1))
-    low, high = interval(form, evidence.view, evidence.values, evidence.variances, -2.0)
+    low, high = evidence.interval(-2.0)
     assert low == high == pytest.approx([0.0])
 
 

@@ -347,6 +347,28 @@ def test_a_base_release_costs_at_most_its_share(n_rows: int, error: float) -> No
     assert Fraction(base.units, UNITS) * BUDGET.rho >= exact
 
 
+def test_noise_for_a_base_release_is_drawn_in_seconds_whatever_the_schema() -> None:
+    for shape in [(65536, 65536, 10), (3000,) * 4, (60,) * 64]:
+        base = BasePlan(shape).release(50_000, TERMS, OPEN, BUDGET, Prices(BUDGET))
+        n_cells = [math.prod(shape[a] for a in attributes) for attributes, _ in base.tables]
+        assert max(n_cells) <= 2**16
+        assert sum(n_cells) <= 2**21
+        assert {a for attributes, _ in base.tables for a in attributes} == set(range(len(shape)))
+
+
+def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
+    shape = (300, 300)
+    belief, purse = Belief(shape), Purse(OPEN)
+    belief.open_block(10**6)
+    purse.open(0.0)
+    purse.rented((0, 1), 0, UNITS)
+    question = Question(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
+    evidence = belief.evidence(form_of(question, shape), question.key, range(1))
+    decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), purse)
+    assert isinstance(decision, Measure)
+    assert not decision.table
+
+
 def test_a_base_share_that_is_set_is_kept() -> None:
     plan_ = BasePlan((5, 5))
     base = plan_.release(1000, TERMS, Policy(base_share=0.37), BUDGET, Prices(BUDGET))

@@ -17,13 +17,14 @@ Which forms take part follows from public variances alone; what they say is publ
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtri_exp
 
-from stream_dp.core.belief.forms import Events, Floats, Form, View, variance
+from stream_dp.core.belief.forms import Floats, Form, View, variance
 
 
 def two_sided(log_probability: float) -> float:
@@ -34,68 +35,84 @@ def two_sided(log_probability: float) -> float:
     return float(-ndtri_exp(log_probability - math.log(2.0)))
 
 
-def interval(
-    form: Form, view: View, values: Floats, variances: Floats, log_failure: float
-) -> tuple[Floats, Floats]:
-    """Bounds that hold together, for each answer, except with a probability.
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Everything that bounds some answers from above or below, and how well each is known.
+
+    Attributes:
+        n_rows: Rows of the window.
+        centres: Estimates, rows outside the conjunction where ``complement``, shape (sides, answers).
+        deviations: Their standard deviations, shape (sides,); infinite where nothing was measured.
+        n_upper: How many of the sides, from the first on, are upper ones.
+        values: Best estimates of the answers themselves, which are sides of both kinds.
+        own: Their standard deviations, shape (answers,) or (1,).
+        complement: Whether the sides bound the rows that are not asked for.
+    """
+
+    n_rows: float
+    centres: Floats
+    deviations: Floats
+    n_upper: int
+    values: Floats
+    own: Floats
+    complement: bool
+
+    def interval(self, log_failure: float) -> tuple[Floats, Floats]:
+        """Bounds that hold together, for each answer, except with a probability.
+
+        Args:
+            log_failure: Logarithm of that probability, which may lie below the floats.
+
+        Returns:
+            Lowest and highest number of rows, each of shape (answers,), within [0, n_rows]. Where
+            noise makes them cross, both are the middle.
+        """
+        n_sides = np.count_nonzero(np.isfinite(self.deviations))
+        n_sides += 2 * bool(np.isfinite(self.own).all())
+        if n_sides == 0:
+            return np.zeros(len(self.values)), np.full(len(self.values), self.n_rows)
+        z = -float(ndtri_exp(log_failure - math.log(n_sides)))
+        reaches = z * self.deviations[:, None]
+        split = self.n_upper
+        low = (self.centres[split:] - reaches[split:]).max(axis=0, initial=0.0)
+        high = (self.centres[:split] + reaches[:split]).min(axis=0, initial=self.n_rows)
+        if self.complement:
+            low, high = self.n_rows - high, self.n_rows - low
+        reach = z * self.own
+        low = np.minimum(np.maximum(low, self.values - reach), self.n_rows)
+        high = np.maximum(np.minimum(high, self.values + reach), 0.0)
+        crossed = low > high
+        if crossed.any():
+            low[crossed] = high[crossed] = 0.5 * (low[crossed] + high[crossed])
+        return low, high
+
+
+def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
+    """What bounds the live answers of a form.
 
     Args:
-        values: Best estimates of the live answers, shape (answers,).
-        variances: Their variances, shape (answers,) or (1,).
-        log_failure: Logarithm of that probability, which may lie below the floats.
-
-    Returns:
-        Lowest and highest number of rows, each of shape (answers,), within [0, n_rows]. Where noise
-        makes them cross, both are the middle.
+        values: Their best estimates, shape (answers,).
+        variances: Of these, shape (answers,) or (1,).
     """
+    own = np.sqrt(variances)
     events = form.events(view)
     if events is None:
-        z = two_sided(log_failure)
-        reach = z * np.sqrt(variances)
-        low, high = values - reach, values + reach
-    else:
-        low, high = _conjunction(events, view, values, variances, log_failure)
-    n = view.n_rows
-    if events is not None and events.complement:
-        low, high = n - high, n - low
-    low, high = np.clip(low, 0.0, n), np.clip(high, 0.0, n)
-    crossed = low > high
-    middle = 0.5 * (low + high)
-    return np.where(crossed, middle, low), np.where(crossed, middle, high)
-
-
-def _conjunction(
-    events: Events, view: View, values: Floats, variances: Floats, log_failure: float
-) -> tuple[Floats, Floats]:
-    centres, deviations, n_upper = _sides(events, view)
-    own = np.sqrt(variances)  # of the count itself: may know more than the tables do
-    known = np.isfinite(deviations)
-    n_sides = np.count_nonzero(known) + 2 * bool(np.isfinite(own).all())
-    if n_sides == 0:
-        return np.zeros(1), np.full(1, view.n_rows)
-    z = -float(ndtri_exp(log_failure - math.log(n_sides)))
-    reaches = z * deviations[:, None]
-    count = view.n_rows - values if events.complement else values
-    high = (centres + reaches)[:n_upper].min(axis=0, initial=math.inf)
-    low = (centres - reaches)[n_upper:].max(axis=0, initial=-math.inf)
-    return np.maximum(low, count - z * own), np.minimum(high, count + z * own)
-
-
-def _sides(events: Events, view: View) -> tuple[Floats, Floats, int]:
-    """Estimates of the sides, shape (sides, answers), their standard deviations, how many are upper."""
-    k = len(events.shares)
-    forms, n_upper = _forms(k)
+        nothing = np.empty((0, len(values)))
+        return Sides(view.n_rows, nothing, np.empty(0), 0, values, own, complement=False)
+    forms, n_upper = _forms(len(events.shares))
     # A form over counts of sub-conjunctions, written over residuals: condition i contributes its
     # share where attribute i is not in T.
-    over_residuals = forms.reshape(len(forms), *(2,) * k).copy()
+    over_residuals = forms.reshape(len(forms), *(2,) * len(events.shares)).copy()
     for axis, share in enumerate(events.shares, start=1):
-        without, within = (over_residuals.swapaxes(1, axis)[:, bit] for bit in (0, 1))
-        without += share * within
+        parts = over_residuals.swapaxes(1, axis)
+        parts[:, 0] += share * parts[:, 1]
     spreads = [1.0]
     for spread in events.spreads:
         spreads = [s * part for s in spreads for part in (1.0, spread)]
     norms = np.square(over_residuals.reshape(forms.shape)) * spreads
-    return forms @ events.counts, np.sqrt(variance(norms, view.variances)), n_upper
+    deviations = np.sqrt(variance(norms, view.variances))
+    centres = forms @ events.counts
+    return Sides(view.n_rows, centres, deviations, n_upper, values, own, events.complement)
 
 
 @cache
@@ -132,4 +149,4 @@ def _forms(k: int) -> tuple[Floats, int]:
     return coefficients, len(uppers)
 
 
-__all__ = ["interval", "two_sided"]
+__all__ = ["Sides", "sides", "two_sided"]

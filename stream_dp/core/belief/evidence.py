@@ -7,6 +7,7 @@ noises are independent, so the weights are inverse variances.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,6 +95,11 @@ class Evidence:
     def n_rows(self) -> float:
         return self.view.n_rows
 
+    @property
+    def n_cells(self) -> int:
+        """Cells of a table over the form's attributes."""
+        return math.prod(n - 1 for n in self.view.spectrum.shape)
+
     @cached_property
     def values(self) -> Floats:
         """Best estimates of the live answers in rows, shape (answers,)."""
@@ -141,11 +147,15 @@ class Evidence:
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds in rows on each live answer that fail together with this probability."""
-        return bounds.interval(self.form, self.view, self.values, self.variances, log_failure)
+        return self._sides.interval(log_failure)
 
     def likely(self) -> Floats:
         """The live answers in rows as a local fit has them; likely, not promised."""
         return self.form.total(self.view.likely)
+
+    @cached_property
+    def _sides(self) -> bounds.Sides:
+        return bounds.sides(self.form, self.view, self.values, self.variances)
 
     @cached_property
     def _of_tables(self) -> Floats:

@@ -33,7 +33,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Slices: TypeAlias = tuple[int | slice, ...]
 
 MAX_SPECTRUM = 2**22
-"""Most entries of one spectrum: 32 MiB. Three attributes of 160 cells, or thirteen of two."""
+"""Most entries of a spectrum that is worth building: 32 MiB. Three attributes of 160 cells, or 13 of 2."""
 
 _NEGLIGIBLE = 1e-20
 
@@ -345,11 +345,6 @@ def form_of(question: Question, shape: tuple[int, ...]) -> Form:
     return Cells(predicate, question.group_by, shape)
 
 
-def spectrum_entries(attributes: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Entries of a spectrum over ``attributes``; compare with ``MAX_SPECTRUM`` before building one."""
-    return math.prod(shape[a] + 1 for a in attributes)
-
-
 @cache
 def conjunctions_log(sizes: tuple[int, ...]) -> float:
     """Logarithm of the number of conjunctions over attributes of these sizes: prod(2^n - 1)."""
@@ -368,7 +363,6 @@ __all__ = [
     "form_of",
     "places",
     "spectrum",
-    "spectrum_entries",
     "subsets",
     "table",
     "variance",
