@@ -1,0 +1,297 @@
+"""The calibrated profile's error bars against the noise that is really drawn.
+
+Every sealed block is one trial: a new block brings a fresh line and fresh noise, and a question on one
+block touches nothing else. The noise is exact (a second implementation of the sampler, seeded). False
+alarms: each test fails by chance with probability at most 1e-6; beside it stands one that shows that
+noise of a scale 10% larger than the one charged for is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import binomtest, chi2, norm
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.outcome import Answered, Path, Refused, TableAnswered
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Category, Rows, Universe
+
+SIZES = (3, 4, 2)
+N_ROWS = 500
+N_BLOCKS = 2500
+BETA = 0.2
+ALARM = 1e-6
+
+
+class Scaled:
+    """Noise of another scale than the one asked for."""
+
+    def __init__(self, noise: NoiseSource, factor: float) -> None:
+        self._noise = noise
+        self._factor = factor
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return self._noise.gaussian(Fraction(self._factor * float(sigma)), size)
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        raise NotImplementedError
+
+    def geometric_half(self, limit: int) -> int:
+        raise NotImplementedError
+
+    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
+        pass
+
+    def refill(self, budget: int) -> int:
+        return 0
+
+
+class Trials:
+    """A data set of many blocks with the same rows, asked block by block."""
+
+    def __init__(
+        self,
+        noise: NoiseSource,
+        *,
+        error: float,
+        base_share: float,
+        n_blocks: int = N_BLOCKS,
+        epsilon: float = 20.0,
+        sizes: tuple[int, ...] = SIZES,
+    ) -> None:
+        self.noise = noise
+        universe = Universe(
+            tuple(
+                Category(f"a{i}", tuple(map(str, range(n))), other=False)
+                for i, n in enumerate(sizes)
+            )
+        )
+        self.mechanism = Calibrated(
+            universe,
+            Privacy(epsilon, 1e-6),
+            Accuracy(error, BETA),
+            base_share=base_share,
+            pacing=False,
+        )
+        rng = np.random.default_rng(1)
+        columns = tuple((n * rng.random(N_ROWS) ** 1.5).astype(np.uint8) for n in sizes)
+        block = Block.seal(universe, Rows(columns, None))
+        self.data = Blocks(universe)
+        for _ in range(n_blocks):
+            self.data.append(block)
+            for look in self.mechanism.open_phase(N_ROWS):
+                self.mechanism.charged(look.charges)
+                self.mechanism.absorb(look.take(noise, self.data))
+
+    def ask(
+        self, predicate: Predicate, block: int, group_by: tuple[int, ...] = ()
+    ) -> Answered | TableAnswered:
+        question = Question(predicate, range(block, block + 1), group_by)
+        step = self.mechanism.answer(question)
+        if not isinstance(step, Answered | TableAnswered | Refused):
+            self.mechanism.charged(step.charges)
+            release = step.take(self.noise, self.data)
+            self.mechanism.absorb(release)
+            step = self.mechanism.conclude(question, step, release)
+        assert isinstance(step, Answered | TableAnswered)
+        return step
+
+    def truth(self, predicate: Predicate) -> int:
+        (table,) = self.data.marginal(predicate.attributes, range(1))
+        return int(np.where(predicate.mask, table, 0).sum())
+
+    def deviations(self, predicate: Predicate, path: Path) -> npt.NDArray[np.float64]:
+        """Errors in units of the published error bar, one a block whose answer took ``path``."""
+        truth = self.truth(predicate)
+        found = []
+        for block in range(len(self.data)):
+            answer = self.ask(predicate, block)
+            assert isinstance(answer, Answered)
+            assert answer.error_bar is not None
+            assert 0.0 < answer.count < N_ROWS, "nothing was clipped"
+            if answer.path is path:
+                found.append((answer.count - truth) / (answer.error_bar * N_ROWS))
+        return np.array(found)
+
+
+def select(size: int, *cells: int) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[list(cells)] = True
+    return mask
+
+
+def predicates() -> dict[str, Predicate]:
+    rng = np.random.default_rng(4)
+    nearly_all = np.ones(SIZES, dtype=np.bool_)
+    nearly_all[0, 0, 0] = False
+    return {
+        "one attribute": Predicate.conjunction({1: select(4, 1, 2)}),
+        "one cell": Predicate.conjunction({0: select(3, 0), 1: select(4, 0), 2: select(2, 0)}),
+        "half of each": Predicate.conjunction({0: select(3, 0, 1), 1: select(4, 0, 3)}),
+        "all cells but one": Predicate.of_mask((0, 1, 2), nearly_all),
+        "any mask": Predicate.of_mask((0, 1, 2), rng.random(SIZES) < 0.6),
+    }
+
+
+def too_large(deviations: npt.NDArray[np.float64]) -> float:
+    """p-value of deviations as large as these, were they normal as published."""
+    return float(chi2.sf(np.square(deviations).sum(), len(deviations)))
+
+
+def too_small(deviations: npt.NDArray[np.float64]) -> float:
+    return float(chi2.cdf(np.square(deviations).sum(), len(deviations)))
+
+
+@pytest.fixture(scope="module")
+def certified() -> dict[float, Trials]:
+    return {}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
+@pytest.mark.parametrize("name", list(predicates()))
+def test_certified_answers_miss_their_bars_as_often_as_promised(
+    name: str,
+    scale: float,
+    certified: dict[float, Trials],
+    make_seeded_noise: Callable[[int], NoiseSource],
+) -> None:
+    if scale not in certified:
+        noise = Scaled(make_seeded_noise(round(100 * scale)), scale)
+        certified[scale] = Trials(noise, error=0.3, base_share=0.5)
+    bars = certified[scale].deviations(predicates()[name], Path.CERTIFIED)
+    assert len(bars) == N_BLOCKS
+    deviations = bars * norm.isf(BETA / 2)
+    if scale == 1.0:
+        assert too_large(deviations) > ALARM
+        assert too_small(deviations) > ALARM
+        missed = int((np.abs(bars) > 1.0).sum())
+        assert binomtest(missed, N_BLOCKS, BETA).pvalue > ALARM
+    else:
+        assert too_large(deviations) < ALARM
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
+@pytest.mark.parametrize("base_share", [0.0, 0.02], ids=["from nothing", "on top of tables"])
+def test_measured_answers_miss_their_bars_as_often_as_promised(
+    scale: float, base_share: float, make_seeded_noise: Callable[[int], NoiseSource]
+) -> None:
+    """Measured to just the promised error, of which four fifths of beta are the measurement's."""
+    noise = Scaled(make_seeded_noise(round(10 * scale)), scale)
+    trials = Trials(noise, error=0.03, base_share=base_share, epsilon=8.0)
+    bars = trials.deviations(predicates()["half of each"], Path.MEASURED)
+    assert len(bars) > 0.9 * N_BLOCKS
+    deviations = bars * norm.isf(0.8 * BETA / 2)
+    if scale == 1.0:
+        assert too_large(deviations) > ALARM
+        missed = int((np.abs(bars) > 1.0).sum())
+        assert binomtest(missed, len(bars), BETA, alternative="greater").pvalue > ALARM
+    else:
+        assert too_large(deviations) < ALARM
+
+
+def test_each_cell_of_a_table_is_covered_as_often_as_promised(
+    make_seeded_noise: Callable[[int], NoiseSource],
+) -> None:
+    trials = Trials(make_seeded_noise(5), error=0.03, base_share=0.0, epsilon=8.0, n_blocks=600)
+    condition = Predicate.conjunction({1: select(4, 0, 1)})
+    truths = [
+        trials.truth(Predicate.conjunction({0: select(3, v), 1: select(4, 0, 1)})) for v in range(3)
+    ]
+    missed = np.zeros(3)
+    for block in range(600):
+        table = trials.ask(condition, block, (0,))
+        assert isinstance(table, TableAnswered)
+        for v, cell in enumerate(table.cells):
+            assert cell.error_bar is not None
+            missed[v] += abs(cell.count - truths[v]) > cell.error_bar * N_ROWS
+    for m in missed:
+        assert binomtest(int(m), 600, BETA, alternative="greater").pvalue > ALARM
+
+
+def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
+    make_seeded_noise: Callable[[int], NoiseSource],
+) -> None:
+    """A rare conjunction on wide data, where only pairs are published when a phase opens."""
+    wide = (4, 4, 3, 2, 2, 2, 2, 2)
+    noise = make_seeded_noise(6)
+    trials = Trials(noise, error=0.05, base_share=0.4, n_blocks=500, sizes=wide)
+    rare = Predicate.conjunction({0: select(4, 3), 1: select(4, 3), 2: select(3, 2)})
+    truth, n_bounded, off = trials.truth(rare), 0, 0
+    for block in range(500):
+        answer = trials.ask(rare, block)
+        assert isinstance(answer, Answered)
+        if answer.path is Path.BOUNDED:
+            n_bounded += 1
+            assert answer.error_bar is not None
+            assert answer.error_bar <= 0.05 * (1 + 1e-6)
+            off += abs(answer.count - truth) > answer.error_bar * N_ROWS
+    assert n_bounded > 250
+    assert binomtest(off, 500, BETA / 5, alternative="greater").pvalue > ALARM
+
+
+def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction(
+    make_seeded_noise: Callable[[int], NoiseSource],
+) -> None:
+    """The ordinary bar does not, and does not claim to."""
+    n_blocks = 300
+    trials = Trials(make_seeded_noise(7), error=0.3, base_share=0.5, n_blocks=n_blocks)
+    every = [
+        Predicate.conjunction({0: np.array(a), 1: np.array(b)})
+        for a in np.ndindex(2, 2, 2)
+        for b in np.ndindex(2, 2, 2, 2)
+        if 0 < sum(a) < 3 and 0 < sum(b) < 4
+        for a, b in [(np.array(a, dtype=bool), np.array(b, dtype=bool))]
+    ]
+    truths = [trials.truth(predicate) for predicate in every]
+    beyond_ordinary = beyond_simultaneous = 0
+    for block in range(n_blocks):
+        worst_ordinary = worst_simultaneous = 0.0
+        for predicate, truth in zip(every, truths, strict=True):
+            answer = trials.ask(predicate, block)
+            assert isinstance(answer, Answered)
+            assert answer.error_bar is not None
+            assert answer.error_bar_simultaneous is not None
+            off = abs(answer.count - truth) / N_ROWS
+            worst_ordinary = max(worst_ordinary, off / answer.error_bar)
+            worst_simultaneous = max(worst_simultaneous, off / answer.error_bar_simultaneous)
+        beyond_ordinary += worst_ordinary > 1.0
+        beyond_simultaneous += worst_simultaneous > 1.0
+    assert binomtest(beyond_simultaneous, n_blocks, BETA, alternative="greater").pvalue > ALARM
+    assert beyond_ordinary > 0.6 * n_blocks
+
+
+def test_the_chi_type_bar_holds_for_every_mask_at_once(
+    make_seeded_noise: Callable[[int], NoiseSource],
+) -> None:
+    """The worst of all masks over two attributes: the cells that noise pushed up."""
+    n_blocks = 300
+    trials = Trials(make_seeded_noise(8), error=0.3, base_share=0.5, n_blocks=n_blocks)
+    (counts,) = trials.data.marginal((0, 1), range(1))
+    cells = [Predicate.conjunction({0: select(3, a), 1: select(4, b)}) for a, b in np.ndindex(3, 4)]
+    beyond = tried = 0
+    for block in range(n_blocks):
+        published = [trials.ask(cell, block) for cell in cells]
+        above = np.array(
+            [
+                isinstance(p, Answered) and p.count > c
+                for p, c in zip(published, counts.ravel(), strict=True)
+            ]
+        )
+        worst = Predicate.of_mask((0, 1), above.reshape(3, 4))
+        if worst.factors is not None:
+            continue
+        tried += 1
+        answer = trials.ask(worst, block)
+        assert isinstance(answer, Answered)
+        assert answer.error_bar_simultaneous is not None
+        beyond += abs(answer.count - trials.truth(worst)) > answer.error_bar_simultaneous * N_ROWS
+    assert tried > 0.5 * n_blocks
+    assert binomtest(beyond, tried, BETA, alternative="greater").pvalue > ALARM
