@@ -22,10 +22,12 @@ class WorkerSettings(BaseSettings):
         topic_prefix: Common start of all topic names.
         redis_prefix: Common start of all keys.  Default: made from the topics' prefix.
         group_id: Consumer group of the workers that share the topics.  Default: likewise.
-        secret: Key of the digests that stand for rejected records. Without it a random key is made at start.
+        secret: Key of the digests that stand for rejected records. Without it a random key is made once and
+            kept in Redis.
         instance_id: Fixed name of this worker in its group: after a restart it gets its partitions back at
             once. Each worker needs its own.
         session_timeout_s: After this long without a sign of life a worker's partitions move.
+        stall_timeout_s: A worker that has work and does nothing for so long ends itself.
         web_port: Port of ``/healthz`` and ``/metrics``.
         data_dir: Faust's own folder; holds nothing of value.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.
@@ -43,6 +45,7 @@ class WorkerSettings(BaseSettings):
     secret: SecretStr | None = None
     instance_id: str | None = None
     session_timeout_s: Annotated[float, Field(ge=1)] = 10.0
+    stall_timeout_s: Annotated[float, Field(ge=1)] = 300.0
     web_port: Annotated[int, Field(ge=1, le=65535)] = 6066
     web_bind: str = "127.0.0.1"
     data_dir: str | None = None

@@ -8,33 +8,46 @@ process ends instead; its ``exactly_once`` does not cover records sent to other 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
 import secrets
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import faust
+import kafka
+import kafka.errors
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    IllegalStateError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordTooLargeError,
+)
 from faust import web
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import INPUTS, TOPICS, Topics
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, Record
-from stream_dp.pipeline.worker import Worker
+from stream_dp.pipeline.watchdog import Watchdog
+from stream_dp.pipeline.worker import GROUP_SIZE, Worker
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
 
+_log = logging.getLogger(__name__)
+
 __all__ = ["Runtime", "StreamApp", "create_app"]
 
-_GROUP_SIZE = 64
+_LAST_WORDS_S = 30.0
 _GROUP_WAIT_S = 0.005
 _STORE_CHECK_S = 5.0
 _LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
@@ -47,23 +60,34 @@ class _Consumer(driver.Consumer):
     """
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
+        try:
+            return await self._seek_to_stored()
+        except IllegalStateError:  # another rebalance, and with it another call
+            raise
+        except Exception as error:
+            # Faust may only warn of it, and read on from where no one knows.
+            if not self.app.should_stop:
+                await self.app.fail(error)
+            raise
+
+    async def _seek_to_stored(self) -> Mapping[TP, int]:
         app: StreamApp = self.app
         worker = app.runtime.worker
-        assigned = {tp for tp in self.assignment() if app.is_input(tp.topic)}
-        await worker.assigned({tp.partition for tp in assigned})
-        stored = await worker.positions(f"{tp.topic}:{tp.partition}" for tp in assigned)
-        earliest = await self.earliest_offsets(*assigned)
-        positions = {}
-        for tp in assigned:
-            position = stored.get(f"{tp.topic}:{tp.partition}", earliest[tp])
-            if position < earliest[tp]:
-                raise ServerUnavailable(
-                    f"records of {tp.topic} partition {tp.partition} from {position} on were deleted "
-                    f"before they were read; restore them, or raise retention.ms and start afresh"
-                )
-            positions[tp] = position
+        # In this order: the consumer's thread changes the assignment first and the generation after it.
+        generation = app.consumer_generation_id
+        inputs = [tp for tp in self.assignment() if app.is_input(tp.topic)]
+        worker.assigned({tp.partition for tp in inputs}, generation)
+        first = await self.earliest_offsets(*inputs)
+        end = await self.highwaters(*inputs)
+        stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})
+        positions = {tp: stored[_place(tp)] for tp in inputs}
         await self.seek_wait(positions)
+        worker.reading_from(stored, generation)
         return positions
+
+
+def _place(tp: TP) -> str:
+    return f"{tp.topic}:{tp.partition}"
 
 
 class _Transport(driver.Transport):
@@ -94,7 +118,7 @@ class Runtime:
             cluster=settings.redis_cluster,
             durability_declared=settings.redis_durability == "declared",
         )
-        partitions = await self._partitions()
+        partitions = await self._partitions(store)
         for role in INPUTS:
             recorded = await store.partitions(self.names.name(role), partitions)
             if recorded != partitions:
@@ -108,14 +132,22 @@ class Runtime:
             enable_idempotence=True,
             max_request_size=_LARGEST_MESSAGE,
         )
-        await self._producer.start()
-        secret = settings.secret.get_secret_value().encode() if settings.secret else None
+        try:
+            await self._producer.start()
+        except KafkaError as error:
+            raise self._no_broker(error) from error
+        secret = (
+            settings.secret.get_secret_value().encode()
+            if settings.secret
+            # Kept: a record that is rejected again after a restart must be rejected in the same bytes.
+            else await store.constant("secret of digests", secrets.token_bytes(32))
+        )
         self.worker = Worker(
             store,
             self._noise,
             self._send,
             partitions=partitions,
-            secret=secret or secrets.token_bytes(32),
+            secret=secret,
             metrics=self.metrics,
             fuse=self._fuse,
         )
@@ -134,28 +166,47 @@ class Runtime:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.worker.check_store()
 
-    async def _partitions(self) -> int:
-        """Partitions of the input topics, which must be alike."""
-        names = [self.names.name(role) for role in INPUTS]
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._settings.bootstrap_servers)
+    async def _partitions(self, store: RedisStore) -> int:
+        """Partitions of the input topics, which must be alike and those that were read so far."""
         try:
-            await admin.start()
-            described = await admin.describe_topics(names)
-        except KafkaError as error:
-            raise ServerUnavailable(
-                f"no Kafka broker at {self._settings.bootstrap_servers}: {error}"
-            ) from error
-        finally:
-            await admin.close()
-        missing = [topic["topic"] for topic in described if topic["error_code"] != 0]
+            described = await asyncio.to_thread(self._describe)
+        except kafka.errors.KafkaError as error:
+            raise self._no_broker(error) from error
+        missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
             raise ServerUnavailable(
                 f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
             )
-        counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
+        for topic in described:
+            made = str(topic["topic_id"]).encode()
+            if await store.constant(f"topic {topic['name']}", made) != made:
+                raise ServerUnavailable(
+                    f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
+                    "it holds now. Restore it, or start afresh under another topic prefix"
+                )
+        counts = {topic["name"]: len(topic["partitions"]) for topic in described}
         if len(set(counts.values())) != 1:
             raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
-        return counts[names[0]]
+        return next(iter(counts.values()))
+
+    def _describe(self) -> list[dict[str, Any]]:
+        # aiokafka does not read the ids of topics.
+        admin = kafka.KafkaAdminClient(
+            bootstrap_servers=self._settings.bootstrap_servers.split(","),
+            bootstrap_timeout_ms=10_000,
+        )
+        try:
+            found: list[dict[str, Any]] = admin.describe_topics(
+                [self.names.name(role) for role in INPUTS]
+            )
+        finally:
+            admin.close()
+        return found
+
+    def _no_broker(self, error: Exception) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"no Kafka broker at {self._settings.bootstrap_servers} ({type(error).__name__})"
+        )
 
     async def _send(self, record: Outgoing) -> Awaitable[object]:
         try:
@@ -166,15 +217,24 @@ class Runtime:
                 headers=list(record.headers),
             )
         except KafkaError as error:
-            raise ServerUnavailable(f"the broker took no record: {error}") from error
-        return _translated(future)
+            raise _translated(record, error) from error
+        return _acknowledged(record, future)
 
 
-async def _translated(future: Awaitable[object]) -> object:
+async def _acknowledged(record: Outgoing, future: Awaitable[object]) -> object:
     try:
         return await future
     except KafkaError as error:
-        raise ServerUnavailable(f"the broker took no record: {error}") from error
+        raise _translated(record, error) from error
+
+
+def _translated(record: Outgoing, error: KafkaError) -> StreamDPError:
+    if isinstance(error, MessageSizeTooLargeError | RecordTooLargeError):
+        return StreamDPError(
+            f"the broker takes no record of this size on the topic {record.role}; compare the topics' "
+            "max.message.bytes with: stream-dp doctor"
+        )
+    return ServerUnavailable(f"the broker took no record ({type(error).__name__})")
 
 
 class StreamApp(faust.App):
@@ -183,6 +243,7 @@ class StreamApp(faust.App):
     def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
         self.runtime = runtime
         self.failure: BaseException | None = None
+        self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
         super().__init__(
             settings.group_id,
@@ -192,12 +253,12 @@ class StreamApp(faust.App):
             topic_disable_leader=True,
             topic_allow_declare=False,
             stream_wait_empty=False,
-            stream_buffer_maxsize=_GROUP_SIZE,
+            stream_buffer_maxsize=GROUP_SIZE,
             broker_commit_interval=1.0,
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=settings.session_timeout_s / 5,
             broker_rebalance_timeout=30.0,
-            broker_max_poll_records=_GROUP_SIZE,
+            broker_max_poll_records=GROUP_SIZE,
             broker_max_poll_interval=300.0,
             consumer_max_fetch_size=_LARGEST_MESSAGE,
             consumer_auto_offset_reset="earliest",
@@ -220,8 +281,16 @@ class StreamApp(faust.App):
         except BaseException as error:
             self.failure = error
             raise
-        self.add_future(self._stop_on_failure(self.runtime.worker.run_releaser))
-        self.add_future(self._stop_on_failure(self.runtime.watch_store))
+        worker = self.runtime.worker
+        for task in (worker.run_owner, worker.run_releaser, self.runtime.watch_store):
+            self.add_future(self._stop_on_failure(task))
+        self._watchdog = Watchdog(
+            lambda: worker.progress,
+            self._has_work,
+            lambda: self._end(f"there was work, and for {self._patience_s:g} s none was done"),
+            patience_s=self._patience_s,
+        )
+        self._watchdog.start()
 
     async def on_stop(self) -> None:
         await super().on_stop()
@@ -230,8 +299,30 @@ class StreamApp(faust.App):
     async def fail(self, error: BaseException) -> None:
         """Ends the process: whatever is not committed is read again by the next one."""
         self.failure = error
+        # Faust's own way out waits for things that may never come, such as a broker that is gone.
+        last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
+        last.daemon = True
+        last.start()
         await self.crash(error)
         await asyncio.Event().wait()
+
+    def _has_work(self) -> bool:
+        """Whether something is in hand, or waits in the log."""
+        worker = self.runtime.worker
+        if worker.busy:
+            return True
+        for tp in list(self.consumer.assignment()):
+            if self.is_input(tp.topic):
+                read = worker.next_offset(_place(tp))
+                with contextlib.suppress(Exception):  # a rebalance in between
+                    if read is None or (self.consumer.highwater(tp) or 0) > read:
+                        return True
+        return False
+
+    def _end(self, why: str) -> None:
+        """Ends the process at once, as a kill would: every step can be cut short."""
+        _log.critical("this worker ends itself: %s", self.failure or why)
+        os._exit(1)
 
     async def _stop_on_failure(self, task: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -260,7 +351,7 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
 
     @app.agent(inputs, concurrency=1)
     async def take(stream: Any) -> None:
-        async for events in stream.take_events(_GROUP_SIZE, within=_GROUP_WAIT_S):
+        async for events in stream.take_events(GROUP_SIZE, within=_GROUP_WAIT_S):
             try:
                 await runtime.worker.process([_record(runtime.names, event) for event in events])
             except asyncio.CancelledError:
@@ -295,4 +386,5 @@ def _record(names: Topics, event: Any) -> Record:
         key=message.key,
         value=message.value,
         headers=dict(event.headers or {}),
+        generation=message.generation_id,
     )

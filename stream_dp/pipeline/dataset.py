@@ -17,7 +17,7 @@ from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.errors import CorruptState
-from stream_dp.messages import Budget, Definition, Event
+from stream_dp.messages import Budget, Definition, Event, Reason
 from stream_dp.pipeline.building import build
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
@@ -30,6 +30,8 @@ __all__ = ["Dataset"]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
+
+_LARGE_DRAFT = 1 << 20
 
 
 @dataclass
@@ -77,11 +79,14 @@ class Dataset:
         self._seq = snapshot.seq
         self._head = snapshot.head
         self._draft = _Draft()
+        self._drafted = 0
         self._pending: list[Rows] = []
+        self._waiting = 0
         self._lost = sorted(snapshot.intents.items())
         if snapshot.definition is not None:
             self._build(Definition.read(json.loads(snapshot.definition)))
-            self._replay(snapshot)
+            if not self.retired:
+                self._replay(snapshot)
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, phase={self.phase})"
@@ -101,6 +106,11 @@ class Dataset:
         return self.meta.get("retired") == "1"
 
     @property
+    def quarantined(self) -> str:
+        """The place of the record at which the worker died again and again; empty while there is none."""
+        return self.meta.get("quarantined", "")
+
+    @property
     def phase(self) -> int:
         """Phases opened so far."""
         return len(self._data) if self.definition is not None else 0
@@ -108,7 +118,7 @@ class Dataset:
     @property
     def waiting(self) -> int:
         """Rows accepted and not sealed yet."""
-        return sum(rows.n_rows for rows in self._pending)
+        return self._waiting
 
     def rows_in(self, window: range) -> int:
         return sum(self._data.sizes[block] for block in window)
@@ -124,12 +134,18 @@ class Dataset:
     def dirty(self) -> bool:
         return self._draft != _Draft()
 
+    @property
+    def large(self) -> bool:
+        """Whether the draft should be committed soon: one step must not hold the store up for long."""
+        return self._drafted > _LARGE_DRAFT
+
     def add_answer(self, name: str, stored: bytes) -> None:
         self._draft.answers[name] = stored
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
         self._draft.outgoing.append(outgoing)
+        self._drafted += len(outgoing.value)
 
     def passed(self, place: str, next_offset: int) -> None:
         """The read position behind a record that is finished."""
@@ -176,11 +192,24 @@ class Dataset:
         self._draft.pending.clear()
         self._draft.erase = True
         self._pending.clear()
-        if self.definition is not None:
-            self._build(self.definition)
+        self._waiting = 0
+        self._build(self._defined)
         self.write_ledger("retired", {})
         self.release(Outgoing("catalog", self.name, b""))
+        self.gone()
+
+    def gone(self) -> None:
+        """Says that this data set is retired; also to whoever retires it again."""
         self.announce(Event(dataset=self.name, event="dataset_retired"))
+
+    def quarantine(self, place: str) -> None:
+        """Takes nothing more: the worker died too often at the record at ``place``."""
+        self._set_meta("quarantined", place)
+        reason = Reason(
+            code="quarantined",
+            message=f"the worker died again and again at the record {place}; an operator must look",
+        )
+        self.announce(Event(dataset=self.name, event="quarantined", reason=reason))
 
     def _build(self, definition: Definition) -> None:
         self._universe, self._mechanism = build(definition)
@@ -188,8 +217,8 @@ class Dataset:
         self.definition = definition
 
     def _replay(self, snapshot: Snapshot) -> None:
-        for rows in snapshot.pending:
-            self._pending.append(Rows.from_bytes(self._universe, rows))
+        for stored in snapshot.pending:
+            self._wait(Rows.from_bytes(self._universe, stored))
         for block in snapshot.blocks:
             self._data.append(Block.from_bytes(self._universe, block))
         for entry in snapshot.transcript:
@@ -221,10 +250,16 @@ class Dataset:
 
     async def accept(self, batch_id: str, rows: Rows) -> bytes:
         """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id."""
-        self._pending.append(rows)
-        self._draft.pending.append(rows.to_bytes())
+        if self._draft.seal is not None:
+            # One commit seals one block, and the outcome drafted below says that its phase is open: no
+            # commit may come between the two.
+            await self.flush()
+        self._wait(rows)
+        stored = rows.to_bytes()
+        self._draft.pending.append(stored)
+        self._drafted += len(stored)
         opens = self._mechanism.opens(self.waiting, self._defined.phase.min_rows)
-        stored = self.store_batch(
+        outcome = self.store_batch(
             Event(
                 dataset=self.name,
                 event="batch_accepted",
@@ -236,7 +271,11 @@ class Dataset:
         )
         if opens:
             await self._open_phase()
-        return stored
+        return outcome
+
+    def _wait(self, rows: Rows) -> None:
+        self._pending.append(rows)
+        self._waiting += rows.n_rows
 
     def store_batch(self, event: Event) -> bytes:
         """Announces the outcome of a batch and drafts it under its id for ever."""
@@ -245,14 +284,13 @@ class Dataset:
         return stored
 
     async def _open_phase(self) -> None:
-        if self._draft.seal is not None:
-            await self.flush()
         block = Block.seal(self._universe, Rows.concat(self._pending))
         self._data.append(block)
         self.spent.append((0, 0))
         self._draft.seal = block.to_bytes()
         self._draft.pending.clear()
         self._pending.clear()
+        self._waiting = 0
         self._draft.transcript.append(_PHASE + str(block.n_rows).encode())
         self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows})
         self.announce(
@@ -305,6 +343,7 @@ class Dataset:
         if not self.dirty:
             return
         draft, self._draft = self._draft, _Draft()
+        self._drafted = 0
         head = self._head_next if draft.ledger else self._head
         outbox = (
             outbox_to_bytes([(o.role, o.key.encode(), o.headers, o.value) for o in draft.outgoing])

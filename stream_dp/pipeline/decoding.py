@@ -86,7 +86,7 @@ def decode(record: Record, partitions: int) -> Request:
     if record.key is None:
         raise InvalidMessage("key", "the record has none", "set the key to the data set's name")
     limit = TOPICS[record.role].max_value_bytes
-    if record.role == "datasets" and not record.value:
+    if record.role == "datasets" and record.value is None:
         request: Request = Retire(_name(record.key))
     elif record.role == "batches" and record.headers.get("content-type") == ARROW.encode():
         request = _arrow(record, limit)
@@ -170,7 +170,7 @@ def _arrow(record: Record, limit: int) -> Ingest:
         {
             "version": 1,
             "dataset": (record.key or b"").decode(errors="replace"),
-            "batch_id": record.headers.get("batch_id", b"").decode(errors="replace"),
+            "batch_id": (record.headers.get("batch_id") or b"").decode(errors="replace"),
             "columns": columns,
         }
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from stream_dp.core.accounting import UNITS
@@ -61,6 +63,12 @@ class Metrics:
         self._rows.labels(name).set(dataset.rows_in(window))
         worst = max((max(line) for line in dataset.spent), default=0)
         self._spent.labels(name).set(worst / UNITS)
+
+    def forget(self, name: str) -> None:
+        """Drops the figures of a data set that another worker shows from now on."""
+        for figure in (self._phase, self._waiting, self._rows, self._spent):
+            with contextlib.suppress(KeyError):
+                figure.remove(name)
 
     def store_safe(self, *, safe: bool) -> None:
         self._safe.set(int(safe))

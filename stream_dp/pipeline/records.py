@@ -10,7 +10,12 @@ __all__ = ["Outgoing", "Record"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One input record. Its value may hold rows, so it is in no repr."""
+    """One input record. Its value may hold rows, so it is in no repr.
+
+    Attributes:
+        role: Of the topic, see ``messages.TOPICS``.
+        generation: Of the consumer group when it was fetched.
+    """
 
     role: str
     topic: str
@@ -18,7 +23,8 @@ class Record:
     offset: int
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
-    headers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
+    generation: int = 0
 
     @property
     def place(self) -> str:

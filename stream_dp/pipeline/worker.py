@@ -9,15 +9,34 @@ everything below it is committed and released.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from functools import partial
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import Fenced, InvalidInput, InvalidMessage, StreamDPError, UnsafeStore
+from stream_dp.errors import (
+    Fenced,
+    InvalidInput,
+    InvalidMessage,
+    ServerUnavailable,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    StreamDPError,
+    UnsafeStore,
+)
 from stream_dp.messages import Query, Reason, Rejected
 from stream_dp.pipeline import answering, ingesting
 from stream_dp.pipeline.dataset import Dataset
@@ -39,16 +58,26 @@ from stream_dp.state.codec import Record as StoredRecord
 from stream_dp.state.codec import outbox_from_bytes
 from stream_dp.state.store import Store
 
-__all__ = ["Send", "Worker"]
+__all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "Send", "Worker"]
 
 _log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing], Awaitable[Awaitable[object]]]
 """Hands a record to the producer; what it returns is done when the broker has the record."""
 
+GROUP_SIZE = 64
+"""Most records that a worker is given at once; a worker that died had no more in hand of any partition."""
+
+MOST_ATTEMPTS = 3
+"""How often a record may end a worker before its data set is quarantined."""
+
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
 _NOISE_AHEAD = 512
+_NEVER = 2**63
+
+# Beside the watermarks: below it, a record that no data set has passed was rejected for want of one.
+_REJECTED = "rejected "
 
 
 @dataclass
@@ -88,8 +117,17 @@ class Worker:
         self._fuse = fuse
         self._datasets: dict[str, Dataset] = {}
         self._next: dict[str, int] = {}
+        self._careful: dict[str, int] = {}
+        self._rejected_below: dict[str, int] = {}
+        self._unknown: list[tuple[Record, Outgoing]] = []
         self._held: frozenset[int] = frozenset()
+        self._generation = 0
+        self._to_take_over = False
+        self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
+        self._broken = False
+        self._releasing = False
+        self._progress = 0
         self._work = _Work()
         self._queue: asyncio.Queue[_Work] = asyncio.Queue(_IN_FLIGHT)
 
@@ -99,31 +137,35 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether partitions are assigned, so that requests are answered."""
-        return bool(self._held)
+        """Whether partitions are read and their data sets loaded, so that requests are answered."""
+        return bool(self._next) and not self._to_take_over
 
     # ------------------------------------------------------------ life
 
     async def check_store(self) -> None:
         """Raises UnsafeStore when an acknowledged commit could be forgotten."""
-        problems = await self._store.problems()
+        problems = await persistently(self._store.problems)
         self._metrics.store_safe(safe=not problems)
         if problems:
             raise UnsafeStore(problems)
 
-    async def assigned(self, partitions: Iterable[int]) -> None:
-        """Takes over the data sets of newly assigned partitions and lets go of those no longer held.
+    def assigned(self, partitions: Iterable[int], generation: int = 0) -> None:
+        """Holds these partitions from now on; ``run_owner`` takes over their data sets.
 
-        What a former owner committed and did not release is released now.
+        Args:
+            generation: Of the consumer group. Records of another one are dropped from now on: they were
+                fetched before, wait in some buffer, and are read again; taken now, they would be taken
+                before those that come earlier in the log.
         """
-        async with self._lock:
-            held = frozenset(partitions)
-            new = held - self._held
-            self._let_go(held)
-            for name in await persistently(self._store.datasets):
-                if self._partition(name) in new:
-                    await self._take_over(name)
-            await self._hand_over()
+        if generation != self._generation:
+            self._let_go(frozenset())
+            self._generation = generation
+        held = frozenset(partitions)
+        new = held - self._held
+        self._let_go(held)
+        if new:
+            self._to_take_over = True
+            self._wake.set()
 
     def revoked(self, partitions: Iterable[int]) -> None:
         """Lets go of partitions at once; what is still buffered for them is left to their next owner."""
@@ -131,70 +173,254 @@ class Worker:
 
     def _let_go(self, held: frozenset[int]) -> None:
         self._held = held
-        self._next = {
-            place: offset for place, offset in self._next.items() if _partition_in(place) in held
-        }
+        for by_place in (self._next, self._careful):
+            for place in [place for place in by_place if _partition_in(place) not in held]:
+                del by_place[place]
         for name in [name for name in self._datasets if self._partition(name) not in held]:
             del self._datasets[name]
+            self._metrics.forget(name)
 
     def _partition(self, name: str) -> int:
         return partition_of(name.encode(), self._partitions)
 
-    async def positions(self, places: Iterable[str]) -> dict[str, int]:
-        """Where reading goes on, for each ``topic:partition`` that has a past."""
+    async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Where reading goes on.
+
+        Args:
+            ranges: ``topic:partition`` -> first offset that the broker has, and the one behind the last.
+
+        Raises:
+            ServerUnavailable: The log is not the one that was read so far.
+        """
         stored = await persistently(self._store.watermarks)
-        return {
-            place: max(stored.get(place, 0), self._next.get(place, 0))
-            for place in places
-            if place in stored or place in self._next
+        self._rejected_below = {
+            place.removeprefix(_REJECTED): offset
+            for place, offset in stored.items()
+            if place.startswith(_REJECTED)
         }
+        positions = {}
+        for place, (first, end) in ranges.items():
+            position = max(stored.get(place, first), self._next.get(place, 0))
+            if position < first:
+                raise ServerUnavailable(
+                    f"{place} was read to offset {position} and begins at {first}: records were deleted "
+                    "before they were read. Restore them, or start afresh under another topic prefix, and "
+                    "raise retention.ms"
+                )
+            if position > end:
+                raise ServerUnavailable(
+                    f"{place} was read to offset {position} and ends at {end}: the topic was deleted and "
+                    "made again, or cut. Restore it, or start afresh under another topic prefix"
+                )
+            positions[place] = position
+        return positions
+
+    def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
+        """Tells that the broker's reading position is set; records of other places are dropped."""
+        if generation == self._generation:
+            for place, offset in positions.items():
+                if _partition_in(place) in self._held:
+                    self._next.setdefault(place, offset)
+
+    def next_offset(self, place: str) -> int | None:
+        """The offset behind the last record taken; None for a place that is not read."""
+        return self._next.get(place)
+
+    @property
+    def progress(self) -> int:
+        """Grows with every group taken and released, and with every data set taken over."""
+        return self._progress
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is in hand: a group, a take-over, or a release."""
+        return (
+            self._to_take_over or self._lock.locked() or self._releasing or not self._queue.empty()
+        )
+
+    async def run_owner(self) -> None:
+        """Takes over the data sets of partitions as they are assigned, until cancelled.
+
+        What a former owner committed and did not release is released then. Records do not wait for it: the
+        first one of a data set takes it over too.
+        """
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            generation = self._generation
+            for name in await persistently(self._store.datasets):
+                async with self._whole():
+                    if self._generation == generation and self._partition(name) in self._held:
+                        await self._guarded(generation, name, self._owned(name))
+                        await self._hand_over()
+                        self._progress += 1
+            self._to_take_over = self._wake.is_set()
 
     async def run_releaser(self) -> None:
         """Sends what was committed, in order, until cancelled."""
         while True:
             work = await self._queue.get()
+            self._releasing = True
             try:
                 await self._release(work)
             finally:
+                self._releasing = False
+                self._progress += 1
                 self._queue.task_done()
 
     async def drained(self) -> None:
         """Returns when everything that was committed has been released."""
-        await self._queue.join()
+        while self.busy:
+            await self._queue.join()
+            await asyncio.sleep(0.001)
+
+    @contextlib.asynccontextmanager
+    async def _whole(self) -> AsyncIterator[None]:
+        """One step at a time; after one that was cut short what is in memory is worth nothing.
+
+        Raises:
+            RuntimeError: An earlier step was cut short. Only a new worker may go on, from the store.
+        """
+        async with self._lock:
+            if self._broken:
+                raise RuntimeError("an earlier step of this worker failed; start another one")
+            self._broken = True
+            yield
+            self._broken = False
 
     # ------------------------------------------------------------ a group
 
     async def process(self, records: Sequence[Record]) -> None:
         """Takes a group of records through to its commits and queues its releases."""
-        async with self._lock:
+        async with self._whole():
             fresh = [record for record in records if self._is_fresh(record)]
             self._fuse(CrashPoint.AFTER_FETCH)
-            requests = [(record, self._decode(record)) for record in fresh]
-            self._fuse(CrashPoint.AFTER_DECODE)
-            known = await self._known([request for _, request in requests if request is not None])
-            for record, request in requests:
-                if request is not None:
-                    await self._guarded(request.dataset, self._handle(record, request, known))
-            for name in {request.dataset for _, request in requests if request is not None}:
-                if name in self._datasets:
-                    await self._guarded(name, self._datasets[name].flush())
-            for record in fresh:
-                if record.partition in self._held:
-                    self._next[record.place] = record.offset + 1
-                    self._work.watermarks[record.place] = record.offset + 1
+            for group, careful in self._groups(fresh):
+                if careful:
+                    await self._take_carefully(group[0])
+                else:
+                    await self._take([(record, self._decode(record)) for record in group])
             await self._hand_over()
+            self._progress += 1
         self._noise.refill(_NOISE_AHEAD)
 
     def _is_fresh(self, record: Record) -> bool:
-        return record.partition in self._held and record.offset >= self._next.get(record.place, 0)
+        return self._is_mine(record) and record.offset >= self._next.get(record.place, _NEVER)
+
+    def _is_mine(self, record: Record) -> bool:
+        """Whether the record's partition is held, and was all along since the record was fetched."""
+        return record.generation == self._generation and record.partition in self._held
+
+    def _groups(self, records: Iterable[Record]) -> Iterator[tuple[list[Record], bool]]:
+        """Records to be taken together, and those to be taken alone and with care."""
+        group: list[Record] = []
+        for record in records:
+            left = self._careful.setdefault(record.place, GROUP_SIZE)
+            if left == 0:
+                group.append(record)
+                continue
+            self._careful[record.place] = left - 1
+            if group:
+                yield group, False
+                group = []
+            yield [record], True
+        if group:
+            yield group, False
+
+    async def _take_carefully(self, record: Record) -> None:
+        """Takes one of the first records after a take-over, which may be the one that killed a worker.
+
+        Attempts are counted in the store beforehand, since a process that dies counts nothing. After too
+        many the record is rejected unread if it cannot even be decoded, and else its data set is
+        quarantined: other data sets go on.
+        """
+        place = f"{record.place}:{record.offset}"
+        count = partial(self._store.attempts, place)
+        suspect = await persistently(count) > MOST_ATTEMPTS
+        try:
+            if suspect and await persistently(partial(self._store.attempts, f"decode {place}")) > 1:
+                _log.error("record %s is rejected unread: the worker died of it", place)
+                self._reject(
+                    record,
+                    InvalidMessage(
+                        "value",
+                        "the worker died each time it read this",
+                        "send it in another form",
+                        reason="unreadable",
+                    ),
+                )
+                await self._take([(record, None)])
+            else:
+                request = self._decode(record)
+                if suspect:
+                    await persistently(partial(self._store.clear_attempts, f"decode {place}"))
+                await self._take([(record, request)], suspect=suspect)
+        except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
+            # Not the record's fault.
+            with contextlib.suppress(StoreError):
+                await self._store.clear_attempts(place)
+            raise
+        await persistently(partial(self._store.clear_attempts, place))
+
+    async def _take(
+        self, requests: Sequence[tuple[Record, Request | None]], *, suspect: bool = False
+    ) -> None:
+        """Decides and commits decoded records in log order."""
+        self._fuse(CrashPoint.AFTER_DECODE)
+        # A rebalance may take the partition away at any step; its next owner reads these records again.
+        for record, request in requests:
+            if request is not None and self._is_mine(record):
+                await self._guarded(
+                    record.generation, request.dataset, self._owned(request.dataset)
+                )
+        known = await self._known([request for _, request in requests if request is not None])
+        for record, request in requests:
+            if request is not None and self._is_mine(record):
+                step = self._handle(record, request, known, suspect=suspect)
+                await self._guarded(record.generation, request.dataset, step)
+        for record, request in requests:
+            if request is not None and self._is_mine(record) and request.dataset in self._datasets:
+                step = self._datasets[request.dataset].flush()
+                await self._guarded(record.generation, request.dataset, step)
+        await self._reject_unknown()
+        for record, request in requests:
+            if self._is_mine(record):
+                self._next[record.place] = record.offset + 1
+                self._work.watermarks[record.place] = record.offset + 1
+            if request is not None and request.dataset in self._datasets:
+                self._drop_if_undefined(request.dataset)
+
+    async def _reject_unknown(self) -> None:
+        """Notes, before they leave, which records are rejected for want of a data set."""
+        unknown, self._unknown = self._unknown, []
+        marks: dict[str, int] = {}
+        for record, outgoing in unknown:
+            if self._is_mine(record):
+                self._work.outgoing.append(outgoing)
+                marks[_REJECTED + record.place] = record.offset + 1
+        if marks:
+            await persistently(partial(self._store.advance, marks))
+
+    async def _owned(self, name: str) -> None:
+        if name not in self._datasets:
+            await self._take_over(name)
+
+    def _drop_if_undefined(self, name: str) -> None:
+        """Names that nobody defined are forgotten: there is no end of them."""
+        if self._datasets[name].definition is None:
+            del self._datasets[name]
 
     def _decode(self, record: Record) -> Request | None:
         self._metrics.record(record.role)
         try:
             return decode(record, self._partitions)
         except InvalidInput as error:
-            self._work.outgoing.append(self._rejection(record, error))
+            self._reject(record, error)
             return None
+
+    def _reject(self, record: Record, error: InvalidInput) -> None:
+        """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
+        self._work.outgoing.append(self._rejection(record, error))
 
     async def _known(self, requests: Sequence[Request]) -> dict[tuple[str, str], bytes]:
         """Stored answers and batch outcomes of the ids in this group, one look-up a data set."""
@@ -221,15 +447,22 @@ class Worker:
         return known
 
     async def _handle(
-        self, record: Record, request: Request, known: dict[tuple[str, str], bytes]
+        self,
+        record: Record,
+        request: Request,
+        known: dict[tuple[str, str], bytes],
+        *,
+        suspect: bool,
     ) -> None:
-        dataset = self._datasets.get(request.dataset) or await self._take_over(request.dataset)
+        dataset = self._datasets[request.dataset]
         if record.offset < dataset.cursor.get(record.place, 0):
             return
         try:
+            if suspect:
+                self._quarantine(dataset, record)
             if isinstance(request, Define):
                 self._define(dataset, request)
-            elif dataset.definition is None:
+            elif self._is_unknown(dataset, record, request):
                 raise InvalidMessage(
                     "dataset",
                     f"no data set {request.dataset!r} is defined",
@@ -237,20 +470,41 @@ class Worker:
                     reason="unknown_dataset",
                 )
             elif isinstance(request, Retire):
-                if not dataset.retired:
-                    dataset.retire()
+                self._retire(dataset)
             elif isinstance(request, Ingest):
                 await self._ingest(dataset, request, known)
             else:
                 await self._ask(record, dataset, request, known)
         except InvalidInput as error:
-            rejection = self._rejection(record, error, dataset=request.dataset)
             if dataset.definition is None:
-                self._work.outgoing.append(rejection)
+                self._unknown.append((record, self._rejection(record, error, request.dataset)))
             else:
-                dataset.release(rejection)
+                dataset.release(self._rejection(record, error, request.dataset))
         if dataset.definition is not None:
             dataset.passed(record.place, record.offset + 1)
+            if dataset.large:
+                await dataset.flush()
+
+    def _is_unknown(self, dataset: Dataset, record: Record, request: Request) -> bool:
+        """Whether a record is about no data set, or was when it was taken before a crash.
+
+        Topics have no mutual order: on the second reading the definition may come first. A record that may
+        have been rejected already stays rejected.
+        """
+        if dataset.definition is None:
+            return True
+        below = self._rejected_below.get(record.place, 0)
+        return isinstance(request, Ingest | Ask) and record.offset < below
+
+    def _quarantine(self, dataset: Dataset, record: Record) -> None:
+        place = f"{record.place}:{record.offset}"
+        if dataset.definition is None:
+            raise InvalidMessage(
+                "dataset", "the worker died of this definition", "define it otherwise"
+            )
+        if not dataset.quarantined:
+            _log.error("data set %s is quarantined at %s", dataset.name, place)
+            dataset.quarantine(place)
 
     def _define(self, dataset: Dataset, request: Define) -> None:
         if dataset.definition is None:
@@ -270,6 +524,13 @@ class Worker:
                 reason="dataset_exists",
             )
 
+    def _retire(self, dataset: Dataset) -> None:
+        if dataset.retired:
+            dataset.gone()
+        else:
+            dataset.retire()
+            self._metrics.dataset(dataset)
+
     async def _ingest(
         self, dataset: Dataset, request: Ingest, known: dict[tuple[str, str], bytes]
     ) -> None:
@@ -278,6 +539,7 @@ class Worker:
         if name in known:
             ingesting.resend(dataset, known[name])
         else:
+            _refuse_in_quarantine(dataset)
             known[name] = await ingesting.ingest(dataset, request.batch)
             self._metrics.batch(dataset)
 
@@ -293,14 +555,10 @@ class Worker:
                 await self._ask_one(dataset, request.analyst, query, known)
             except InvalidMessage as error:
                 dataset.release(
-                    self._rejection(
-                        record,
-                        error,
-                        dataset=dataset.name,
-                        analyst=request.analyst,
-                        query_id=query.query_id,
-                    )
+                    self._rejection(record, error, dataset.name, request.analyst, query.query_id)
                 )
+            if dataset.large:
+                await dataset.flush()
 
     async def _ask_one(
         self,
@@ -313,6 +571,7 @@ class Worker:
             raise query.error
         name = (dataset.name, answering.answer_name(analyst, query.query_id))
         if name not in known:
+            _refuse_in_quarantine(dataset)
             reply, stored = await answering.answer(dataset, analyst, query)
             if stored is not None:
                 known[name] = stored
@@ -329,7 +588,6 @@ class Worker:
         self,
         record: Record,
         error: InvalidInput,
-        *,
         dataset: str | None = None,
         analyst: str | None = None,
         query_id: str | None = None,
@@ -351,8 +609,11 @@ class Worker:
 
     # ------------------------------------------------------------ ownership
 
-    async def _take_over(self, name: str) -> Dataset:
+    async def _take_over(self, name: str) -> None:
+        generation = self._generation
         snapshot = await persistently(partial(self._store.acquire, name))
+        if generation != self._generation or self._partition(name) not in self._held:
+            return  # revoked meanwhile
         dataset = Dataset(
             self._store, self._noise, snapshot, fuse=self._fuse, on_commit=self._committed
         )
@@ -362,9 +623,8 @@ class Worker:
             outgoing = [_outgoing(record) for record in outbox_from_bytes(entry)]
             self._committed(dataset, seq, outgoing)
         await dataset.recover()
-        return dataset
 
-    async def _guarded(self, name: str, step: Awaitable[None]) -> None:
+    async def _guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
         """Runs a step of one data set that may have been revoked meanwhile.
 
         Its next owner then fences this worker and reads the records again. A worker that is fenced while it
@@ -373,7 +633,7 @@ class Worker:
         try:
             await step
         except Fenced:
-            if self._partition(name) in self._held:
+            if generation == self._generation and self._partition(name) in self._held:
                 raise
             _log.info("data set %s was handed to another worker", name)
 
@@ -414,6 +674,16 @@ class Worker:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+def _refuse_in_quarantine(dataset: Dataset) -> None:
+    if dataset.quarantined:
+        raise InvalidMessage(
+            "dataset",
+            "it is in quarantine: the worker died again and again at one of its records",
+            "tell its operator",
+            reason="quarantined",
+        )
 
 
 def _partition_in(place: str) -> int:

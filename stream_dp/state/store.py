@@ -249,7 +249,7 @@ class Store(Protocol):
         ...
 
     async def constant(self, name: str, proposed: bytes) -> bytes:
-        """Records a value under a name the first time, for all workers and for ever; returns the recorded one."""
+        """Records a value under a name the first time, for all workers; returns the recorded one."""
         ...
 
     async def attempts(self, place: str) -> int:
