@@ -1,0 +1,513 @@
+"""The workloads that the methods are compared on: rows, schemas, streams of questions, and scores.
+
+W4, flights of 2013 by month, and W5, the census table Adult. Questions are made as the JSON trees that
+travel on Kafka, so a benchmark of the whole system sends the very stream that the engine was measured
+on. Edges and values are public constants: nothing is inferred from rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from time import thread_time
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from scipy.special import ndtri
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.noise import NoiseSource, grid_index, grid_sigma
+from stream_dp.core.outcome import Answered, Refused, TableAnswered
+from stream_dp.core.outcome import Path as AnswerPath
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.planner import Policy
+from stream_dp.core.query import Predicate, Question, compile_where
+from stream_dp.core.universe import Category, Number, Rows, Universe
+
+Where = dict[str, Any]
+Cells = npt.NDArray[np.intp]
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+PRIVACY = Privacy(1.0, 1e-9)
+FAILURE_PROBABILITY = 0.01
+
+CARRIERS = tuple("9E AA AS B6 DL EV F9 FL HA MQ OO UA US VX WN YV".split())
+
+FLIGHTS = Universe(
+    (
+        Category("carrier", CARRIERS, other=False),
+        Category("origin", ("EWR", "JFK", "LGA"), other=False),
+        Number("hour", (4, 8, 12, 16, 20), integer=True),
+        Number("arr_delay", (-20, -10, 0, 10, 30, 60), integer=True, missing=True),
+        Number("distance", (502, 872, 1389), integer=True),
+    )
+)
+
+
+def _codes(name: str, size: int) -> Category:
+    return Category(name, tuple(map(str, range(size))), other=False)
+
+
+def _binned(name: str, size: int, bins: int = 16) -> Number:
+    """Codes 0..size-1 in ``bins`` bins of nearly equal width."""
+    return Number(name, tuple(round(size * i / bins) for i in range(1, bins)), integer=True)
+
+
+ADULT = Universe(
+    (
+        _binned("age", 85),
+        _codes("workclass", 9),
+        _binned("fnlwgt", 100),
+        _codes("education-num", 16),
+        _codes("marital-status", 7),
+        _codes("occupation", 15),
+        _codes("relationship", 6),
+        _codes("race", 5),
+        _codes("sex", 2),
+        _binned("capital-gain", 100),
+        _binned("capital-loss", 100),
+        _binned("hours-per-week", 99),
+        _codes("native-country", 42),
+        _codes("income>50K", 2),
+    )
+)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def flights_by_month(path: Path) -> list[dict[str, list[object]]]:
+    """Twelve batches of columns, in the order of the year."""
+    months: list[dict[str, list[object]]] = [{n: [] for n in FLIGHTS.names} for _ in range(12)]
+    for row in _read(path):
+        month = months[int(row["month"]) - 1]
+        month["carrier"].append(row["carrier"])
+        month["origin"].append(row["origin"])
+        month["hour"].append(int(row["sched_dep_time"]) // 100)
+        month["arr_delay"].append(int(row["arr_delay"]) if row["arr_delay"] else None)
+        month["distance"].append(int(row["distance"]))
+    return months
+
+
+def adult(path: Path) -> dict[str, list[object]]:
+    """All rows as columns of codes."""
+    columns: dict[str, list[object]] = {name: [] for name in ADULT.names}
+    for row in _read(path):
+        for name, column in columns.items():
+            code = row[name]
+            column.append(
+                code if isinstance(ADULT.attributes[ADULT.index(name)], Category) else int(code)
+            )
+    return columns
+
+
+def _read(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question as it travels: a tree, and how many of the last phases (None: all)."""
+
+    where: Where
+    last_phases: int | None
+
+    def window(self, n_phases: int) -> range:
+        if self.last_phases is None:
+            return range(n_phases)
+        return range(max(0, n_phases - self.last_phases), n_phases)
+
+
+def flight_questions(seed: int, month: int, n: int) -> Iterator[Asked]:
+    """W4: conjunctions over 1 to 3 attributes, half on the whole history, half on 1 to 6 months."""
+    rng = np.random.default_rng([seed, month])
+
+    def cells(size: int) -> Cells:
+        if rng.random() < 0.5:
+            return rng.integers(size, size=1)
+        return np.sort(rng.choice(size, rng.integers(1, size), replace=False))
+
+    for _ in range(n):
+        where = _conjunction(FLIGHTS, rng, cells)
+        whole = rng.random() < 0.5
+        yield Asked(where, None if whole else int(rng.integers(1, 7)))
+
+
+def adult_questions(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iterator[Asked]:
+    """W5: conjunctions over 1 to 3 of 14 attributes, with single values and any subsets or only these."""
+    rng = np.random.default_rng([seed, len(kind)])
+
+    def cells(size: int) -> Cells:
+        if kind == "mixed" and rng.random() < 0.5:
+            return rng.integers(size, size=1)
+        while True:
+            chosen = np.flatnonzero(rng.random(size) < 0.5)
+            if 0 < len(chosen) < size:
+                return chosen
+
+    for _ in range(n):
+        yield Asked(_conjunction(ADULT, rng, cells), None)
+
+
+def _conjunction(
+    universe: Universe, rng: np.random.Generator, cells: Callable[[int], Cells]
+) -> Where:
+    n_attributes = rng.integers(1, 4)
+    chosen = np.sort(rng.choice(len(universe.shape), n_attributes, replace=False))
+    conditions = [condition(universe, int(a), cells(universe.shape[a])) for a in chosen]
+    return conditions[0] if len(conditions) == 1 else {"all": conditions}
+
+
+def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) -> Where:
+    """The tree that holds for some cells, ascending, of one attribute."""
+    kind = universe.attributes[attribute]
+    if isinstance(kind, Category):
+        values = [kind.values[c] for c in cells]
+        return {"attribute": kind.name, "in": values}
+    assert isinstance(kind, Number)
+    runs: list[list[int]] = []
+    parts: list[Where] = []
+    for cell in map(int, cells):
+        if cell == len(kind.edges) + 1:
+            parts.append({"attribute": kind.name, "is_missing": True})
+        elif runs and cell == runs[-1][1] + 1:
+            runs[-1][1] = cell
+        else:
+            runs.append([cell, cell])
+    for first, last in runs:
+        ends: list[Where] = []
+        if first > 0:
+            ends.append({"attribute": kind.name, "ge": kind.edges[first - 1]})
+        if last < len(kind.edges):
+            ends.append({"attribute": kind.name, "lt": kind.edges[last]})
+        if not ends:  # every number: all but the missing ones
+            ends.append({"not": {"attribute": kind.name, "is_missing": True}})
+        parts.append(ends[0] if len(ends) == 1 else {"all": ends})
+    return parts[0] if len(parts) == 1 else {"any": parts}
+
+
+# ---------------------------------------------------------------- methods
+
+
+class Method(Protocol):
+    """One way of answering."""
+
+    name: str
+    paid: int
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None: ...
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        """The count it promises, or None."""
+        ...
+
+    def worst_line(self) -> float:
+        """The highest share of any line that was spent."""
+        ...
+
+
+class CalibratedMethod:
+    """The calibrated profile, looks charged and taken as the pipeline does."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        accuracy: Accuracy,
+        noise: NoiseSource,
+        *,
+        policy: Policy | None = None,
+        name: str = "calibrated",
+    ) -> None:
+        self.name = name
+        self.paid = 0
+        self.paths: Counter[str] = Counter()
+        self.unverified: float | None = None
+        self.mechanism = Calibrated(universe, PRIVACY, accuracy, policy=policy)
+        self._noise = noise
+        self._n_blocks = 0
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        self._n_blocks += 1
+        for look in self.mechanism.open_phase(n_rows):
+            look.reserve(self._noise)
+            self.mechanism.charged(look.charges)
+            self.mechanism.absorb(look.take(self._noise, data))
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        step = self.mechanism.answer(question)
+        if not isinstance(step, Answered | Refused | TableAnswered):
+            self.paid += 1
+            step.reserve(self._noise)
+            self.mechanism.charged(step.charges)
+            release = step.take(self._noise, data)
+            self.mechanism.absorb(release)
+            step = self.mechanism.conclude(question, step, release)
+        assert isinstance(step, Answered)
+        self.paths[step.path.value] += 1
+        if step.path is AnswerPath.UNVERIFIED:
+            self.unverified = step.count
+            return None
+        return step.count
+
+    def worst_line(self) -> float:
+        return self.mechanism.spent_share(range(self._n_blocks))
+
+
+class GaussianMethod:
+    """A fresh discrete Gaussian count for each new question, and an exact cache."""
+
+    def __init__(self, accuracy: Accuracy, noise: NoiseSource) -> None:
+        self.name = "gaussian"
+        self.paid = 0
+        self._accuracy = accuracy
+        self._z = -float(ndtri(accuracy.failure_probability / 2.0))
+        self._budget = Budget.of(PRIVACY)
+        self._lines = Lines()
+        self._rows: list[int] = []
+        self._cache: dict[tuple[bytes, int, int], float] = {}
+        self._noise = noise
+        self._units: dict[Fraction, int] = {}
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        del data
+        self._lines.open()
+        self._rows.append(n_rows)
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        window = question.window
+        key = (question.key, window.start, window.stop)
+        if key in self._cache:
+            return self._cache[key]
+        n_rows = sum(self._rows[window.start : window.stop])
+        sigma = Fraction(self._accuracy.error * n_rows / self._z)
+        if sigma not in self._units:
+            rho = gaussian_rho(sigma, squared_sensitivity=1)
+            self._units[sigma] = self._budget.charge(0, rho).rho
+        charges = [Charge(block, self._units[sigma]) for block in window]
+        if not self._lines.afford(charges):
+            return None
+        self._lines.charge(charges)
+        self.paid += 1
+        count = exact_count(question.predicate, window, data)
+        self._cache[key] = float(count + self._noise.gaussian(sigma, 1)[0])
+        return self._cache[key]
+
+    def worst_line(self) -> float:
+        return 1.0 - float(self._lines.left().min()) / UNITS
+
+
+class WholeTableMethod:
+    """One noisy table of the whole universe a block, with all of its line; certificate only."""
+
+    def __init__(self, universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> None:
+        self.name = "whole table"
+        self.paid = 0
+        self._universe = universe
+        self._accuracy = accuracy
+        self._z = -float(ndtri(accuracy.failure_probability / 2.0))
+        self._noise = noise
+        self._sigma = grid_sigma(grid_index(float(Budget.of(PRIVACY).rho) ** -0.5) + 1)
+        self._tables: list[npt.NDArray[np.float64]] = []
+        self._rows: list[int] = []
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        every = tuple(range(len(self._universe.shape)))
+        block = len(self._tables)
+        counts = data.marginal(every, range(block, block + 1))[0]
+        draws = self._noise.gaussian(self._sigma, counts.size)
+        self._tables.append((counts + draws.reshape(counts.shape)).astype(np.float64))
+        self._rows.append(n_rows)
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        del data
+        predicate, window = question.predicate, question.window
+        assert predicate.factors is not None
+        of = dict(zip(predicate.attributes, predicate.factors, strict=True))
+        shape = self._universe.shape
+        n_cells = math.prod(int(of[a].sum()) if a in of else size for a, size in enumerate(shape))
+        n_rows = sum(self._rows[window.start : window.stop])
+        # A predicate over most cells is known from the others: the number of rows is public.
+        n_noisy = min(n_cells, math.prod(shape) - n_cells) * len(window)
+        if self._z * float(self._sigma) * math.sqrt(n_noisy) > self._accuracy.error * n_rows:
+            return None
+        total = sum(self._tables[block] for block in window)
+        assert not isinstance(total, int)
+        everything = float(total.sum())
+        for a in range(len(shape)):
+            factor = of[a].astype(np.float64) if a in of else np.ones(shape[a])
+            total = np.tensordot(total, factor, axes=(0, 0))
+        inside = float(total)
+        return inside if 2 * n_cells <= math.prod(shape) else n_rows - (everything - inside)
+
+    def worst_line(self) -> float:
+        return 1.0
+
+
+def exact_count(predicate: Predicate, window: range, data: Blocks) -> int:
+    table = data.marginal(predicate.attributes, window).sum(axis=0)
+    return int(np.where(predicate.mask, table, 0).sum())
+
+
+class Truth:
+    """Exact answers from marginals that are kept: fast enough to score every question."""
+
+    def __init__(self, data: Blocks) -> None:
+        self._data = data
+        self._tables: dict[tuple[tuple[int, ...], int, int], npt.NDArray[np.int64]] = {}
+
+    def count(self, question: Question) -> int:
+        predicate, window = question.predicate, question.window
+        key = (predicate.attributes, window.start, window.stop)
+        table = self._tables.get(key)
+        if table is None:
+            if len(self._tables) > 2000:
+                self._tables.clear()
+            table = self._tables[key] = self._data.marginal(*key[:1], window).sum(axis=0)
+        if predicate.constant is not None:
+            return int(table) if predicate.constant else 0
+        assert predicate.factors is not None
+        inside = table
+        for factor in predicate.factors:
+            inside = np.tensordot(inside, factor.astype(np.int64), axes=(0, 0))
+        return int(inside)
+
+
+# ---------------------------------------------------------------- scores
+
+
+@dataclass
+class Score:
+    """What one method made of one stream."""
+
+    method: Method
+    asked: int = 0
+    within: int = 0
+    missed: int = 0
+    refused: int = 0
+    likely: int = 0
+    distinct: set[tuple[bytes, int, int]] = field(default_factory=set)
+    distinct_within: set[tuple[bytes, int, int]] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def ask(self, question: Question, data: Blocks, truth: int, margin: float) -> None:
+        start = thread_time()
+        count = self.method.ask(question, data)
+        self.seconds += thread_time() - start
+        self.asked += 1
+        key = (question.key, question.window.start, question.window.stop)
+        self.distinct.add(key)
+        if count is None:
+            self.refused += 1
+            if isinstance(self.method, CalibratedMethod) and self.method.unverified is not None:
+                self.likely += abs(self.method.unverified - truth) <= margin
+        elif abs(count - truth) <= margin:
+            self.within += 1
+            self.distinct_within.add(key)
+        else:
+            self.missed += 1
+
+
+def run(
+    title: str,
+    universe: Universe,
+    batches: Sequence[dict[str, list[object]]],
+    streams: Sequence[Iterable[Asked]],
+    n_questions: int,
+    methods: Sequence[Method],
+    error: float,
+    console: Console,
+) -> list[Score]:
+    """Opens a phase a batch and asks every method the same questions after each.
+
+    Args:
+        streams: The questions that follow each phase.
+        n_questions: How many there are in each; for the display.
+    """
+    data = Blocks(universe)
+    scores = [Score(method) for method in methods]
+    columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=n_questions * len(batches))
+        for phase, (batch, questions) in enumerate(zip(batches, streams, strict=True)):
+            rows: Rows = universe.encode_columns(batch)
+            data.append(Block.seal(universe, rows))
+            truth = Truth(data)
+            for method in methods:
+                method.open_phase(rows.n_rows, data)
+            sizes = data.sizes
+            for asked in questions:
+                predicate = compile_where(universe, asked.where)
+                question = Question(predicate, asked.window(phase + 1))
+                margin = error * sum(sizes[question.window.start : question.window.stop])
+                exact = truth.count(question)
+                for score in scores:
+                    score.ask(question, data, exact, margin)
+                progress.advance(task)
+    return scores
+
+
+def report(title: str, scores: Sequence[Score], console: Console) -> None:
+    """Prints a table: a method a line. Milliseconds are of this process' own time, looks included."""
+    promise = f"epsilon {PRIVACY.epsilon}, delta {PRIVACY.delta}, beta {FAILURE_PROBABILITY}"
+    table = Table(title=f"{title} ({promise})")
+    table.add_column("method")
+    for name in (
+        "asked",
+        "within error",
+        "missed",
+        "refused",
+        "(of these near)",
+        "distinct within",
+        "worst line",
+        "paid steps",
+        "ms each",
+    ):
+        table.add_column(name, justify="right")
+    for score in scores:
+        table.add_row(
+            score.method.name,
+            f"{score.asked:,}",
+            f"{score.within:,}",
+            f"{score.missed:,}",
+            f"{score.refused:,}",
+            f"{score.likely:,}" if score.likely else "",
+            f"{len(score.distinct_within):,} of {len(score.distinct):,}",
+            f"{score.method.worst_line():.1%}",
+            f"{score.method.paid:,}",
+            f"{1e3 * score.seconds / max(score.asked, 1):.3f}",
+        )
+    console.print(table)
+    for score in scores:
+        if isinstance(score.method, CalibratedMethod):
+            paths = ", ".join(f"{path} {n:,}" for path, n in sorted(score.method.paths.items()))
+            console.print(f"  {score.method.name}: {paths}")
+    console.print(f"  peak memory of this process {_peak_mib():,.0f} MiB")
+
+
+def console() -> Console:
+    """As wide as the terminal, or wide enough for the table where there is none."""
+    return Console() if Console().is_terminal else Console(width=140)
+
+
+def _peak_mib() -> float:
+    """Largest resident memory so far (Linux counts in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
