@@ -24,7 +24,6 @@ from workloads import (
 
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.planner import Policy
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
         methods = [
             # One phase only, so nothing is kept for phases to come.
-            CalibratedMethod(ADULT, accuracy, noise, policy=Policy(pacing=False)),
+            CalibratedMethod(ADULT, accuracy, noise, pacing=False),
             GaussianMethod(accuracy, noise),
         ]
         title = f"W5 {kind}, error {error}, seed {seed}"

@@ -34,7 +34,6 @@ from stream_dp.core.noise import NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Answered, Refused, TableAnswered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.planner import Policy
 from stream_dp.core.query import Predicate, Question, compile_where
 from stream_dp.core.universe import Category, Number, Rows, Universe
 
@@ -45,7 +44,24 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PRIVACY = Privacy(1.0, 1e-9)
 FAILURE_PROBABILITY = 0.01
 
-CARRIERS = tuple("9E AA AS B6 DL EV F9 FL HA MQ OO UA US VX WN YV".split())
+CARRIERS = (
+    "9E",
+    "AA",
+    "AS",
+    "B6",
+    "DL",
+    "EV",
+    "F9",
+    "FL",
+    "HA",
+    "MQ",
+    "OO",
+    "UA",
+    "US",
+    "VX",
+    "WN",
+    "YV",
+)
 
 FLIGHTS = Universe(
     (
@@ -233,14 +249,16 @@ class CalibratedMethod:
         accuracy: Accuracy,
         noise: NoiseSource,
         *,
-        policy: Policy | None = None,
-        name: str = "calibrated",
+        pacing: bool = True,
+        base_share: float | None = None,
     ) -> None:
-        self.name = name
+        self.name = "calibrated"
         self.paid = 0
         self.paths: Counter[str] = Counter()
         self.unverified: float | None = None
-        self.mechanism = Calibrated(universe, PRIVACY, accuracy, policy=policy)
+        self.mechanism = Calibrated(
+            universe, PRIVACY, accuracy, pacing=pacing, base_share=base_share
+        )
         self._noise = noise
         self._n_blocks = 0
 

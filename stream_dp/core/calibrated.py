@@ -47,6 +47,7 @@ from stream_dp.core.planner import (
     BaseRelease,
     Bounded,
     Certified,
+    Lack,
     Measure,
     Policy,
     Prices,
@@ -63,6 +64,28 @@ Integers = npt.NDArray[np.int64]
 
 _VERSION = 1
 _TABLES, _COUNTS = 1, 2
+_BASE, _QUESTION = "base", "question"
+
+_ROUNDING = 2.0**-44
+"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+
+_REFUSALS = {
+    Lack.PACE: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "what is left of a block's budget is kept for later phases; ask again after the next one "
+        "opens, or about younger phases only",
+        retriable=True,
+    ),
+    Lack.BUDGET: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "a block of the window has no budget left for this; what publications already answer, and "
+        "windows of younger phases, can still be asked",
+    ),
+    Lack.ROWS: Refused(
+        RefusalCode.WINDOW_TOO_SMALL,
+        "the window has too few rows for the promised accuracy; ask about more phases",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +223,8 @@ class Calibrated:
         on_exhausted: Whether a question that no line can pay for is answered without a promise, or
             refused.
         base_share: Part of each new line spent when its phase opens; None derives it.
-        pacing: See ``planner.Policy``.
+        pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
+            will have one phase only.
 
     Raises:
         InvalidDefinition: delta is 0, or ``base_share`` is no share.
@@ -215,7 +239,6 @@ class Calibrated:
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
         base_share: float | None = None,
         pacing: bool = True,
-        policy: Policy | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -223,7 +246,7 @@ class Calibrated:
             )
         self.budget = Budget.of(privacy)
         self.accuracy = accuracy
-        self.policy = policy or Policy(base_share=base_share, pacing=pacing)
+        self.policy = Policy(base_share=base_share, pacing=pacing)
         self._shape = universe.shape
         self._on_exhausted = on_exhausted
         self._terms = Terms.of(accuracy)
@@ -231,6 +254,7 @@ class Calibrated:
         self._purse = Purse(self.policy)
         self._base_plan = BasePlan(self._shape)
         self._belief = Belief(self._shape)
+        self._without_base: list[int] = []
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
         self._simultaneous: dict[tuple[float, int], float] = {}
@@ -248,14 +272,18 @@ class Calibrated:
         return self._base_plan.release(n_rows, self._terms, self.policy, self.budget, self._prices)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
-        base = self.base_release(n_rows)
-        block = self._purse.open(base.share)
         self._belief.open_block(n_rows)
-        if not base.tables:
-            return []
+        block = self._purse.open(self.base_release(n_rows).share)
+        # A base release that a crash lost is taken again, where the line still has room for it.
+        blocks, self._without_base = [*self._without_base, block], []
+        looks = [self._base_look(block) for block in blocks]
+        return [look for look in looks if look.parts and self._purse.lines.afford(look.charges)]
+
+    def _base_look(self, block: int) -> TablesLook:
+        base = self.base_release(self._belief.rows(range(block, block + 1)))
         parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
         shapes = tuple(tuple(self._shape[a] for a in part.attributes) for part in parts)
-        return [TablesLook("base", parts, shapes, (Charge(block, base.units),))]
+        return TablesLook(_BASE, parts, shapes, (Charge(block, base.units),))
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._purse.lines.charge(look_charges)
@@ -271,13 +299,12 @@ class Calibrated:
     # ------------------------------------------------------------ questions
 
     def answer(self, question: Question) -> Outcome | Look:
-        outcome, measure = self._decide(question)
-        if outcome is None:
-            assert measure is not None, "a decision is an outcome or a look"
-            return self._look(question, measure)
-        if isinstance(outcome, Answered | TableAnswered) and outcome.path is not Path.REPEAT:
-            self._remember(question, outcome)
-        return outcome
+        step = self._decide(question)
+        if isinstance(step, Measure):
+            return self._look(question, step)
+        if isinstance(step, Answered | TableAnswered) and step.path is not Path.REPEAT:
+            self._remember(question, step)
+        return step
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
         del look, release  # absorbed by now: what was published is all that counts
@@ -287,39 +314,39 @@ class Calibrated:
         return outcome
 
     def quote(self, question: Question) -> Quote:
-        outcome, measure = self._decide(question)
-        return Quote(outcome, () if measure is None else measure.charges)
+        step = self._decide(question)
+        if isinstance(step, Measure):
+            return Quote(None, step.charges)
+        return Quote(step, ())
 
-    def _decide(self, question: Question) -> tuple[Outcome | None, Measure | None]:
-        window = question.window
+    def _decide(self, question: Question) -> Outcome | Measure:
+        window, predicate = question.window, question.predicate
         if window.stop > len(self._belief):
-            return Refused(RefusalCode.NO_PHASE, "the window holds a phase not yet open"), None
+            return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
         known = self._verified.get(_repeat_key(question))
         if known is not None:
-            return self._recalled(question, known), None
+            return self._recalled(question, known)
         n_rows = self._belief.rows(window)
         if n_rows == 0:
-            return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows"), None
-        predicate = question.predicate
+            return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
         if predicate.constant is False or (predicate.constant and not question.group_by):
-            return self._certain(question, n_rows if predicate.constant else 0, n_rows), None
+            return self._certain(question, n_rows if predicate.constant else 0, n_rows)
         if self._too_many_cells(question):
-            return (
-                Refused(
-                    RefusalCode.TOO_MANY_CELLS,
-                    "the attributes have too many cells together; ask about fewer at once",
-                ),
-                None,
+            return Refused(
+                RefusalCode.TOO_MANY_CELLS,
+                "the attributes have too many cells together; ask about fewer at once",
             )
         evidence = self._evidence(question)
         decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
-        if isinstance(decision, Measure):
-            return None, decision
-        if isinstance(decision, Certified):
-            return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED), None
-        if isinstance(decision, Bounded):
-            return self._by_bounds(question, evidence, decision), None
-        return self._unproven(question, evidence, decision), None
+        match decision:
+            case Measure():
+                return decision
+            case Certified():
+                return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED)
+            case Bounded():
+                return self._by_bounds(question, evidence, decision)
+            case Unproven():
+                return self._unproven(question, evidence, decision)
 
     def _too_many_cells(self, question: Question) -> bool:
         attributes = {*question.predicate.attributes, *question.group_by}
@@ -336,7 +363,7 @@ class Calibrated:
         if measure.table:
             shape = tuple(self._shape[a] for a in attributes)
             parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
-            return TablesLook("question", parts, (shape,) * len(parts), measure.charges)
+            return TablesLook(_QUESTION, parts, (shape,) * len(parts), measure.charges)
         n_answers = math.prod(self._shape[a] for a in question.group_by)
         return CountsLook(question, attributes, measure.steps, n_answers, measure.charges)
 
@@ -345,10 +372,9 @@ class Calibrated:
     def _by_variance(
         self, question: Question, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
-        deviations = np.sqrt(evidence.variances)
-        bars = z * deviations
-        simultaneous = self._z_simultaneous(evidence.form) * deviations
-        return self._outcome(question, evidence, evidence.values, bars, simultaneous, path)
+        values, bars = evidence.values, z * np.sqrt(evidence.variances)
+        simultaneous = self._by_variance_simultaneous(evidence, values)
+        return self._outcome(question, evidence, values, bars, simultaneous, path)
 
     def _by_bounds(
         self, question: Question, evidence: Evidence, bounded: Bounded
@@ -363,17 +389,7 @@ class Calibrated:
 
     def _unproven(self, question: Question, evidence: Evidence, unproven: Unproven) -> Outcome:
         if self._on_exhausted == "refuse":
-            if not unproven.ever:
-                return Refused(
-                    RefusalCode.WINDOW_TOO_SMALL,
-                    "too few rows for the promised accuracy; ask over more phases",
-                )
-            return Refused(
-                RefusalCode.BUDGET_EXHAUSTED,
-                "a block of the window has no budget left for this; a question that publications "
-                "already answer, or a window of younger phases, may still be answered",
-                retriable=self.policy.pacing,
-            )
+            return _REFUSALS[unproven.lack]
         low, high = unproven.low, unproven.high
         values = np.clip(evidence.likely(), low, high)
         bars = np.maximum(high - values, values - low)
@@ -381,14 +397,25 @@ class Calibrated:
         return self._outcome(question, evidence, values, bars, simultaneous, Path.UNVERIFIED)
 
     def _simultaneous_bars(self, evidence: Evidence, values: Floats) -> Floats:
+        by_variance = self._by_variance_simultaneous(evidence, values)
         form = evidence.form
-        by_variance = self._z_simultaneous(form) * np.sqrt(evidence.variances)
-        by_variance = by_variance + np.abs(values - evidence.values)
         if math.isinf(form.n_predicates_log):
             return by_variance
         half = math.log(self.accuracy.failure_probability / 2.0)
         low, high = evidence.interval(half - form.n_predicates_log)
         return np.minimum(by_variance, np.maximum(high - values, values - low))
+
+    def _by_variance_simultaneous(self, evidence: Evidence, values: Floats) -> Floats:
+        """Half widths around ``values`` that hold for all predicates of the class served at once.
+
+        For all predicates that is a statement about tables: a count of one of them is no help.
+        """
+        form = evidence.form
+        if math.isinf(form.n_predicates_log):
+            centres, variances = evidence.by_tables()
+        else:
+            centres, variances = evidence.values, evidence.variances
+        return self._z_simultaneous(form) * np.sqrt(variances) + np.abs(values - centres)
 
     def _z_simultaneous(self, form: Form) -> float:
         """Deviations that no predicate of the class served exceeds, at half the failure probability.
@@ -422,8 +449,8 @@ class Calibrated:
         rows = np.zeros((3, evidence.form.n_answers))
         live = slice(None) if evidence.form.live is None else evidence.form.live
         rows[0, live] = np.clip(values, 0.0, n_rows)
-        rows[1, live] = bars / n_rows
-        rows[2, live] = simultaneous / n_rows
+        rows[1, live] = bars / n_rows + _ROUNDING
+        rows[2, live] = simultaneous / n_rows + _ROUNDING
         return self._answered(question, rows, n_rows, path)
 
     def _answered(
@@ -472,7 +499,10 @@ class Calibrated:
             raise TypeError("not a release of this mechanism")
 
     def lost(self, look: dict[str, object]) -> None:
-        """Nothing but the charge remains of it, and that is recorded by ``charged``."""
+        """Only the charge remains. A base release is taken again when the next phase opens."""
+        match look:
+            case {"reason": "base", "tables": [[_, int(block), _], *_]}:
+                self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
         fresh, self._fresh = self._fresh, {}

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -120,17 +121,24 @@ class Measure:
         return sum(charge.rho for charge in self.charges)
 
 
+class Lack(StrEnum):
+    """Why a promise cannot be kept."""
+
+    PACE = "pace"
+    """What is left would do, but is kept for the phases to come."""
+    BUDGET = "budget"
+    """What is left of some line does not do."""
+    ROWS = "rows"
+    """Not even untouched lines would do: the window has too few rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """No promise can be kept: rows between which the answer lies all the same, shape (answers,).
-
-    Attributes:
-        ever: Whether untouched lines could have kept it; if not, the window has too few rows.
-    """
+    """No promise can be kept: rows between which the answer lies all the same, shape (answers,)."""
 
     low: Floats
     high: Floats
-    ever: bool
+    lack: Lack
 
 
 Decision = Certified | Bounded | Measure | Unproven
@@ -211,25 +219,29 @@ def plan(
     evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, purse: Purse
 ) -> Decision:
     """Decides; changes nothing."""
-    margin = terms.error * evidence.n_rows * _TIE
-    if terms.z * math.sqrt(evidence.variances.max(initial=0.0)) <= margin:
+    margin = terms.error * evidence.n_rows
+    if terms.z * math.sqrt(evidence.variances.max()) <= margin * _TIE:
         return Certified()
     low, high = evidence.interval(terms.log_bounds_failure)
-    if (high - low).max() <= 2.0 * margin:
+    if (high - low).max() <= 2.0 * margin * _TIE:
         return Bounded(low, high)
-    limit = (margin / (_TIE * terms.z_measured)) ** 2
+    limit = (margin / terms.z_measured) ** 2
     room = purse.room(evidence.window)
     count = _count(evidence, prices, room, limit)
     if count is not None and not _may_buy(evidence, policy, purse, count):
         return count
-    fits = evidence.n_cells <= MAX_TABLE_CELLS
-    table = _table(evidence, prices, room, limit) if fits else None
+    drawable = evidence.n_cells <= MAX_TABLE_CELLS
+    table = _table(evidence, prices, room, limit) if drawable else None
     if table is not None and (count is None or _buys(evidence, policy, purse, count, table)):
         return table
     if count is not None:
         return count
+    left = purse.lines.left(evidence.window)
+    if _count(evidence, prices, left, limit) is not None:
+        return Unproven(low, high, Lack.PACE)
     untouched = np.full(len(evidence.window), UNITS)
-    return Unproven(low, high, _count(evidence, prices, untouched, limit) is not None)
+    enough = _count(evidence, prices, untouched, limit) is not None
+    return Unproven(low, high, Lack.BUDGET if enough else Lack.ROWS)
 
 
 def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
@@ -506,6 +518,7 @@ __all__ = [
     "Bounded",
     "Certified",
     "Decision",
+    "Lack",
     "Measure",
     "Policy",
     "Prices",

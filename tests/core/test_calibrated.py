@@ -117,7 +117,11 @@ class Host:
     def restarted(self) -> Host:
         """A new process that knows only what was stored."""
         other = Host(
-            Calibrated(UNIVERSE, PRIVACY, self.mechanism.accuracy, policy=self.mechanism.policy),
+            make(
+                self.mechanism.accuracy.error,
+                base_share=self.mechanism.policy.base_share,
+                pacing=self.mechanism.policy.pacing,
+            ),
             QuickNoise(99),
         )
         other.data = self.data
@@ -560,6 +564,23 @@ def test_a_lost_look_keeps_its_charge_and_nothing_else() -> None:
     again = it.mechanism.answer(question)
     assert isinstance(again, TablesLook | CountsLook)
     assert again.description == look.description
+
+
+def test_a_lost_base_release_is_taken_again_when_the_next_phase_opens() -> None:
+    it = Host(make(), QuickNoise(1))
+    for phase in range(3):
+        it.data.append(Block.seal(UNIVERSE, rows(20_000, phase)))
+        looks = it.mechanism.open_phase(20_000)
+        assert [{c.block for c in look.charges} for look in looks] == [[{0}], [{0}, {1}], [{2}]][
+            phase
+        ]
+        if phase == 0:
+            it.mechanism.charged(looks[0].charges)
+            it.mechanism.lost(json.loads(json.dumps(looks[0].description)))
+        else:
+            for look in looks:
+                it.take(look)
+    assert it.mechanism.spent_share(range(1)) == 2 * it.mechanism.spent_share(range(2, 3))
 
 
 def test_remembered_answers_are_handed_over_once() -> None:

@@ -21,6 +21,7 @@ from stream_dp.core.planner import (
     BasePlan,
     Bounded,
     Certified,
+    Lack,
     Measure,
     Policy,
     Prices,
@@ -271,16 +272,23 @@ def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
     assert not decision.table
 
 
-def test_an_exhausted_line_leaves_bounds_and_says_whether_it_ever_could() -> None:
+def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
     stage = Stage(known=((0,),), variance=4e4)
     stage.purse.lines.charge([Charge(0, UNITS)])
     decision = stage.plan(halves(0, 1))
     assert isinstance(decision, Unproven)
-    assert decision.ever
+    assert decision.lack is Lack.BUDGET
     assert 0.0 <= decision.low[0] <= decision.high[0] <= 20_000.0
+    paced = Stage(policy=Policy(pacing=True))
+    paced.purse.lines.charge([Charge(0, UNITS // 2)])
+    kept = paced.plan(halves(0))
+    assert isinstance(kept, Unproven)
+    assert kept.lack is Lack.PACE
+    paced.purse.open(0.0)
+    assert isinstance(paced.plan(halves(0)), Measure), "the next phase lets go of half of the rest"
     small = Stage(n_rows=(50,)).plan(halves(0))
     assert isinstance(small, Unproven)
-    assert not small.ever
+    assert small.lack is Lack.ROWS
 
 
 def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:

@@ -120,6 +120,10 @@ class Evidence:
             return np.asarray(self._by_block.sum(axis=1))
         return variance(self.form.norms, self.view.variances)
 
+    def by_tables(self) -> tuple[Floats, Floats]:
+        """Best estimates and variances without the remembered counts."""
+        return self.form.values(self.view), variance(self.form.norms, self.view.variances)
+
     def by_block(self) -> Floats:
         """Largest variance of any answer in each block, shape (len(window),)."""
         return np.asarray(self._by_block.max(axis=0))

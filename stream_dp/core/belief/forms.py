@@ -303,25 +303,38 @@ class Cells:
     def events(self, view: View) -> Events | None:
         if self._factors is None or not len(self._cells):
             return None
-        none_of, one_of, shares, spreads = [], [], [], []
+        shares: list[float] = []
+        selected: list[Floats | None] = []
         for attribute, n in zip(self.attributes, self._sizes, strict=True):
             if attribute in self._grouped:
-                share, columns = 1.0 / n, np.eye(n)
+                shares.append(1.0 / n)
+                selected.append(None)
             else:
                 factor = self._factors[attribute].astype(np.float64)
-                share, columns = float(factor.mean()), factor[:, None]
-            shares.append(share)
-            spreads.append(share * (1.0 - share) * n)
-            none_of.append(np.eye(n + 1, 1))
-            one_of.append(np.concatenate([np.full((1, columns.shape[1]), share), columns]))
-        full = tuple(columns.shape[1] for columns in one_of)
+                shares.append(float(factor.mean()))
+                selected.append(factor)
+        # Each answer's count of a sub-conjunction: an axis of cells where a grouped attribute is in
+        # it, of length 1 where it is not or where a condition is summed over.
+        full = [
+            n if a in self._grouped else 1
+            for a, n in zip(self.attributes, self._sizes, strict=True)
+        ]
         counts = np.empty((2 ** len(full), len(self._cells)))
         for index, subset in enumerate(subsets(len(full))):
             part = view.spectrum
-            for member, none, one in zip(subset, none_of, one_of, strict=True):
-                part = np.tensordot(part, one if member else none, axes=(0, 0))
-            part = np.broadcast_to(part, full).transpose(self._order)
-            counts[index] = part.reshape(-1)[self._cells]
+            for axis, member in enumerate(subset):
+                outside, inside = np.split(part, [1], axis=axis)
+                if not member:
+                    part = outside
+                    continue
+                factor = selected[axis]
+                if factor is not None:
+                    along = [-1 if other == axis else 1 for other in range(part.ndim)]
+                    inside = (inside * factor.reshape(along)).sum(axis=axis, keepdims=True)
+                part = inside + shares[axis] * outside
+            every = np.broadcast_to(part, full).transpose(self._order)
+            counts[index] = every.reshape(-1)[self._cells]
+        spreads = [s * (1.0 - s) * n for s, n in zip(shares, self._sizes, strict=True)]
         return Events(counts, tuple(shares), tuple(spreads), complement=False)
 
     def total(self, counts: Floats) -> Floats:
