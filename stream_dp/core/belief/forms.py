@@ -303,22 +303,19 @@ class Cells:
     def events(self, view: View) -> Events | None:
         if self._factors is None or not len(self._cells):
             return None
-        shares: list[float] = []
-        selected: list[Floats | None] = []
-        for attribute, n in zip(self.attributes, self._sizes, strict=True):
-            if attribute in self._grouped:
-                shares.append(1.0 / n)
-                selected.append(None)
-            else:
-                factor = self._factors[attribute].astype(np.float64)
-                shares.append(float(factor.mean()))
-                selected.append(factor)
-        # Each answer's count of a sub-conjunction: an axis of cells where a grouped attribute is in
-        # it, of length 1 where it is not or where a condition is summed over.
-        full = [
-            n if a in self._grouped else 1
-            for a, n in zip(self.attributes, self._sizes, strict=True)
-        ]
+        # A condition on an attribute that is not grouped sums over its cells; a grouped attribute
+        # keeps them as an axis, one cell an answer.
+        conditions = {
+            axis: self._factors[a].astype(np.float64)
+            for axis, a in enumerate(self.attributes)
+            if a not in self._grouped
+        }
+        shares = tuple(
+            float(conditions[axis].mean()) if axis in conditions else 1.0 / n
+            for axis, n in enumerate(self._sizes)
+        )
+        spreads = tuple(s * (1.0 - s) * n for s, n in zip(shares, self._sizes, strict=True))
+        full = [1 if axis in conditions else n for axis, n in enumerate(self._sizes)]
         counts = np.empty((2 ** len(full), len(self._cells)))
         for index, subset in enumerate(subsets(len(full))):
             part = view.spectrum
@@ -327,15 +324,14 @@ class Cells:
                 if not member:
                     part = outside
                     continue
-                factor = selected[axis]
-                if factor is not None:
+                if axis in conditions:
                     along = [-1 if other == axis else 1 for other in range(part.ndim)]
-                    inside = (inside * factor.reshape(along)).sum(axis=axis, keepdims=True)
+                    condition = conditions[axis].reshape(along)
+                    inside = (inside * condition).sum(axis=axis, keepdims=True)
                 part = inside + shares[axis] * outside
             every = np.broadcast_to(part, full).transpose(self._order)
             counts[index] = every.reshape(-1)[self._cells]
-        spreads = [s * (1.0 - s) * n for s, n in zip(shares, self._sizes, strict=True)]
-        return Events(counts, tuple(shares), tuple(spreads), complement=False)
+        return Events(counts, shares, spreads, complement=False)
 
     def total(self, counts: Floats) -> Floats:
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
