@@ -91,12 +91,12 @@ def hard_limit(rows: int, n_cells: int) -> int:
     return math.floor(20 * rows * ln_cells)
 
 
-def last_threshold(log2_k: Fraction) -> int:
+def last_threshold(n_queries: int) -> int:
     """``floor(1.125 log2 k)``: at least this is the last threshold index from ``n_min`` rows on.
 
-    What Kim 2017, Lemma 3.8 needs of it.
+    What Kim 2017, Lemma 3.8 needs of it. Exact: the largest L with ``2^(8 L) <= k^9``.
     """
-    return math.floor(Fraction(9, 8) * log2_k)
+    return ((n_queries**9).bit_length() - 1) // 8
 
 
 def noise_failure(n_queries: int, width: float) -> float:

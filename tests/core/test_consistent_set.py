@@ -280,10 +280,10 @@ def test_the_point_has_the_most_entropy_of_all_that_satisfy_the_answers(
         options={"maxiter": 1_000, "ftol": 1e-14},
     )
     assert found.success
-    assert np.all(matrix @ point.reshape(-1) <= high + 1e-8)
-    assert np.all(matrix @ point.reshape(-1) >= low - 1e-8)
-    assert divergence(point.reshape(-1)) <= divergence(found.x) + 1e-9
-    assert point.reshape(-1) == pytest.approx(found.x, abs=1e-4)
+    assert np.all(matrix @ point.reshape(-1) <= high + 1e-7)
+    assert np.all(matrix @ point.reshape(-1) >= low - 1e-7)
+    assert divergence(point.reshape(-1)) <= divergence(found.x) + 1e-3 * 0.02**2
+    assert point.reshape(-1) == pytest.approx(found.x, abs=0.03 * 0.02)
 
 
 def test_the_point_depends_neither_on_the_order_of_answers_nor_on_questions_in_between() -> None:
@@ -293,7 +293,7 @@ def test_the_point_depends_neither_on_the_order_of_answers_nor_on_questions_in_b
         asked.distribution(query, window)
         asked.prune(query, window, value, tolerance)
     assert np.array_equal(straight.point(), asked.point())
-    assert straight.point() == pytest.approx(_filled(16, 2, answers[::-1]).point(), abs=1e-5)
+    assert straight.point() == pytest.approx(_filled(16, 2, answers[::-1]).point(), abs=1e-6)
 
 
 def test_with_the_papers_rows_an_answered_query_is_predicted_within_its_bounds() -> None:
@@ -304,6 +304,20 @@ def test_with_the_papers_rows_an_answered_query_is_predicted_within_its_bounds()
         distribution = entropic.distribution(query, window)
         assert distribution.values[-1] <= value + tolerance + fluctuation
         assert distribution.values[0] >= value - tolerance - fluctuation
+
+
+def test_many_answers_to_few_queries_are_taken_in() -> None:
+    """Far more answers than cells, each query answered many times with other noise."""
+    rng = np.random.default_rng(9)
+    truth = rng.dirichlet([0.5] * 6)
+    entropic = Entropic(6, 5)
+    entropic.add_block(10**9)
+    for _ in range(150):
+        query = rng.random(6) < 0.5
+        value = Fraction(truth[query].sum() + rng.uniform(-0.001, 0.001))
+        entropic.prune(query, range(1), value, Fraction(1, 500))
+    assert not entropic.empty
+    assert entropic.point()[0] == pytest.approx(truth, abs=0.01)
 
 
 def test_contradicting_answers_empty_the_set() -> None:

@@ -349,4 +349,7 @@ def test_both_terms_of_tau_are_summed_in_log_space() -> None:
 
 
 def test_the_smallest_last_threshold_follows_from_the_number_of_queries() -> None:
-    assert [last_threshold(log2_bounds(k)[0]) for k in (2, 3, 100, 10**4)] == [1, 1, 7, 14]
+    assert [last_threshold(k) for k in (2, 3, 100, 255, 256, 10**4)] == [1, 1, 7, 8, 9, 14]
+    assert all(
+        last_threshold(k) == math.floor(1.125 * math.log2(k) + 1e-9) for k in range(2, 10_000)
+    )

@@ -24,10 +24,8 @@ MAX_CELLS: Final = 2**20
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _NODES: Final = 65  # odd: the middle one is the mean, and so the median
 _GRID: Final = 2**50  # values are rounded to multiples of its inverse
-# A violation of an answer this small, as a share of rows, still counts as none.
-_FEASIBLE: Final = 1e-9
-# The point's relative entropy comes this close to the least, and so every predicate to 7e-7 (Pinsker).
-_GAP: Final = 1e-12
+# A violation this small, as a share of an answer's tolerance, is rounding: the answers do not contradict.
+_ROUNDING: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +159,9 @@ class Entropic:
         multipliers = dual.solve()
         points = dual.points(multipliers)
         predicted = dual.predict(points)
+        slight = _ROUNDING * float(tolerances.min())
         violation = float(np.max(np.abs(predicted - values) - tolerances))
-        feasible = violation <= _FEASIBLE or _least_violation(dual) <= _FEASIBLE
+        feasible = violation <= slight or _least_violation(dual) <= 1e-6 * slight
         centres, slack = _inside(multipliers * self._rows, values, tolerances)
         # A block's share is a multiple of 1 / rows: no hypothesis keeps closer to an answer than that.
         slack += np.einsum("il,il->i", weights, weights) / (12.0 * self._rows**2)
@@ -184,6 +183,7 @@ class _Dual:
     _TO_BOUNDARY: Final = 0.99
     _CENTRING: Final = 0.2
     _DIVERGED: Final = 1e12
+    _STUCK: Final = 1e-6
 
     def __init__(
         self, masks: _Floats, weights: _Floats, values: _Floats, tolerances: _Floats
@@ -217,6 +217,9 @@ class _Dual:
         the last step it can take where the answers contradict each other: the caller sees the violation.
         """
         n_answers = len(self.values)
+        # By Pinsker every predicate is then within 3% of the smallest tolerance of its value at the solution.
+        least_gap = 1e-3 * float(self.tolerances.min()) ** 2
+        least_off = 1e-3 * _ROUNDING * float(self.tolerances.min())
         up, down = np.ones(n_answers), np.ones(n_answers)
         above, below = self.tolerances.copy(), self.tolerances.copy()
         points = self.points(up - down)
@@ -225,7 +228,7 @@ class _Dual:
             off_above, off_below = slope + self.tolerances - above, self.tolerances - slope - below
             gap = float(up @ above + down @ below)
             off = float(max(np.max(np.abs(off_above)), np.max(np.abs(off_below))))
-            if gap <= _GAP and off <= 0.01 * _FEASIBLE:
+            if gap <= least_gap and off <= least_off:
                 break
             if max(float(up.max()), float(down.max())) > self._DIVERGED:
                 break
@@ -260,7 +263,7 @@ class _Dual:
                 if off_now + float(up @ above + down @ below) <= (1.0 - 1e-4 * length) * merit:
                     break
                 length /= 2.0
-            if gap <= 1000.0 * _GAP and length < 1e-3:
+            if length < self._STUCK:
                 break  # as far as rounding lets it come
         return up - down
 
