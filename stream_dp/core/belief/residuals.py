@@ -22,7 +22,7 @@ from stream_dp.core.belief.forms import Floats, places, spectrum, subsets
 from stream_dp.core.belief.local_fit import fit
 
 _MAX_VIEW_ENTRIES = 2**23
-_MAX_TOTALS = 16
+_MAX_TOTALS = 8
 
 
 @dataclass(frozen=True, eq=False)
