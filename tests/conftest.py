@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import random
 import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import redis
+
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its schemas in a way that Python 3.11 and 3.12 deprecate, and 3.13 does not. It
+    # reads more of them later, hence the filter below.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind, NoiseSource
 from stream_dp.errors import ServerUnavailable
 
+if TYPE_CHECKING:
+    from stream_dp.client import Client
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python 3.0 reads its schemas this way; Python 3.11 and 3.12 deprecate it, 3.13 does not.
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
     )
@@ -175,3 +192,197 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topic_prefix() -> str:
     """A prefix for topics, groups and keys that no other test has."""
     return f"t{secrets.token_hex(6)}."
+
+
+class WorkerProcess:
+    """A worker as an operator runs it, in a process of its own."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, port: int):
+        self.log = log
+        self._port = port
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stream_dp", "worker", *arguments],
+                env=environment,
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def page(self, path: str) -> bytes | None:
+        """A page of its web server; None while it does not answer with 200."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=2) as reply:
+                return bytes(reply.read())
+        except OSError:
+            return None
+
+    def wait_ready(self, timeout_s: float = 60.0) -> WorkerProcess:
+        """Waits until it answers requests."""
+        self.until(lambda: self.page("/healthz") is not None, timeout_s, alive=True)
+        return self
+
+    def until(
+        self, condition: Callable[[], object], timeout_s: float = 60.0, *, alive: bool = False
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if alive:
+                assert self.exit_code is None, self.output
+            assert time.monotonic() < deadline, f"timed out\n{self.output}"
+            time.sleep(0.05)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Waits for its end; the exit code."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it runs on\n{self.output}") from None
+
+    def signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, also of a process that is stopped, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """Asks it to end."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+
+class Deployment:
+    """Topics, keys and workers of one test, on servers that other tests use too.
+
+    Attributes:
+        prefix: Of its topics; its keys and its consumer group are named after it.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, redis_url: str, prefix: str, folder: Path, partitions: int
+    ) -> None:
+        from stream_dp.client.topics import create_topics
+        from stream_dp.messages import Topics
+
+        self.bootstrap_servers = bootstrap_servers
+        self.redis_url = redis_url
+        self.prefix = prefix
+        self.topics = Topics(prefix)
+        self._folder = folder
+        self._workers: list[WorkerProcess] = []
+        if partitions:
+            create_topics(bootstrap_servers, self.topics, partitions=partitions)
+
+    def worker(self, **settings: object) -> WorkerProcess:
+        """Starts one more worker; ``settings`` are ``STREAM_DP_*`` variables in lower case."""
+        from stream_dp.embedded import ports
+
+        number = len(self._workers)
+        port = ports.choose("the worker", None)
+        environment = {
+            **os.environ,
+            "STREAM_DP_SESSION_TIMEOUT_S": "6",
+            "STREAM_DP_DATA_DIR": str(self._folder / f"data{number}"),
+            **{f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        arguments = [
+            *("--bootstrap-servers", self.bootstrap_servers, "--redis-url", self.redis_url),
+            *("--topic-prefix", self.prefix, "--web-port", str(port)),
+        ]
+        log = self._folder / f"worker{number}.log"
+        self._workers.append(WorkerProcess(arguments, environment, log, port))
+        return self._workers[-1]
+
+    def client(self, analyst: str = "ana") -> Client:
+        from stream_dp.client import Client
+
+        return Client(self.bootstrap_servers, analyst=analyst, topic_prefix=self.prefix)
+
+    def produce(
+        self, role: str, value: object, *, key: str | bytes | None, **more: Any
+    ) -> tuple[str, int, int]:
+        """Appends any record at all; returns its place. ``more`` goes to kafka-python's ``send``."""
+        if isinstance(value, dict):
+            value = json.dumps(value).encode()
+        if isinstance(key, str):
+            key = key.encode()
+        if not hasattr(self, "_producer"):
+            self._producer = KafkaProducer(
+                bootstrap_servers=self.bootstrap_servers, acks="all", max_request_size=8 << 20
+            )
+        sent = self._producer.send(self.topics.name(role), key=key, value=value, **more).get(30)
+        return sent.topic, sent.partition, sent.offset
+
+    def read(self, role: str) -> list[Any]:
+        """Every record of a topic, as the broker has it."""
+        topic = self.topics.name(role)
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap_servers, enable_auto_commit=False)
+        try:
+            places = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic) or ()]
+            ends = consumer.end_offsets(places)
+            consumer.assign(places)
+            consumer.seek_to_beginning(*places)
+            found = []
+            while any(consumer.position(place) < ends[place] for place in places):
+                for records in consumer.poll(timeout_ms=500).values():
+                    found += records
+        finally:
+            consumer.close()
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def replies(self, role: str) -> list[dict[str, Any]]:
+        """Every record of an output topic, parsed."""
+        return [json.loads(record.value or b"null") for record in self.read(role)]
+
+    def stored(self, dataset: str, part: str) -> dict[bytes, bytes]:
+        """A hash that the store keeps of a data set."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            name = f"{{{self.prefix.rstrip('.')}:{dataset}}}:{part}"
+            found: dict[bytes, bytes] = client.hgetall(name)
+        return found
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+        if hasattr(self, "_producer"):
+            self._producer.close()
+
+
+@pytest.fixture
+def make_deployment(
+    kafka_server: str, valkey_server: str, tmp_path: Path
+) -> Iterator[Callable[..., Deployment]]:
+    """``make_deployment(partitions=2)``: fresh topics and keys; its workers end with the test."""
+    made: list[Deployment] = []
+
+    def make(
+        *,
+        partitions: int = 2,
+        bootstrap_servers: str = kafka_server,
+        redis_url: str = valkey_server,
+    ) -> Deployment:
+        folder = tmp_path / f"deployment{len(made)}"
+        folder.mkdir()
+        prefix = f"t{secrets.token_hex(6)}."
+        made.append(Deployment(bootstrap_servers, redis_url, prefix, folder, partitions))
+        return made[-1]
+
+    yield make
+    for deployment in made:
+        deployment.close()
+
+
+@pytest.fixture
+def deployment(make_deployment: Callable[..., Deployment]) -> Deployment:
+    """Fresh topics and keys on the servers of the whole run."""
+    return make_deployment()

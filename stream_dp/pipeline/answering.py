@@ -20,7 +20,7 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
 __all__ = ["answer", "answer_name", "resend"]
@@ -216,7 +216,9 @@ def _labels(universe: Universe, group_by: tuple[int, ...]) -> tuple[tuple[str, .
 
 
 def _reason(refused: Refused) -> Reason:
-    return Reason(code=refused.code.value, message=refused.message, retriable=refused.retriable)
+    return Reason(
+        code=refused.code.value, message=plain(refused.message), retriable=refused.retriable
+    )
 
 
 def _release(dataset: Dataset, analyst: str, query: Query, value: bytes) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka.partitioner.default import murmur2
+from pydantic import TypeAdapter, ValidationError
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import (
@@ -15,6 +16,7 @@ from stream_dp.messages import (
     TOPICS,
     Batch,
     Definition,
+    Id,
     Query,
     QueryEnvelope,
     check_nesting,
@@ -33,6 +35,8 @@ __all__ = [
     "decode",
     "partition_of",
 ]
+
+_ID: TypeAdapter[str] = TypeAdapter(Id)
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -133,9 +137,16 @@ def _ask(document: Mapping[str, Any]) -> Ask:
         try:
             queries.append(Query.read(item))
         except InvalidMessage as error:
-            query_id = item.get("query_id") if isinstance(item, dict) else None
-            queries.append(BadQuery(query_id if isinstance(query_id, str) else None, error))
+            queries.append(BadQuery(_id_of(item), error))
     return Ask(envelope.dataset, envelope.analyst, tuple(queries))
+
+
+def _id_of(item: object) -> str | None:
+    """The id of a question that is none, if at least that is valid: whoever asked waits under it."""
+    try:
+        return _ID.validate_python(item["query_id"]) if isinstance(item, dict) else None
+    except (KeyError, ValidationError):
+        return None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {

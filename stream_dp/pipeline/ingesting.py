@@ -6,7 +6,7 @@ from stream_dp.core.universe import Rows
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.records import Outgoing, plain
 
 __all__ = ["ingest", "resend"]
 
@@ -23,7 +23,7 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes:
                 dataset=dataset.name,
                 event="batch_refused",
                 batch_id=batch.batch_id,
-                reason=Reason(code=error.reason, message=str(error)),
+                reason=Reason(code=error.reason, message=plain(str(error))),
             )
         )
     return await dataset.accept(batch.batch_id, rows)
@@ -38,6 +38,8 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     if batch.columns is not None:
+        if not all(isinstance(column, list) for column in batch.columns.values()):
+            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         rows = dataset.universe.encode_columns(batch.columns)
     elif batch.rows is not None:
         rows = dataset.universe.encode_rows(batch.rows)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Outgoing", "Record"]
+__all__ = ["Outgoing", "Record", "plain"]
+
+_LONGEST_MESSAGE = 1_000
+
+
+def plain(text: str) -> str:
+    """An error's words as every reader can take them: not too long, halves of characters written out."""
+    cut = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 3] + "..."
+    return cut.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from stream_dp.pipeline.decoding import (
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.codec import Record as StoredRecord
 from stream_dp.state.codec import outbox_from_bytes
@@ -601,7 +601,7 @@ class Worker:
             analyst=analyst,
             query_id=query_id,
             digest=digest,
-            reason=Reason(code=error.reason, message=str(error)),
+            reason=Reason(code=error.reason, message=plain(str(error))),
         )
         self._metrics.rejected(error.reason)
         key = dataset or f"{record.topic}:{record.partition}"

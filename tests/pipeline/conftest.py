@@ -1,0 +1,770 @@
+"""A stream in one process: a log with offsets, workers that die and start again, and a referee.
+
+``World`` holds what survives a crash (the log, the store, what was released) and a trail of everything that
+happened, in order. ``Process`` is one worker: its memory ends when it dies. ``complaints`` is the referee: it
+reads the log, the trail and the store, and knows nothing of how a worker works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.noise import NoiseSource
+from stream_dp.errors import LedgerBroken, StoreUnavailable
+from stream_dp.messages import INPUTS
+from stream_dp.pipeline import retrying
+from stream_dp.pipeline.building import build
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.worker import Worker
+from stream_dp.state import ledger
+from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Snapshot, Transition
+
+T = TypeVar("T")
+
+SECRET = b"key of the digests"
+
+
+class Crash(BaseException):
+    """The process died here: nobody may catch it but the test."""
+
+
+class Fuse:
+    """Counts effects and blows at one of them; -1 never blows."""
+
+    def __init__(self, at: int = -1, point: CrashPoint | None = None) -> None:
+        self.at = at
+        self.point = point
+        self.met = 0
+
+    def __call__(self, met: str) -> None:
+        if self.point is not None and met is not self.point:
+            return
+        if self.met == self.at:
+            self.met += 1
+            raise Crash(met)
+        self.met += 1
+
+
+class RoundedNoise:
+    """Quick noise for tests of the protocol, where only the identity of a draw matters."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return np.rint(self._random.normal(0.0, float(sigma), size)).astype(np.int64)
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return np.rint(self._random.laplace(0.0, float(scale), size)).astype(np.int64)
+
+    def geometric_half(self, limit: int) -> int:
+        return min(limit, int(self._random.geometric(0.5)) - 1)
+
+    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
+        del kind, scale, size
+
+    def refill(self, budget: int) -> int:
+        del budget
+        return 0
+
+
+# ---------------------------------------------------------------- what happened
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record reached the broker."""
+
+    process: int
+    outgoing: Outgoing
+    spent: int
+    stored: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Committed:
+    process: int
+    transition: Transition = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The data of a data set was read."""
+
+    process: int
+    dataset: str
+    blocks: range
+
+
+class WatchedStore:
+    """What one process sees of the store: every step is on the trail, and before and after each the fuse."""
+
+    def __init__(self, store: LocalStore, world: World, process: int, fuse: Fuse) -> None:
+        self._store = store
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+        self.away = 0
+
+    def __getattr__(self, name: str) -> Any:
+        step = getattr(self._store, name)
+
+        async def watched(*arguments: Any, **named: Any) -> Any:
+            if self.away:
+                self.away -= 1
+                if self.away % 2:
+                    await step(*arguments, **named)  # done, and its reply is lost
+                raise StoreUnavailable("away for a moment")
+            self._fuse(f"before {name}")
+            found = await step(*arguments, **named)
+            if name == "commit":
+                self._world.trail.append(Committed(self._process, arguments[0]))
+            self._fuse(f"after {name}")
+            return found
+
+        return watched
+
+
+class Process:
+    """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""
+
+    def __init__(self, world: World, number: int, fuse: Fuse, **changes: Any) -> None:
+        self.world = world
+        self.number = number
+        self.store = WatchedStore(world.store, world, number, fuse)
+        self.noise: NoiseSource = world.make_noise(number)
+        settings: dict[str, Any] = {"partitions": world.partitions, "secret": SECRET, "fuse": fuse}
+        self.worker: Worker = world.worker_type(
+            self.store, self.noise, self._send, **(settings | changes)
+        )
+        self.generation = 0
+        self._fuse = fuse
+        self._positions: dict[str, int] = {}
+        self._tasks = [
+            asyncio.create_task(self.worker.run_owner()),
+            asyncio.create_task(self.worker.run_releaser()),
+        ]
+
+    async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
+        self._fuse("send")
+        self.world.sent(self.number, outgoing)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def assign(self, partitions: Iterable[int] | None = None) -> None:
+        """Joins the group: partitions to read, from where the worker says."""
+        held = list(range(self.world.partitions) if partitions is None else partitions)
+        self.world.generation += 1
+        self.generation = self.world.generation
+        self.worker.assigned(held, self.generation)
+        ranges = {
+            place: (0, len(records))
+            for place, records in self.world.log.items()
+            if int(place.rpartition(":")[2]) in held
+        }
+        self._positions = await self._unless_dead(self.worker.positions(ranges))
+        self.worker.reading_from(self._positions, self.generation)
+
+    def fetch(self, most: int) -> list[Record]:
+        """The next records, from several topics as they come."""
+        group: list[Record] = []
+        choice = self.world.random
+        while len(group) < most:
+            left = [
+                place for place, at in self._positions.items() if at < len(self.world.log[place])
+            ]
+            if not left:
+                break
+            place = choice.choice(left)
+            for record in self.world.log[place][self._positions[place] :][: choice.randint(1, 4)]:
+                if len(group) < most:
+                    group.append(self._fetched(record))
+                    self._positions[place] += 1
+        return group
+
+    def _fetched(self, record: Record) -> Record:
+        return dataclasses.replace(record, generation=self.generation)
+
+    async def step(self, most: int | None = None) -> bool:
+        """Takes one group; False when there is nothing to read."""
+        group = self.fetch(self.world.group if most is None else most)
+        if group:
+            await self._unless_dead(self.worker.process(group))
+        return bool(group)
+
+    async def run(self) -> None:
+        """Reads everything there is, and returns when all of it is released."""
+        while await self.step():
+            if not self.world.lagging:
+                await self.drained()
+        await self.drained()
+
+    async def drained(self) -> None:
+        await self._unless_dead(self.worker.drained())
+
+    async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
+        """Waits for a step, or for the death of a task beside it."""
+        task = asyncio.ensure_future(step)
+        await asyncio.wait({task, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for other in self._tasks:
+            if other.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                other.result()
+        return await task
+
+    async def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+# ---------------------------------------------------------------- what survives
+
+
+class World:
+    """The log, the store and what was released.
+
+    Attributes:
+        group: Most records a worker takes at once.
+        lagging: Whether releases lag behind the next groups.
+        worker_type: Class of the workers; a mutant puts its own here.
+    """
+
+    Crash = Crash
+    Fuse = Fuse
+
+    def __init__(self, *, seed: int = 1) -> None:
+        self.partitions = 2
+        self.group = 5
+        self.lagging = False
+        self.deaths = 1
+        self.worker_type: Callable[..., Worker] = Worker
+        self.store = LocalStore()
+        self.log: dict[str, list[Record]] = {
+            f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
+        }
+        self.trail: list[Sent | Committed | Looked] = []
+        self.random = random.Random(seed)
+        self.processes: list[Process] = []
+        self.generation = 0
+
+    def make_noise(self, number: int) -> NoiseSource:
+        return RoundedNoise(number)
+
+    # -- producing
+
+    def produce(
+        self,
+        role: str,
+        document: Mapping[str, Any] | bytes | None,
+        *,
+        key: bytes | str | None = "",
+        partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Record:
+        """Appends a record; its key is the data set's name unless told otherwise."""
+        value = json.dumps(document).encode() if isinstance(document, Mapping) else document
+        if key == "":
+            assert isinstance(document, Mapping), "a record without a document needs a key"
+            key = document["dataset"]
+        if isinstance(key, str):
+            key = key.encode()
+        if partition is None:
+            partition = partition_of(key or b"", self.partitions)
+        records = self.log[f"in.{role}:{partition}"]
+        record = Record(
+            role, f"in.{role}", partition, len(records), key, value, dict(headers or {})
+        )
+        records.append(record)
+        return record
+
+    def next_offset(self, role: str, dataset: str) -> int:
+        return len(self.log[f"in.{role}:{partition_of(dataset.encode(), self.partitions)}"])
+
+    def define(self, dataset: str, **changes: Any) -> Record:
+        return self.produce("datasets", definition(dataset, **changes))
+
+    def batch(self, dataset: str, batch_id: str, **form: Any) -> Record:
+        return self.produce(
+            "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}
+        )
+
+    def define_memory(self, dataset: str) -> Record:
+        """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
+        return self.define(dataset, **MEMORY)
+
+    def cells(self, dataset: str, batch_id: str, n: int = 1) -> Record:
+        """A batch of ``21,000 n`` rows."""
+        cells = [
+            {"carrier": "AA", "delay": 5, "cancelled": False, "count": 9_000 * n},
+            {"carrier": "UA", "delay": 45, "cancelled": True, "count": 8_000 * n},
+            {"carrier": "ZZ", "delay": -3, "cancelled": False, "count": 4_000 * n},
+        ]
+        return self.batch(dataset, batch_id, cells=cells)
+
+    def ask(self, dataset: str, query_id: str, where: Any = None, **item: Any) -> Record:
+        body = {"query_id": query_id, **({} if where is None else {"where": where}), **item}
+        return self.produce("queries", {"version": 1, "dataset": dataset, "analyst": "ana", **body})
+
+    def ask_many(self, dataset: str, items: Sequence[Any], analyst: str = "ana") -> Record:
+        return self.produce(
+            "queries",
+            {"version": 1, "dataset": dataset, "analyst": analyst, "queries": list(items)},
+        )
+
+    # -- running
+
+    def process(self, fuse: Fuse | None = None, **changes: Any) -> Process:
+        """A new worker process; it holds nothing until it is assigned."""
+        self.processes.append(Process(self, len(self.processes), fuse or Fuse(), **changes))
+        return self.processes[-1]
+
+    async def run(self, *fuses: Fuse, rounds: Sequence[Callable[[World], object]] = ()) -> int:
+        """Runs a worker until everything is read, starting it again whenever it dies.
+
+        Args:
+            fuses: Of the first process, the second and so on; later ones live.
+            rounds: Each produces when the one before is done, as clients do that wait for replies.
+
+        Returns:
+            How often it died.
+        """
+        deaths = 0
+        process: Process | None = None
+        for produce in rounds or [lambda _: None]:
+            produce(self)
+            while True:
+                try:
+                    if process is None:
+                        process = self.process(fuses[deaths] if deaths < len(fuses) else None)
+                        await process.assign()
+                    await process.run()
+                except Crash:
+                    deaths += 1
+                    assert deaths <= len(fuses), "it dies again and again"
+                    assert process is not None
+                    await process.kill()
+                    process = None
+                else:
+                    break
+        if process is not None:
+            await process.kill()
+        return deaths
+
+    # -- what happened
+
+    def complaints(self) -> list[str]:
+        """The referee's verdict on a finished run; empty when every promise was kept."""
+        return complaints(self)
+
+    def sent(self, process: int, outgoing: Outgoing) -> None:
+        held = self.store._datasets.get(outgoing.key)
+        stored = None
+        if outgoing.role == "answers" and held is not None:
+            reply = json.loads(outgoing.value)
+            stored = held.answers.get(f"{reply['analyst']} {reply['query_id']}")
+        spent = sum(max(line) for line in held.spent) if held is not None else 0
+        self.trail.append(Sent(process, outgoing, spent, stored))
+
+    def looked(self, blocks: Blocks, window: range) -> None:
+        for process in self.processes:
+            for dataset in process.worker.datasets.values():
+                if getattr(dataset, "_data", None) is blocks:
+                    self.trail.append(Looked(process.number, dataset.name, window))
+
+    def released(self, role: str) -> list[dict[str, Any]]:
+        """Every released record of a topic, repeated ones too."""
+        return [
+            json.loads(event.outgoing.value or b"null")
+            for event in self.trail
+            if isinstance(event, Sent) and event.outgoing.role == role
+        ]
+
+    def answers(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        return {
+            (reply["dataset"], reply["analyst"], reply["query_id"]): reply
+            for reply in self.released("answers")
+        }
+
+    def answer(self, query_id: str) -> dict[str, Any]:
+        (found,) = [reply for (_, _, name), reply in self.answers().items() if name == query_id]
+        return found
+
+    def rejections(self) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+        """By place of the rejected record; repeated ones once."""
+        found: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
+        for reply in self.released("rejected"):
+            kept = found[reply["topic"], reply["partition"], reply["offset"]]
+            if reply not in kept:
+                kept.append(reply)
+        return dict(found)
+
+    def rejection(self, record: Record) -> dict[str, Any]:
+        (found,) = self.rejections()[record.topic, record.partition, record.offset]
+        return found
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Every distinct event in order."""
+        found: list[dict[str, Any]] = []
+        for event in self.released("events"):
+            if event not in found and kind in (None, event["event"]):
+                found.append(event)
+        return found
+
+
+def definition(dataset: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "dataset": dataset,
+        "attributes": [
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+            {"name": "cancelled", "type": "boolean"},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20_000},
+        **changes,
+    }
+
+
+MEMORY = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 20.0, "delta": 0.01},
+    "accuracy": {"error": 0.3, "failure_probability": 0.5},
+    "phase": {"min_rows": 1_000_000},
+    "mechanism": {
+        "profile": "memory",
+        "queries_per_phase": 10,
+        "phases": 3,
+        "hypothesis_rows": 3,
+        "representation": "exhaustive",
+    },
+}
+
+
+# ---------------------------------------------------------------- the referee
+
+
+def complaints(world: World) -> list[str]:
+    """What is wrong with a finished run; empty when all promises were kept."""
+    return [
+        *_same_answer(world),
+        *_never_under_count(world),
+        *_looks_are_charged(world),
+        *_rows_once(world),
+        *_one_outcome(world),
+        *_at_rest(world),
+        *_ledger(world),
+    ]
+
+
+def _same_answer(world: World) -> Iterator[str]:
+    """P1, and: what leaves is what is stored."""
+    seen: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
+    quotes = _quotes(world)
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "answers":
+            reply = json.loads(event.outgoing.value)
+            name = reply["dataset"], reply["analyst"], reply["query_id"]
+            if name in quotes:
+                continue
+            seen[name].add(event.outgoing.value)
+            if event.stored is None or answer_from_bytes(event.stored)[1] != event.outgoing.value:
+                yield f"P1: {name} left before it was stored"
+    for name, values in seen.items():
+        if len(values) > 1:
+            yield f"P1: {name} has {len(values)} different answers"
+
+
+def _quotes(world: World) -> set[tuple[str, ...]]:
+    """Quotes are not answers: they spend nothing, are not stored, and the next one may differ."""
+    found = set()
+    for place, records in world.log.items():
+        for record in records if place.startswith("in.queries:") else ():
+            document = _parsed(record) or {}
+            for item in document.get("queries", [document]):
+                if isinstance(item, dict) and item.get("quote"):
+                    found.add((document["dataset"], document["analyst"], item["query_id"]))
+    return found
+
+
+def _never_under_count(world: World) -> Iterator[str]:
+    """P2: at every instant the store has charged at least what was released."""
+    cost: dict[str, dict[str, float]] = defaultdict(dict)
+    for event in world.trail:
+        if not isinstance(event, Sent) or event.outgoing.role != "answers":
+            continue
+        reply = json.loads(event.outgoing.value)
+        if reply["status"] != "answered" or reply.get("path") != "measured":
+            continue
+        paid = cost[reply["dataset"]]
+        # Each answer's bytes count: another answer under the same id was another look.
+        paid[event.outgoing.value.decode()] = reply["privacy_loss"]["share"]
+        if sum(paid.values()) * UNITS > event.spent * (1 + 1e-12):
+            yield f"P2: {reply['dataset']} has released more than it charged"
+
+
+def _looks_are_charged(world: World) -> Iterator[str]:
+    """P6: before data is read, the same process has announced the look and paid for these blocks."""
+    last: dict[str, Committed | None] = defaultdict(lambda: None)
+    paid_phase: set[tuple[str, int]] = set()
+    for event in world.trail:
+        if isinstance(event, Committed):
+            last[event.transition.dataset] = event
+            paid_phase |= {(event.transition.dataset, c.block) for c in event.transition.charges}
+        elif isinstance(event, Looked):
+            before = last[event.dataset]
+            if before is None or before.process != event.process:
+                yield f"P6: {event.dataset} was read by a process that had announced nothing"
+            elif before.transition.intent is None:
+                yield f"P6: {event.dataset} was read without an announcement"
+            elif before.transition.charges and not set(event.blocks) <= {
+                charge.block for charge in before.transition.charges
+            }:
+                yield f"P6: {event.dataset} was read beyond the blocks that were paid for"
+            elif any((event.dataset, block) not in paid_phase for block in event.blocks):
+                yield f"P6: {event.dataset} has read a block that nothing was ever charged to"
+    for name, held in world.store._datasets.items():
+        charged: Counter[int] = Counter()
+        for happened in world.trail:
+            if isinstance(happened, Committed) and happened.transition.dataset == name:
+                for charge in happened.transition.charges:
+                    charged[charge.block] += charge.rho
+        if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
+            yield f"P6: {name} has forgotten a charge"
+
+
+def _rows_once(world: World) -> Iterator[str]:
+    """P3: the cells in the store are those of the accepted batches, each counted once."""
+    for name, held in world.store._datasets.items():
+        if held.definition is None or held.retired:
+            continue
+        snapshot = _snapshot(world, name)
+        universe, _ = build(_definition(snapshot))
+        from stream_dp.core.blocks import Block
+        from stream_dp.core.universe import Rows
+
+        everything = tuple(range(len(universe.shape)))
+        stored = Blocks(universe)
+        for block in snapshot.blocks:
+            stored.append(Block.from_bytes(universe, block))
+        if snapshot.pending:
+            waiting = [Rows.from_bytes(universe, rows) for rows in snapshot.pending]
+            stored.append(Block.seal(universe, Rows.concat(waiting)))
+        found = stored.marginal(everything, range(len(stored))).sum(axis=0)
+        expected = np.zeros(universe.shape, dtype=np.int64)
+        accepted = {e["batch_id"] for e in world.events("batch_accepted") if e["dataset"] == name}
+        for record in _first_records(world, "batches", "batch_id").get(name, {}).values():
+            document = json.loads(record.value or b"")
+            if document["batch_id"] not in accepted:
+                continue
+            rows = (
+                universe.encode_cells(document["cells"])
+                if "cells" in document
+                else universe.encode_rows(document["rows"])
+                if "rows" in document
+                else universe.encode_columns(document["columns"])
+            )
+            one = Blocks(universe)
+            one.append(Block.seal(universe, rows))
+            expected += one.marginal(everything, range(1))[0]
+        if (found != expected).any():
+            yield f"P3: {name} holds {found.sum()} rows and accepted {expected.sum()}"
+        opened = [e for e in world.events("phase_opened") if e["dataset"] == name]
+        told = [e["phase"] for e in world.events("batch_accepted") if e["dataset"] == name]
+        if [e["phase"] for e in opened] != list(range(1, len(held.spent) + 1)):
+            yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
+        if max(told, default=0) > len(held.spent):
+            yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def _first_records(world: World, role: str, field_name: str) -> dict[str, dict[str, Record]]:
+    """The first record of each id that was not rejected."""
+    rejected = world.rejections()
+    found: dict[str, dict[str, Record]] = defaultdict(dict)
+    for place, records in world.log.items():
+        if not place.startswith(f"in.{role}:"):
+            continue
+        for record in records:
+            if (record.topic, record.partition, record.offset) in rejected:
+                continue
+            document = _parsed(record)
+            if document is not None and field_name in document:
+                found[document["dataset"]].setdefault(document[field_name], record)
+    return found
+
+
+def _one_outcome(world: World) -> Iterator[str]:
+    """P4: every record has exactly one outcome, however often it is repeated."""
+    rejected = world.rejections()
+    answers = {name for name, r in world.answers().items()}
+    batches = defaultdict(list)
+    for event in world.events():
+        if "batch_id" in event:
+            batches[event["dataset"], event["batch_id"]].append(event)
+    unrefused: set[tuple[str, str, str | None]] = set()
+    taken: set[tuple[str, str]] = set()
+    for record in (record for records in world.log.values() for record in records):
+        place = record.topic, record.partition, record.offset
+        here = rejected.get(place, [])
+        # A rejected question names who asked it.
+        whole = [reply for reply in here if "analyst" not in reply]
+        if len(whole) > 1:
+            yield f"P4: {place} was rejected in {len(whole)} ways"
+        if whole:
+            continue
+        if record.role == "datasets":
+            kind = "dataset_accepted" if record.value is not None else "dataset_retired"
+            of = (record.key or b"").decode()
+            if not any(event["dataset"] == of for event in world.events(kind)):
+                yield f"P4: {place} has no event {kind}"
+            continue
+        document = _parsed(record)
+        if document is None:
+            yield f"P4: {place} has no outcome"
+        elif record.role == "batches":
+            batch = document["dataset"], document["batch_id"]
+            taken.add(batch)
+            if len(batches[batch]) != 1:
+                yield f"P4: batch {batch} has {len(batches[batch])} outcomes"
+        else:
+            for item in document.get("queries", [document]):
+                name = document["dataset"], document["analyst"], _id_of(item)
+                if not any(reply.get("query_id") == name[2] for reply in here):
+                    unrefused.add(name)
+                    if name not in answers:
+                        yield f"P4: {name} at {place} has no outcome"
+    for name in answers - unrefused:
+        yield f"P4: {name} was answered though every record that asked it was rejected"
+    for batch in batches.keys() - taken:
+        yield f"P4: batch {batch} has an outcome though every record of it was rejected"
+
+
+def _id_of(item: Any) -> str | None:
+    query_id = item.get("query_id") if isinstance(item, dict) else None
+    valid = isinstance(query_id, str) and re.fullmatch(r"[\x21-\x7e]{1,128}", query_id)
+    return query_id if valid else None
+
+
+def _parsed(record: Record) -> dict[str, Any] | None:
+    try:
+        document = json.loads(record.value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _at_rest(world: World) -> Iterator[str]:
+    """Nothing is left to do once all is read."""
+    for name, held in world.store._datasets.items():
+        if held.outbox:
+            yield f"P4: {name} has {len(held.outbox)} commits that were never released"
+        if held.intents:
+            yield f"P5: {name} has an open look"
+    for place, records in world.log.items():
+        if records and world.store._watermarks.get(place, 0) != len(records):
+            yield f"P4: {place} was read to {world.store._watermarks.get(place, 0)} of {len(records)}"
+
+
+def _ledger(world: World) -> Iterator[str]:
+    """The published ledger is the stored one, its chain holds, and its charges are the spent ones."""
+    published: dict[str, list[bytes]] = defaultdict(list)
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "ledger":
+            entries = published[event.outgoing.key]
+            if event.outgoing.value not in entries:
+                entries.append(event.outgoing.value)
+    for name, held in world.store._datasets.items():
+        if published[name] != held.ledger:
+            yield f"P5: the ledger of {name} was published otherwise than it is stored"
+        try:
+            ledger.verify(held.ledger, head=held.head)
+        except LedgerBroken as error:
+            yield f"P5: the ledger of {name} is broken: {error}"
+        charged: Counter[int] = Counter()
+        for entry in held.ledger:
+            for block, rho, _ in json.loads(entry).get("charges", []):
+                charged[block] += rho
+        if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
+            yield f"P2: the ledger of {name} and its spent budget differ"
+
+
+def _snapshot(world: World, name: str) -> Snapshot:
+    held = world.store._datasets[name]
+    return Snapshot(
+        dataset=name,
+        token=held.token,
+        seq=held.seq,
+        head=held.head,
+        definition=held.definition,
+        meta=held.meta,
+        cursor=held.cursor,
+        pending=tuple(held.pending),
+        blocks=tuple(held.blocks),
+        spent=tuple(held.spent),
+        transcript=tuple(held.transcript),
+        verified=held.verified,
+        intents=held.intents,
+        outbox=(),
+    )
+
+
+def _definition(snapshot: Snapshot) -> Any:
+    from stream_dp.messages import Definition
+
+    return Definition.read(json.loads(snapshot.definition or b""))
+
+
+# ---------------------------------------------------------------- fixtures
+
+
+@pytest.fixture
+def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    """``make_world(seed=1)``: an empty log, an empty store."""
+    worlds: list[World] = []
+    marginal = Blocks.marginal
+
+    def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
+        for world in worlds:
+            world.looked(self, blocks)
+        return marginal(self, attributes, blocks)
+
+    monkeypatch.setattr(Blocks, "marginal", watched)
+    monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
+
+    def make(**settings: Any) -> World:
+        worlds.append(World(**settings))
+        return worlds[-1]
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """An empty log and an empty store."""
+    return make_world()

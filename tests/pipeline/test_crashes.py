@@ -1,0 +1,154 @@
+"""A worker that dies anywhere and starts again keeps every promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline.fuse import CrashPoint
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+def _define(world: Any) -> None:
+    world.define("flights", mechanism={"base_share": 0.0005})
+    world.define("trains", mechanism={"base_share": 0.0})
+    world.batch("late", "early", rows=[{"carrier": "AA"}])  # not defined yet
+    world.ask("late", "early", AA)
+    world.define("wrong", accuracy={"error": 2.0})
+    world.ask("flights", "before", AA)
+
+
+def _gather(world: Any) -> None:
+    world.define("late")
+    world.batch("flights", "rows", rows=[{"carrier": "AA", "delay": 3}, {"delay": None}])
+    world.batch("flights", "columns", columns={c: [1] for c in ("carrier", "delay", "cancelled")})
+    world.batch("flights", "bad", columns={"carrier": ["AA"]})
+    world.cells("trains", "one")
+    world.cells("trains", "two")
+    world.batch("trains", "one", rows=[])
+    world.batch("late", "early", rows=[{"carrier": "AA"}])
+    world.define("flights", mechanism={"base_share": 0.0005})
+
+
+def _ask(world: Any) -> None:
+    world.cells("flights", "first")
+    world.ask("flights", "aa", AA)
+    world.ask("flights", "either", {"any": [AA, LATE]})
+    world.ask_many(
+        "flights",
+        [
+            {"query_id": "by", "kind": "table", "group_by": ["carrier"]},
+            {"query_id": "cut", "where": {"attribute": "delay", "ge": 7}},
+            {"query_id": "broken", "where": 5},
+            {"query_id": "window", "where": LATE, "window": {"last_phases": 9}},
+            {"query_id": "price", "where": {"any": [AA, LATE]}, "quote": True},
+        ],
+    )
+    world.ask("trains", "aa", AA)
+    world.ask("trains", "aa", LATE)
+    world.ask("trains", "late", LATE, window={"last_phases": 1})
+
+
+def _again(world: Any) -> None:
+    world.ask("flights", "aa", AA)
+    world.ask("flights", "aa-again", AA)
+    world.cells("flights", "second")
+    world.ask("flights", "either-now", {"any": [AA, LATE]})
+    world.produce("datasets", None, key="trains")
+    world.produce("queries", b"{", key="flights")
+    world.ask("trains", "gone", AA)
+
+
+def _last(world: Any) -> None:
+    world.produce("datasets", None, key="trains")
+    world.ask("flights", "last", LATE)
+
+
+ROUNDS = (_define, _gather, _ask, _again, _last)
+
+
+def _memory(world: Any) -> None:
+    world.define_memory("thesis")
+
+
+def _memory_phase(world: Any) -> None:
+    cells = [{"carrier": "AA", "count": 800_000}, {"carrier": "UA", "count": 400_000}]
+    world.batch("thesis", f"batch-{world.next_offset('batches', 'thesis')}", cells=cells)
+
+
+def _memory_ask(world: Any) -> None:
+    offset = world.next_offset("queries", "thesis")
+    world.ask("thesis", f"one-{offset}", AA)
+    world.ask("thesis", f"two-{offset}", {"attribute": "cancelled", "eq": False})
+    world.ask("thesis", f"two-{offset}", {"attribute": "cancelled", "eq": False})
+
+
+THESIS = (_memory, _memory_phase, _memory_ask, _memory_phase, _memory_ask)
+
+Sweep = Callable[..., Any]
+
+
+@pytest.fixture
+def sweep(make_world: Callable[..., Any]) -> Sweep:
+    """``await sweep(rounds, places)``: dies at each effect in turn; what the referee said of any run."""
+
+    async def run(rounds: Any, places: Iterable[int], **settings: Any) -> list[str]:
+        said: list[str] = []
+        point = settings.pop("point", None)
+        for place in places:
+            world = make_world(seed=place + 1)
+            for name, value in settings.items():
+                setattr(world, name, value)
+            fuses = [world.Fuse(place, point), world.Fuse(place // 2 + 1)]
+            if not await world.run(fuses[0], *fuses[1 : settings.get("deaths", 1)], rounds=rounds):
+                return said
+            said += [f"at {place}: {complaint}" for complaint in world.complaints()]
+        raise AssertionError("there are more effects than places to die at")
+
+    return run
+
+
+async def test_without_a_crash_the_referee_has_nothing_to_say(world: Any) -> None:
+    assert await world.run(rounds=ROUNDS) == 0
+    assert world.complaints() == []
+    assert "measured" in {reply.get("path") for reply in world.answers().values()}
+    assert {e["event"] for e in world.events()} >= {"phase_opened", "dataset_retired"}
+
+
+async def test_the_thesis_profile_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=THESIS) == 0
+    assert world.complaints() == []
+    assert [a["status"] for a in world.answers().values()] == ["answered"] * 4
+
+
+@pytest.mark.parametrize("point", CrashPoint)
+async def test_a_crash_at_a_named_point_breaks_no_promise(sweep: Sweep, point: CrashPoint) -> None:
+    """Every third occurrence here, every effect of any kind below."""
+    assert await sweep(ROUNDS, range(0, 1_000, 3), point=point) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+async def test_a_crash_at_any_effect_breaks_no_promise(sweep: Sweep, part: int) -> None:
+    assert await sweep(ROUNDS, range(part, 10_000, 8)) == []
+
+
+@pytest.mark.parametrize("part", range(2))
+async def test_nor_does_one_under_the_thesis_profile(sweep: Sweep, part: int) -> None:
+    assert await sweep(THESIS, range(part, 10_000, 2)) == []
+
+
+async def test_nor_does_one_while_releases_lag_behind(sweep: Sweep) -> None:
+    assert await sweep(ROUNDS, range(5, 10_000, 13), lagging=True) == []
+
+
+async def test_nor_do_two_crashes(sweep: Sweep) -> None:
+    assert await sweep(ROUNDS, range(3, 10_000, 11), deaths=2) == []
+
+
+async def test_nor_does_one_when_records_come_one_by_one(sweep: Sweep) -> None:
+    assert await sweep(ROUNDS, range(7, 10_000, 19), group=1) == []

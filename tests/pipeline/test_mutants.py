@@ -1,0 +1,251 @@
+"""The referee must complain of protocols that are wrong: a test that cannot fail proves nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.core.accounting import Charge
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.worker import Worker
+from stream_dp.state import codec
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Snapshot, Transition
+
+Mutate = Callable[[pytest.MonkeyPatch, Any], None]
+
+MUTANTS: dict[str, tuple[Mutate, str]] = {}
+
+
+def mutant(promise: str) -> Callable[[Mutate], Mutate]:
+    """Registers a mutant and the promise that it breaks."""
+
+    def register(mutate: Mutate) -> Mutate:
+        MUTANTS[mutate.__name__] = (mutate, promise)
+        return mutate
+
+    return register
+
+
+class ForgetfulStore(LocalStore):
+    """Takes an id twice, and does not remember how far a topic was read."""
+
+    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+        if dataset in self._datasets:
+            self._datasets[dataset].cursor.clear()
+        return await super().acquire(dataset, token=token)
+
+    async def commit(self, transition: Transition) -> None:
+        held = self._datasets[transition.dataset]
+        for known, new in ((held.answers, transition.answers), (held.batches, transition.batches)):
+            for name in new:
+                known.pop(name, None)
+        await super().commit(transition)
+
+    async def answers(self, dataset: str, fields: Any) -> list[bytes | None]:
+        return [None for _ in fields]
+
+    async def batches(self, dataset: str, ids: Any) -> list[bytes | None]:
+        return [None for _ in ids]
+
+
+@mutant("P3")
+def nothing_is_deduplicated(patch: pytest.MonkeyPatch, world: Any) -> None:
+    world.store = ForgetfulStore()
+
+
+@mutant("P1")
+def noise_is_drawn_again_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
+    world.store = ForgetfulStore()
+
+
+@mutant("P1")
+def published_before_the_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
+    flush = Dataset.flush
+
+    async def early(self: Dataset) -> None:
+        for outgoing in list(self._draft.outgoing):
+            await world.processes[-1]._send(outgoing)
+        await flush(self)
+
+    patch.setattr(Dataset, "flush", early)
+
+
+class _Taken:
+    """A look that was taken before it was paid for."""
+
+    def __init__(self, look: Any, dataset: Dataset) -> None:
+        self._look = look
+        self._release = look.take(dataset._noise, dataset._data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._look, name)
+
+    def take(self, noise: Any, data: Any) -> Any:
+        return self._release
+
+
+@mutant("P6")
+def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
+    look = Dataset.look
+
+    async def first(self: Dataset, looks: Any) -> Any:
+        return await look(self, [_Taken(one, self) for one in looks])
+
+    patch.setattr(Dataset, "look", first)
+
+
+@mutant("P6")
+def a_look_is_not_announced(patch: pytest.MonkeyPatch, world: Any) -> None:
+    commit = LocalStore.commit
+
+    async def silent(self: LocalStore, transition: Transition) -> None:
+        object.__setattr__(transition, "intent", None)
+        object.__setattr__(transition, "settles", ())
+        await commit(self, transition)
+
+    patch.setattr(LocalStore, "commit", silent)
+
+
+@mutant("P6")
+def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Generous(LocalStore):
+        last: dict[str, list[Charge]] = {}  # noqa: RUF012 - of one test
+
+        async def commit(self, transition: Transition) -> None:
+            await super().commit(transition)
+            self.last[transition.dataset] = list(transition.charges)
+
+        async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+            held = self._datasets.get(dataset)
+            if held is not None and held.intents:
+                for charge in self.last[dataset]:
+                    rho, delta = held.spent[charge.block]
+                    held.spent[charge.block] = (rho - charge.rho, delta - charge.delta)
+            return await super().acquire(dataset, token=token)
+
+    world.store = Generous()
+
+
+@mutant("P2")
+def half_of_a_charge_is_recorded(patch: pytest.MonkeyPatch, world: Any) -> None:
+    totals = codec.totals
+
+    def half(transition: Transition) -> dict[int, tuple[int, int]]:
+        return {b: (rho // 2, delta) for b, (rho, delta) in totals(transition).items()}
+
+    patch.setattr(codec, "totals", half)
+
+
+@mutant("P4")
+def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> None:
+    process = Worker.process
+
+    async def like_faust(self: Worker, records: Any) -> None:
+        try:
+            await process(self, records)
+        except BaseException:
+            await world.store.advance({record.place: record.offset + 1 for record in records})
+            raise
+
+    patch.setattr(Worker, "process", like_faust)
+
+
+@mutant("P4")
+def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any) -> None:
+    release = Worker._release
+
+    async def early(self: Worker, work: Any) -> None:
+        await world.store.advance(work.watermarks)
+        await release(self, work)
+
+    patch.setattr(Worker, "_release", early)
+
+
+@mutant("P4")
+def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, world: Any) -> None:
+    acquire = LocalStore.acquire
+
+    async def empty(self: LocalStore, dataset: str, *, token: int | None = None) -> Snapshot:
+        if dataset in self._datasets:
+            self._datasets[dataset].outbox.clear()
+        return await acquire(self, dataset, token=token)
+
+    patch.setattr(LocalStore, "acquire", empty)
+
+
+@mutant("P4")
+def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
+    advance = LocalStore.advance
+
+    async def unmarked(self: LocalStore, watermarks: Any) -> None:
+        known = {place: at for place, at in watermarks.items() if place in world.log}
+        await advance(self, known)
+
+    patch.setattr(LocalStore, "advance", unmarked)
+
+
+@mutant("P3")
+def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
+    open_phase = Dataset._open_phase
+
+    async def late(self: Dataset) -> None:
+        await self.flush()
+        await open_phase(self)
+
+    patch.setattr(Dataset, "_open_phase", late)
+
+
+async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
+    try:
+        await world.run(fuse, rounds=rounds)
+    except Exception as error:  # noqa: BLE001 - a mutant may well fall over
+        return [f"it fell over: {error!r}"]
+    finally:
+        for process in world.processes:
+            await process.kill()
+    said: list[str] = world.complaints()
+    return said
+
+
+def _fuses(world: Any) -> Iterator[Any]:
+    """First coarsely over all effects, then behind every commit."""
+    for start in range(4):
+        for place in range(9 + 5 * start, 500, 23):
+            yield world.Fuse(place)
+    for place in range(60):
+        yield world.Fuse(place, CrashPoint.AFTER_COMMIT)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_the_referee_complains_of(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mutate, promise = MUTANTS[name]
+    heard = set()
+    for fuse in _fuses(make_world()):
+        world = make_world(seed=fuse.at)
+        with monkeypatch.context() as patch:
+            mutate(patch, world)
+            heard |= set(await _said(world, fuse, _scenario().ROUNDS))
+        if any(complaint.startswith(promise) for complaint in heard):
+            return
+    raise AssertionError(f"the referee says nothing of {promise}, only: {sorted(heard)}")
+
+
+@functools.cache
+def _scenario() -> Any:
+    """The module with the rounds that the crash tests run."""
+    path = Path(__file__).with_name("test_crashes.py")
+    spec = importlib.util.spec_from_file_location("scenario", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,360 @@
+"""Every malformed record gets exactly one rejection or refusal, never its body, and the worker lives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+CANARY = "canary-7f3a"
+DEEP = 100_000
+
+QUERY = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
+BATCH = {"version": 1, "dataset": "flights", "batch_id": "b"}
+
+
+def _query(**item: Any) -> bytes:
+    return json.dumps({**QUERY, **item}).encode()
+
+
+def _batch(**form: Any) -> bytes:
+    return json.dumps({**BATCH, **form}).encode()
+
+
+def _raw(base: dict[str, Any], name: str, value: str) -> bytes:
+    """A message with one more field, as it stands in the text."""
+    return f'{json.dumps(base)[:-1]}, "{name}": {value}}}'.encode()
+
+
+# What a producer may send to each topic, and the reason code that it is rejected with.
+REJECTED: dict[str, tuple[str, bytes, str]] = {
+    "nothing": ("queries", b"", "bad_json"),
+    "an empty definition": ("datasets", b"", "bad_json"),
+    "an empty batch": ("batches", b"", "bad_json"),
+    "half a message": ("queries", b'{"version": 1, "dataset', "bad_json"),
+    "half a batch": ("batches", _batch(rows=[{"carrier": CANARY}])[:-3], "bad_json"),
+    "text": ("batches", CANARY.encode(), "bad_json"),
+    "a list": ("queries", b"[1, 2]", "invalid_message"),
+    "a number": ("batches", b"7", "invalid_message"),
+    "null": ("datasets", b"null", "invalid_message"),
+    "bad UTF-8": ("queries", b'{"version": 1, "dataset": "\xff\xfe"}', "bad_json"),
+    "UTF-16": ("batches", _batch(rows=[]).decode().encode("utf-16-le")[:-1], "bad_json"),
+    "a key twice": ("queries", b'{"version": 1, "version": 1}', "invalid_message"),
+    "a row's key twice": (
+        "batches",
+        _raw(BATCH, "rows", f'[{{"carrier": "{CANARY}", "carrier": 1}}]'),
+        "invalid_message",
+    ),
+    "not a number": ("batches", _raw(BATCH, "rows", '[{"delay": NaN}]'), "invalid_message"),
+    "infinity": ("batches", _raw(BATCH, "rows", '[{"delay": -Infinity}]'), "invalid_message"),
+    "beyond all floats": ("batches", _raw(BATCH, "rows", '[{"delay": 1e400}]'), "invalid_message"),
+    "beyond all floats, asked": (
+        "queries",
+        _raw(QUERY, "where", '{"attribute": "delay", "ge": 1e400}'),
+        "invalid_message",
+    ),
+    "5,000 digits": (
+        "batches",
+        _raw(BATCH, "rows", f'[{{"delay": {"9" * 5_000}}}]'),
+        "bad_json",
+    ),
+    "a count of 5,000 digits": (
+        "batches",
+        _raw(BATCH, "cells", f'[{{"count": {"9" * 5_000}}}]'),
+        "bad_json",
+    ),
+    "brackets": ("batches", b"[" * DEEP, "invalid_message"),
+    "brackets in a row": (
+        "batches",
+        _raw(BATCH, "rows", "[" * DEEP + "]" * DEEP),
+        "invalid_message",
+    ),
+    "braces in a question": (
+        "queries",
+        _raw(QUERY, "where", '{"not":' * DEEP + "{}" + "}" * DEEP)[:200_000],
+        "invalid_message",
+    ),
+    "lists in a question": (
+        "queries",
+        _raw(QUERY, "where", '{"all":' * 70 + "{}" + "}" * 70),
+        "invalid_message",
+    ),
+    "a batch that is too large": (
+        "batches",
+        _batch(rows=[{"carrier": CANARY}] * 200_000),
+        "too_large",
+    ),
+    "a question that is too large": (
+        "queries",
+        _query(where={"attribute": "carrier", "in": [CANARY] * 50_000}),
+        "too_large",
+    ),
+    "another version": ("queries", _query(version=2), "invalid_message"),
+    "a version in words": ("queries", _query(version="1"), "invalid_message"),
+    "an unknown field": ("queries", _query(wehre={}), "invalid_message"),
+    "a row as a message": (
+        "batches",
+        json.dumps({"carrier": "AA", CANARY: 3}).encode(),
+        "invalid_message",
+    ),
+    "two forms": ("batches", _batch(rows=[], cells=[]), "invalid_message"),
+    "no form": ("batches", _batch(), "invalid_message"),
+    "no analyst": (
+        "queries",
+        json.dumps({"version": 1, "dataset": "flights", "query_id": "q"}).encode(),
+        "invalid_message",
+    ),
+    "an analyst with a space": ("queries", _query(analyst="a b"), "invalid_message"),
+    "an analyst of 5,000 characters": ("queries", _query(analyst="a" * 5_000), "invalid_message"),
+    "no questions": (
+        "queries",
+        json.dumps({"version": 1, "dataset": "flights", "analyst": "ana", "queries": []}).encode(),
+        "invalid_message",
+    ),
+    "a name with a newline": ("queries", _query(dataset="flights\n"), "invalid_message"),
+    "half a character": (
+        "queries",
+        b'{"version": 1, "dataset": "flights", "analyst": "\\ud800", "query_id": "q"}',
+        "invalid_message",
+    ),
+}
+
+
+@pytest.fixture
+async def ready(world: Any) -> Any:
+    """A world with a data set in its first phase, and a running worker."""
+    process = world.process()
+    await process.assign()
+    world.define("flights")
+    await process.run()
+    world.cells("flights", "first")
+    await process.run()
+    return world
+
+
+async def _is_alive(world: Any) -> None:
+    """The worker answers, and every promise holds."""
+    (process,) = world.processes
+    world.ask("flights", "alive", {"attribute": "carrier", "eq": "AA"})
+    await process.run()
+    assert world.answer("alive")["status"] == "answered"
+    assert world.complaints() == []
+    await process.kill()
+
+
+def _public(world: Any) -> bytes:
+    return (
+        b"".join(event.outgoing.value for event in world.trail if hasattr(event, "outgoing"))
+        + world.processes[0].worker._metrics.exposition()
+    )
+
+
+@pytest.mark.parametrize("name", REJECTED)
+async def test_a_record_that_cannot_be_read_is_rejected_once(ready: Any, name: str) -> None:
+    role, value, code = REJECTED[name]
+    record = ready.produce(role, value, key="flights")
+    await ready.processes[0].run()
+    rejection = ready.rejection(record)
+    assert rejection["reason"]["code"] == code
+    assert len(rejection["reason"]["message"]) < 500
+    assert len(ready.released("rejected")) == 1
+    assert CANARY.encode() not in _public(ready)
+    await _is_alive(ready)
+
+
+ITEMS: dict[str, tuple[Any, str]] = {
+    "a number": (5, "invalid_message"),
+    "null": (None, "invalid_message"),
+    "a list": ([1], "invalid_message"),
+    "no id": ({"where": None}, "invalid_message"),
+    "an id of another type": ({"query_id": 7}, "invalid_message"),
+    "an id with a space": ({"query_id": "a b"}, "invalid_message"),
+    "an id with half a character": ({"query_id": "\ud800"}, "invalid_message"),
+    "an id of 100,000 characters": ({"query_id": "x" * 100_000}, "invalid_message"),
+    "an unknown kind": ({"query_id": "q", "kind": "mean"}, "invalid_message"),
+    "an unknown field": ({"query_id": "q", "epsilon": 3}, "invalid_message"),
+    "a table without attributes": ({"query_id": "q", "kind": "table"}, "invalid_message"),
+    "a predicate with attributes": (
+        {"query_id": "q", "group_by": ["carrier"]},
+        "invalid_message",
+    ),
+    "an empty window": ({"query_id": "q", "window": {"last_phases": 0}}, "invalid_message"),
+    "a quote in words": ({"query_id": "q", "quote": "yes"}, "invalid_message"),
+    "a where that is a list": ({"query_id": "q", "where": []}, "invalid_message"),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+async def test_a_bad_question_refuses_only_itself(ready: Any, name: str) -> None:
+    item, code = ITEMS[name]
+    record = ready.ask_many("flights", [{"query_id": "before"}, item, {"query_id": "behind"}])
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] == code
+    assert len(json.dumps(ready.rejection(record))) < 2_000
+    assert ready.answer("before")["status"] == ready.answer("behind")["status"] == "answered"
+    await _is_alive(ready)
+
+
+WHERES: dict[str, tuple[Any, str]] = {
+    "an unknown attribute": ({"attribute": "carier", "eq": "AA"}, "unknown_attribute"),
+    "an attribute with half a character": ({"attribute": "\ud800", "eq": 1}, "unknown_attribute"),
+    "a value with half a character": ({"attribute": "carrier", "eq": "\udfff"}, "invalid_query"),
+    "a cut bin": ({"attribute": "delay", "ge": 7}, "cuts_bin"),
+    "a bin cut far out": ({"attribute": "delay", "lt": 10**300}, "cuts_bin"),
+    "a bin cut by 4,000 digits": ({"attribute": "delay", "lt": 10**4_000}, "cuts_bin"),
+    "an unlisted value": ({"attribute": "carrier", "eq": "DL"}, "invalid_query"),
+    "an unknown comparison": ({"attribute": "carrier", "like": "A%"}, "invalid_query"),
+    "an empty condition": ({}, "invalid_query"),
+    "a condition on a number": ({"attribute": 5, "eq": 5}, "unknown_attribute"),
+    "a list as a value": ({"attribute": "carrier", "eq": ["AA"]}, "invalid_query"),
+    "null as a value": ({"attribute": "carrier", "eq": None}, "invalid_query"),
+    "a category that is more": ({"attribute": "carrier", "gt": "AA"}, "invalid_query"),
+    "between three": ({"attribute": "delay", "between": [0, 10, 30]}, "invalid_query"),
+    "in nothing": ({"attribute": "carrier", "in": []}, ""),
+    "all of a number": ({"all": 5}, "invalid_query"),
+    "any of nothing": ({"any": []}, ""),
+    "not of a list": ({"not": []}, "invalid_query"),
+    "17 levels": (json.loads('{"not":' * 17 + '{"all":[]}' + "}" * 17), "invalid_query"),
+    "200 conditions": (
+        {"any": [{"attribute": "carrier", "eq": "AA"}] * 200},
+        "invalid_query",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHERES)
+async def test_a_question_that_cannot_be_asked_is_refused_once(ready: Any, name: str) -> None:
+    where, code = WHERES[name]
+    ready.ask("flights", "odd", where)
+    await ready.processes[0].run()
+    reply = ready.answer("odd")
+    if code:
+        assert reply["status"] == "refused"
+        assert reply["reason"]["code"] in {code, "invalid_query"}
+        assert len(reply["reason"]["message"]) < 1_000
+    assert len(ready.released("answers")) == 1
+    await _is_alive(ready)
+
+
+async def test_a_record_on_another_partition_is_rejected_with_the_fix(ready: Any) -> None:
+    right = ready.ask("flights", "right").partition
+    record = ready.produce("queries", _query(), key="flights", partition=1 - right)
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] == "wrong_partition"
+    assert "murmur2_random" in ready.rejection(record)["reason"]["message"]
+    await _is_alive(ready)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"trains", b"\xff\xfe", b"flights\n"])
+async def test_a_record_under_another_key_is_rejected(ready: Any, key: bytes | None) -> None:
+    for role, value in (("queries", _query()), ("batches", _batch(rows=[]))):
+        record = ready.produce(role, value, key=key)
+        await ready.processes[0].run()
+        assert ready.rejection(record)["reason"]["code"] == "invalid_message"
+    await _is_alive(ready)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff", b"Flights", b"x" * 100])
+async def test_a_tombstone_under_no_name_is_rejected(ready: Any, key: bytes | None) -> None:
+    record = ready.produce("datasets", None, key=key)
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] == "invalid_message"
+    await _is_alive(ready)
+
+
+async def test_an_empty_value_retires_nothing(ready: Any) -> None:
+    """Only a null value is a tombstone; b"" is a mistake."""
+    record = ready.produce("datasets", b"", key="flights")
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] == "bad_json"
+    await _is_alive(ready)
+
+
+ARROW = {"content-type": b"application/vnd.apache.arrow.stream"}
+
+
+@pytest.mark.parametrize(
+    "headers", [ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"\xff"}]
+)
+@pytest.mark.parametrize("value", [None, b"", b"ARROW1\0\0", b"\xff" * 100, b"\0" * 5_000_000])
+async def test_bytes_that_are_not_arrow_are_rejected(
+    ready: Any, value: bytes | None, headers: dict[str, bytes]
+) -> None:
+    pytest.importorskip("pyarrow")
+    record = ready.produce("batches", value, key="flights", headers=headers)
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] in {"invalid_message", "too_large"}
+    await _is_alive(ready)
+
+
+async def test_arrow_without_an_id_is_rejected(ready: Any) -> None:
+    pa = pytest.importorskip("pyarrow")
+    sink = pa.BufferOutputStream()
+    table = pa.table({name: [CANARY] for name in ("carrier", "delay", "cancelled")})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    value = sink.getvalue().to_pybytes()
+    for headers in (ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"a b"}):
+        record = ready.produce("batches", value, key="flights", headers=headers)
+        await ready.processes[0].run()
+        assert ready.rejection(record)["reason"]["code"] == "invalid_message"
+    ready.produce("batches", value, key="flights", headers=ARROW | {"batch_id": b"whole"})
+    await ready.processes[0].run()
+    assert ready.events("batch_accepted")[-1]["batch_id"] == "whole"
+    assert CANARY.encode() not in _public(ready)
+    await ready.processes[0].kill()
+
+
+BATCHES: dict[str, dict[str, Any]] = {
+    "a row that is a list": {"rows": [[CANARY]]},
+    "a row that is null": {"rows": [None]},
+    "an unknown name": {"rows": [{CANARY: 1}]},
+    "a column that is text": {"columns": {"carrier": CANARY, "delay": [1], "cancelled": [1]}},
+    "a column that is a number": {"columns": {"carrier": 5, "delay": 5, "cancelled": 5}},
+    "a column that is null": {"columns": {"carrier": None, "delay": [], "cancelled": []}},
+    "a column that is an object": {"columns": {"carrier": {}, "delay": [], "cancelled": []}},
+    "a column too few": {"columns": {"carrier": [CANARY]}},
+    "columns of two lengths": {"columns": {"carrier": [CANARY], "delay": [], "cancelled": []}},
+    "no columns": {"columns": {}},
+    "a cell that is a number": {"cells": [5]},
+    "a cell without a count": {"cells": [{"carrier": CANARY}]},
+    "a negative count": {"cells": [{"carrier": CANARY, "count": -1}]},
+    "a count with a point": {"cells": [{"count": 1.0}]},
+    "a count that is true": {"cells": [{"count": True}]},
+    "too many rows": {"cells": [{"count": 2**62}, {"count": 1}]},
+    "a count of 4,000 digits": {"cells": [{"count": 10**4_000}]},
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+async def test_a_batch_with_a_fault_of_structure_is_refused_once(ready: Any, name: str) -> None:
+    ready.batch("flights", "odd", **BATCHES[name])
+    await ready.processes[0].run()
+    (event,) = ready.events("batch_refused")
+    assert event["batch_id"] == "odd"
+    assert event["reason"]["code"] == "invalid_batch"
+    assert CANARY.encode() not in _public(ready)
+    await _is_alive(ready)
+
+
+VALUES: list[Any] = [
+    *(None, True, 0, -0.0, 1e308, -1e308, 10**4_000, "", "AA", CANARY, "\ud800", "NaN", "1e999"),
+    *([], [1], {}, {"a": {"b": []}}, json.loads("[" * 500 + "]" * 500), "9" * 10_000),
+]
+
+
+async def test_no_content_of_a_row_refuses_a_batch(ready: Any) -> None:
+    rows = [{"carrier": v, "delay": v, "cancelled": v} for v in VALUES]
+    ready.batch("flights", "rows", rows=rows)
+    ready.batch("flights", "columns", columns=dict.fromkeys(rows[0], VALUES))
+    ready.batch("flights", "cells", cells=[row | {"count": 2} for row in rows])
+    await ready.processes[0].run()
+    taken = {e["batch_id"]: e["rows"] for e in ready.events("batch_accepted")}
+    n = len(VALUES)
+    assert {k: taken[k] for k in ("rows", "columns", "cells")} == {
+        "rows": n,
+        "columns": n,
+        "cells": 2 * n,
+    }
+    await _is_alive(ready)
