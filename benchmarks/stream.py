@@ -100,7 +100,6 @@ class Load:
             bootstrap_servers=system.addresses.bootstrap_servers,
             linger_ms=20,
             max_request_size=6_291_456,
-            buffer_memory=2**28,
         )
         self._sample = sample
         self._made = 0
