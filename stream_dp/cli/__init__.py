@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import sys
 from typing import NoReturn
 
@@ -55,20 +57,29 @@ def _root() -> None:
 
 def main() -> NoReturn:
     """Runs a command; a fault that we know ends in one clear message and exit code 1."""
+    # The clients' own warnings would say at length what the one message says.
+    for name in ("kafka", "aiokafka"):
+        logging.getLogger(name).addHandler(logging.NullHandler())
     try:
         _root(prog_name="stream-dp", standalone_mode=False)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
-    except click.Abort:
-        click.echo("stopped", err=True)
-        sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except StreamDPError as error:
-        click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
+    except StreamDPError as error:
+        _complain(str(error))
+    except BrokenPipeError:  # `stream-dp watch | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
     sys.exit(0)
+
+
+def _complain(words: str) -> NoReturn:
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {words}", err=True)
+    sys.exit(1)

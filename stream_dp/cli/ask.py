@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import click
 from rich.console import Console
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import answer_line, answer_table
+from stream_dp.cli.pointing import pointed_error, pointed_refusal
+from stream_dp.cli.rendering import answer_lines, answer_table, rows_of_a_phase
+from stream_dp.client import Client, Question
+from stream_dp.errors import InvalidQuery, StreamDPError
+from stream_dp.messages import Answer
 
 __all__ = ["command"]
 
@@ -47,28 +52,43 @@ def command(
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"
     stream-dp ask people "age >= 30" --group-by city
+    stream-dp ask people "SELECT city, COUNT(*) WHERE age >= 30 GROUP BY city"
+
+    Exit code 1 means that there is no answer: refused, rejected, or nobody replied.
     """
+    # The SQL reader takes half a second to load; the broker answers meanwhile.
+    threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
+    asked = Question(question, group_by, window, query_id)
     with connection.client(analyst) as client:
-        if quote:
-            answer = client.quote(
-                dataset, question, group_by=group_by, last_phases=window, timeout_s=timeout_s
-            )
-        else:
-            answer = client.ask(
-                dataset,
-                question,
-                group_by=group_by,
-                last_phases=window,
-                query_id=query_id,
-                timeout_s=timeout_s,
-            )
+        try:
+            answer = client.ask_question(dataset, asked, quote=quote, timeout_s=timeout_s)
+        except InvalidQuery as error:
+            raise StreamDPError(pointed_error(question, error)) from None
+        refusal = _refusal(client, answer, question) if answer.status == "refused" else ""
     if as_json:
         click.echo(answer.to_bytes().decode())
+    elif refusal:
+        click.echo(f"refused: {refusal}", err=True)
     else:
-        click.echo(answer_line(answer))
+        console = Console(highlight=False)
         if answer.table is not None:
-            Console().print(answer_table(answer))
-        if answer.note:
-            click.echo(f"note: {answer.note}")
-    if answer.status == "refused":
+            console.print(answer_table(answer))
+        for line in answer_lines(answer):
+            console.print(line)
+    if refusal:
         sys.exit(1)
+
+
+def _refusal(client: Client, answer: Answer, question: str) -> str:
+    """Why there is no answer, for who asked in SQL at a terminal."""
+    reason = answer.reason
+    assert reason is not None, "a refusal says why"
+    if reason.code == "no_phase":
+        rows = rows_of_a_phase(client.definition(answer.dataset))
+        waiting = client.waiting().get(answer.dataset, 0)
+        return (
+            f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
+            f"{rows:,}; send more with: stream-dp ingest FILE"
+        )
+    where = client.where(answer.dataset, question)
+    return pointed_refusal(question, where, reason)

@@ -56,13 +56,20 @@ class Connection:
         return self.given_redis_url or self._embedded("--redis-url").redis_url
 
     def client(self, analyst: str | None = None) -> Client:
-        return Client(self.bootstrap_servers, analyst=analyst, topic_prefix=self.topic_prefix)
+        return Client(
+            self.bootstrap_servers,
+            analyst=analyst,
+            topic_prefix=self.topic_prefix,
+            on_delay=lambda words: click.echo(f"still waiting: {words}", err=True),
+        )
 
     def _embedded(self, option: str) -> Running:
         found = running(self.state_dir)
         if found is None:
             raise InvalidInput(
-                option, "no servers run here", f"start them with `stream-dp up`, or pass {option}"
+                option,
+                f"no servers run in {self.state_dir}",
+                f"start them with `stream-dp up`, or pass {option}",
             )
         return found
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import rows_of_a_phase
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition, read_json
 
@@ -33,7 +34,8 @@ def create(connection: Connection, definition: Path) -> None:
     _warn(checked)
     with connection.client() as client:
         client.define(document)
-    click.echo(f"{checked.dataset} is defined; a phase opens at {checked.phase.min_rows:,} rows")
+    click.echo(f"{checked.dataset} is defined; a phase opens at {rows_of_a_phase(checked):,} rows")
+    click.echo(f"send rows with: stream-dp ingest FILE --dataset {checked.dataset}")
 
 
 def _warn(definition: Definition) -> None:

@@ -2,175 +2,217 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
+import re
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition
+from stream_dp.cli.files import Batch, Source, rows_a_batch
+from stream_dp.cli.rendering import rows_of_a_phase
+from stream_dp.errors import StreamDPError
+from stream_dp.messages import Definition, Event
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
 
 __all__ = ["command"]
 
-Columns = dict[str, list[Any]]
+_HOUR_MS = 3_600_000
 
 
 @click.command()
 @connected()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--dataset", help="Where the rows go.  [default: the file's name]")
-@click.option("--batch-rows", type=click.IntRange(1, 200_000), default=20_000, show_default=True)
+@click.option(
+    "--batch-rows",
+    type=click.IntRange(1, 200_000),
+    default=20_000,
+    show_default=True,
+    help="Rows of a batch; fewer where the definition has many columns.",
+)
 @click.option(
     "--batch-id",
     "prefix",
-    help="Start of the batch ids; the same start counts the same rows once.  "
-    "[default: made from the file's path, size and time]",
+    help="Start of the batch ids; the same rows under the same start count once.  "
+    "[default: made from the file's path and time of change]",
+)
+@click.option("--delimiter", help="What separates the columns of a csv file.  [default: a comma]")
+@click.option("--encoding", default="utf-8", show_default=True, help="Of a text file.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for each batch.",
 )
 def command(
-    connection: Connection, file: Path, dataset: str | None, batch_rows: int, prefix: str | None
+    connection: Connection,
+    file: Path,
+    dataset: str | None,
+    batch_rows: int,
+    prefix: str | None,
+    delimiter: str | None,
+    encoding: str,
+    timeout_s: float,
 ) -> None:
-    """Send FILE (csv, parquet, ndjson) in batches; run again after a break, it counts each row once."""
-    name = dataset or file.name.split(".")[0]
+    """Send the rows of FILE: csv, tsv, ndjson (each also .gz) or parquet.
+
+    Nothing is sent of a file that cannot be read to its end. After a break run the same command again: it
+    goes on where it stopped, and each row counts once. Columns that the definition does not name stay here.
+    """
+    name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
-        definition = client.definition(name)
-        readers = {".csv": _csv, ".ndjson": _ndjson, ".jsonl": _ndjson, ".parquet": _parquet}
-        reader = readers.get(file.suffix)
-        if reader is None:
-            raise InvalidInput(
-                "FILE", f"{file.suffix or file.name} is not read", "send csv, ndjson or parquet"
-            )
-        _send(
-            client, definition, file, reader(file, definition, batch_rows), prefix or _prefix(file)
+        definition = _definition(client, name, given=dataset is not None)
+        source = Source(
+            file,
+            definition,
+            rows_a_batch(definition, batch_rows),
+            encoding=_encoding(encoding),
+            delimiter=_delimiter(delimiter),
         )
+        with _progress() as progress:
+            task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
+            total = source.check(lambda n_bytes: progress.update(task, completed=n_bytes))
+            if total == 0:
+                progress.stop()
+                click.echo(f"{file.name} holds no rows")
+                return
+            progress.update(task, description="Looking what was counted before")
+            ids = prefix or _prefix(file)
+            done = _counted_before(client, name, file, ids, given=prefix is not None)
+            progress.update(task, description=f"Sending {file.name}", total=total, completed=done)
+            event = None
+            try:
+                sent = _sent(client, name, source.batches(done), ids, timeout_s)
+                for stop, event in sent:  # noqa: B007 - the last one is reported
+                    progress.update(task, completed=stop)
+            except KeyboardInterrupt:
+                progress.stop()
+                raise StreamDPError(
+                    "stopped; run the same command again to send the rest, each row counts once"
+                ) from None
+    _report(definition, file, total, done, event)
+
+
+def _definition(client: Client, name: str, *, given: bool) -> Definition:
+    try:
+        return client.definition(name)
+    except StreamDPError as error:
+        if given:
+            raise
+        raise StreamDPError(
+            f"{error}. The name was made from the file's; pass --dataset for another one"
+        ) from None
+
+
+def _encoding(name: str) -> str:
+    try:
+        "".encode(name)
+    except LookupError:
+        raise click.BadParameter(f"{name!r} is no encoding that Python knows") from None
+    # Excel marks its UTF-8 with a byte order mark.
+    return "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
+
+
+def _delimiter(given: str | None) -> str | None:
+    if given is None:
+        return None
+    mark = {"\\t": "\t", "tab": "\t"}.get(given, given)
+    if len(mark) != 1:
+        raise click.BadParameter("the delimiter is one character, or tab")
+    return mark
 
 
 def _prefix(file: Path) -> str:
-    """Names this file as it is now, without a trace of what it holds."""
-    facts = file.stat()
-    text = f"{file.resolve()}|{facts.st_size}|{facts.st_mtime_ns}"
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    """Names this file as it is now. Its size is left out: ids are public, and that tells of its rows."""
+    text = f"{file.resolve()}|{file.stat().st_mtime_ns}"
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
-def _send(
-    client: Client,
-    definition: Definition,
-    file: Path,
-    batches: Iterator[tuple[Columns, int]],
-    prefix: str,
-) -> None:
-    """Sends batch after batch; each is durable before the next is read."""
+def _counted_before(client: Client, dataset: str, file: Path, prefix: str, *, given: bool) -> int:
+    """How many of the first rows were counted by earlier runs, whatever the size of their batches."""
+    changed_ms = int(file.stat().st_mtime * 1000) - _HOUR_MS
+    since_ms = 0 if given or changed_ms > time.time() * 1000 else changed_ms
+    spans = {}
+    for event in client.batch_events(dataset, since_ms=since_ms):
+        found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)-(\d+)", event.batch_id or "")
+        if found and event.event == "batch_accepted":
+            spans[int(found[1])] = int(found[2])
+    done = 0
+    while spans.get(done, 0) > done:
+        done = spans[done]
+    return done
+
+
+def _sent(
+    client: Client, dataset: str, batches: Iterator[Batch], prefix: str, timeout_s: float
+) -> Iterator[tuple[int, Event]]:
+    """Sends batch after batch; while the worker takes one in, the next is read.
+
+    Yields:
+        How many rows are counted so far, and the event that says so.
+    """
+
+    def send(batch: Batch) -> Event:
+        return client.send(
+            dataset,
+            columns=batch.columns,
+            batch_id=f"{prefix}-{batch.start}-{batch.stop}",
+            timeout_s=timeout_s,
+        )
+
+    sender = ThreadPoolExecutor(1)
+    waiting: tuple[Batch, Future[Event]] | None = None
+    try:
+        for batch in batches:
+            if waiting is not None:
+                yield waiting[0].stop, waiting[1].result()
+            waiting = batch, sender.submit(send, batch)
+        if waiting is not None:
+            yield waiting[0].stop, waiting[1].result()
+    finally:
+        # Whoever stops us does not wait for a reply: closing the client wakes the thread up.
+        sender.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[rows]:,} rows"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
-    rows, event = 0, None
     with progress:
-        task = progress.add_task(f"Sending {file.name}", total=file.stat().st_size, rows=0)
-        for columns, read_bytes in batches:
-            taken = len(next(iter(columns.values())))
-            event = client.send_document(
-                definition.dataset,
-                {"columns": columns},
-                batch_id=f"{prefix}-{rows}-{rows + taken}",
-            )
-            rows += taken
-            progress.update(task, completed=read_bytes, rows=rows)
-        progress.update(task, completed=file.stat().st_size)
+        yield progress
+
+
+def _report(definition: Definition, file: Path, total: int, done: int, event: Event | None) -> None:
     if event is None:
-        click.echo(f"{file} holds no rows")
+        click.echo(f"all {total:,} rows of {file.name} were counted before; nothing was sent")
         return
-    click.echo(f"{rows:,} rows sent; {event.phase} phases open, {event.waiting:,} rows wait")
-
-
-def _wanted(definition: Definition, found: list[str], file: Path) -> list[str]:
-    names = [attribute.name for attribute in definition.attributes]
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InvalidInput(
-            file.name,
-            f"no column {', '.join(missing)} (found: {', '.join(found)})",
-            "rename the columns as the definition has them",
+    before = f" ({done:,} were counted before)" if done else ""
+    click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
+    waiting, need = event.waiting or 0, rows_of_a_phase(definition)
+    if event.phase:
+        click.echo(
+            f"{event.phase} phase{'s are' if event.phase > 1 else ' is'} open; {waiting:,} rows wait for the "
+            f"next, which opens at {need:,}"
         )
-    return names
-
-
-def _csv(file: Path, definition: Definition, batch_rows: int) -> Iterator[tuple[Columns, int]]:
-    """Cells as text; an empty one is a missing value. The worker reads numbers out of text."""
-    with file.open("rb") as raw:
-        lines = (
-            line.decode("utf-8-sig" if number == 0 else "utf-8") for number, line in enumerate(raw)
-        )
-        reader = csv.reader(lines)
-        header = next(reader, [])
-        names = _wanted(definition, header, file)
-        places = [header.index(name) for name in names]
-        columns: Columns = {name: [] for name in names}
-        for row in reader:
-            if not row:
-                continue
-            for name, place in zip(names, places, strict=True):
-                columns[name].append(row[place] or None if place < len(row) else None)
-            if len(columns[names[0]]) == batch_rows:
-                yield columns, raw.tell()
-                columns = {name: [] for name in names}
-        if columns[names[0]]:
-            yield columns, raw.tell()
-
-
-def _ndjson(file: Path, definition: Definition, batch_rows: int) -> Iterator[tuple[Columns, int]]:
-    names = [attribute.name for attribute in definition.attributes]
-    columns: Columns = {name: [] for name in names}
-    with file.open("rb") as raw:
-        for number, line in enumerate(raw, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise InvalidInput(
-                    f"{file.name} line {number}", "it is no JSON object", "mend the line"
-                )
-            for name in names:
-                columns[name].append(row.get(name))
-            if len(columns[names[0]]) == batch_rows:
-                yield columns, raw.tell()
-                columns = {name: [] for name in names}
-        if columns[names[0]]:
-            yield columns, raw.tell()
-
-
-def _parquet(file: Path, definition: Definition, batch_rows: int) -> Iterator[tuple[Columns, int]]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InvalidInput(
-            file.name, "Parquet needs pyarrow", "pip install 'stream-dp[arrow]'"
-        ) from None
-    table = pq.ParquetFile(file)
-    names = _wanted(definition, table.schema_arrow.names, file)
-    done, total = 0, max(1, table.metadata.num_rows)
-    for batch in table.iter_batches(batch_size=batch_rows, columns=names):
-        done += batch.num_rows
-        yield (
-            {
-                name: batch.column(place).to_pylist()
-                for place, name in enumerate(batch.schema.names)
-            },
-            file.stat().st_size * done // total,
-        )
+    else:
+        click.echo(f"no phase is open yet: {waiting:,} rows wait, and the first opens at {need:,}")

@@ -4,46 +4,134 @@ from __future__ import annotations
 
 import itertools
 
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from stream_dp.messages import Answer, Event, Rejected
+from stream_dp.messages import Answer, Definition, Event, Rejected
 
-__all__ = ["answer_line", "answer_table", "event_line", "rejection_line"]
+__all__ = [
+    "answer_line",
+    "answer_lines",
+    "answer_table",
+    "difficulty",
+    "event_line",
+    "rejection_line",
+    "rows_of_a_phase",
+]
+
+_PATHS = {
+    "repeat": "asked before",
+    "certified": "from what was published",
+    "bounded": "bounded by what was published",
+    "gated": "the hypotheses knew it",
+    "measured": "the rows were looked at",
+    "unverified": "nothing left to look with; may be further off",
+}
+
+
+def difficulty(answer: Answer) -> Text:
+    """Easy or hard, and how the answer came about."""
+    colour = "yellow" if answer.difficulty == "hard" else "green"
+    return Text(
+        f"{answer.difficulty}, {answer.path}", "red" if answer.path == "unverified" else colour
+    )
 
 
 def answer_line(answer: Answer) -> str:
     """One answer, refusal or quote in one line."""
     if answer.status == "refused":
         return f"refused: {answer.reason.message if answer.reason else 'without a reason'}"
-    left = f"{100 * answer.budget.left:.2f}% of the budget left" if answer.budget else ""
-    if answer.status == "quoted":
-        cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
-        price = "free" if cost == 0 else f"would cost {100 * cost:.4f}% of a line"
-        return f"{price} ({answer.difficulty}, {answer.path}), {left}"
     how = f"{answer.difficulty}, {answer.path}"
+    if answer.status == "quoted":
+        return f"{_price(answer)} ({how})"
     if answer.table is not None:
-        return f"{len(answer.table.values)} cells ({how}), {left}"
-    bar = f" ± {100 * answer.error_bar:.2f}%" if answer.error_bar is not None else ", no error bar"
+        return f"{len(answer.table.values)} cells ({how}), {_left(answer)}"
+    return f"{_figures(answer)} ({how}), {_left(answer)}"
+
+
+def answer_lines(answer: Answer) -> list[Text]:
+    """An answer or quote at length: the figures, how they came about and what they cost."""
+    how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path or '', 'a newer path')})")
+    if answer.status == "quoted":
+        lines = [Text(_price(answer), "bold"), how]
+    else:
+        lines = [] if answer.table is not None else [Text(_figures(answer), "bold")]
+        cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
+        price = f"cost {_share(cost)} of a line" if cost else "free"
+        lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
+    if answer.note:
+        lines.append(Text(f"note: {answer.note}"))
+    return lines
+
+
+def _figures(answer: Answer) -> str:
     assert answer.value is not None
-    return (
-        f"{100 * answer.value:.2f}%{bar} of {answer.n:,} rows, about {answer.count:,} "
-        f"({how}), {left}"
-    )
+    assert answer.n is not None
+    if answer.error_bar is None:
+        share, count = ", no error bar known", ""
+    else:
+        share = f" ± {100 * answer.error_bar:.2f}%"
+        count = f" ± {round(answer.error_bar * answer.n):,}"
+    return f"{100 * answer.value:.2f}%{share}: {answer.count:,}{count} of {answer.n:,} rows"
 
 
-def answer_table(answer: Answer) -> Table:
-    """A GROUP BY answer as a table for the terminal."""
+def _price(answer: Answer) -> str:
+    cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
+    price = f"would cost {_share(cost)} of a line" if cost else "would be free"
+    return f"{price}; {_left(answer)}"
+
+
+def _left(answer: Answer) -> str:
+    return f"{_share(answer.budget.left)} of the budget left" if answer.budget else ""
+
+
+def _share(share: float) -> str:
+    """A percentage that never shows a cost as nothing."""
+    return f"{100 * share:.2f}%" if share >= 5e-5 or share == 0 else "less than 0.01%"
+
+
+def _phases(answer: Answer) -> str:
+    if answer.window is None:
+        return ""
+    first, last = answer.window
+    return f"phase {first}" if first == last else f"phases {first} to {last}"
+
+
+def answer_table(answer: Answer, *, bars: int = 20) -> Table:
+    """A GROUP BY answer as a table for the terminal, with bars of that many characters."""
     found = answer.table
     assert found is not None, "a table answer holds its table"
-    table = Table(*found.attributes, box=None, header_style="bold")
+    table = Table(*found.attributes, box=None, header_style="bold", pad_edge=False)
     for name in ("share", "± error", "rows"):
         table.add_column(name, justify="right")
+    table.add_column("")
+    most = max(found.values, default=0.0) or 1.0
     for labels, value, count, bar in zip(
         itertools.product(*found.labels), found.values, found.counts, found.error_bars, strict=True
     ):
         error = "-" if bar is None else f"{100 * bar:.2f}%"
-        table.add_row(*labels, f"{100 * value:.2f}%", error, f"{count:,}")
+        length = round(bars * value / most)
+        table.add_row(
+            *(escape(label) for label in labels),
+            f"{100 * value:.2f}%",
+            error,
+            f"{count:,}",
+            f"[cyan]{'█' * length}[/cyan]",
+        )
     return table
+
+
+def rows_of_a_phase(definition: Definition) -> int:
+    """How many waiting rows open a phase."""
+    if definition.mechanism.profile == "calibrated":
+        return definition.phase.min_rows
+    from stream_dp.core.memory import Memory
+    from stream_dp.pipeline.building import build
+
+    _, mechanism = build(definition)
+    assert isinstance(mechanism, Memory)
+    return max(definition.phase.min_rows, mechanism.min_rows)
 
 
 def event_line(event: Event) -> str:

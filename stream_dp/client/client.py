@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import getpass
 import json
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +19,29 @@ from typing import TYPE_CHECKING, Any, Self
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
+from stream_dp.client import documents
 from stream_dp.client.mailbox import Key, Mailbox, Reply
-from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
+from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
+from stream_dp.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    RequestTimeout,
+    ServerUnavailable,
+    StreamDPError,
+)
 from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Topics
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["Client", "Question", "Rejection"]
 
 _ATTEMPTS = 3
+_PATIENCE_S = 3.0
+_QUESTIONS_A_RECORD = 100
+_CLOSE_S = 10.0
+_Headers = Sequence[tuple[str, bytes]]
 
 
 class Rejection(StreamDPError):
@@ -60,8 +76,9 @@ class Client:
 
     Args:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
-        analyst: Who asks; answers are stored for ever under (analyst, query_id).
+        analyst: Who asks; answers are stored for ever under (analyst, query_id). By default the login name.
         kafka: Further settings for kafka-python, such as security.
+        on_delay: Told in words, once a request, when a reply takes more than three seconds.
 
     Raises:
         ServerUnavailable: No broker there, or the topics do not exist.
@@ -74,17 +91,24 @@ class Client:
         analyst: str | None = None,
         topic_prefix: str = "stream-dp.",
         kafka: Mapping[str, object] | None = None,
+        on_delay: Callable[[str], None] | None = None,
     ) -> None:
         self.analyst = analyst or getpass.getuser()
+        self._bootstrap_servers = bootstrap_servers
         self._topics = Topics(topic_prefix)
+        self._group = worker_group(topic_prefix)
+        self._kafka = dict(kafka or {})
+        self._on_delay = on_delay
         self._config: dict[str, object] = {
             "bootstrap_servers": bootstrap_servers.split(","),
             "bootstrap_timeout_ms": 5000,
-            **(kafka or {}),
+            **self._kafka,
         }
         self._lock = threading.Lock()
         self._mailbox: Mailbox | None = None
+        self._closed = False
         self._definitions: dict[str, Definition] = {}
+        check_reachable(bootstrap_servers)
         try:
             self._producer = KafkaProducer(
                 **self._config,
@@ -93,10 +117,7 @@ class Client:
                 max_request_size=max(topic.max_message_bytes for topic in TOPICS.values()),
             )
         except KafkaError as error:
-            raise ServerUnavailable(
-                f"no Kafka broker at {bootstrap_servers} ({error}); is `stream-dp up` running? "
-                "Else pass --bootstrap-servers"
-            ) from error
+            raise no_broker(bootstrap_servers, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -110,23 +131,27 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Sends what is queued and closes the connections."""
-        self._producer.close()
-        if self._mailbox is not None:
-            self._mailbox.close()
+        """Sends what is queued and closes the connections; whoever still waits for a reply is told."""
+        with self._lock:
+            mailbox, self._closed = self._mailbox, True
+        if mailbox is not None:
+            mailbox.close()
+        self._producer.close(timeout=_CLOSE_S)
 
     # ------------------------------------------------------------ data sets
 
     def define(self, definition: Mapping[str, Any], *, timeout_s: float = 30.0) -> Definition:
         """Creates a data set and waits until it is accepted; the same words again change nothing.
 
+        Args:
+            definition: As in docs/messages.md; ``version`` may be left out.
+
         Raises:
             InvalidDefinition: It is wrong in itself; the message names the field and the fix.
             Rejection: The worker refuses it, for example since the name is taken.
             RequestTimeout: No worker replied.
         """
-        checked = Definition.read(definition)
-
+        checked = Definition.read({"version": 1, **definition})
         key = ("event", checked.dataset, "dataset_accepted")
         self._request(
             "datasets", checked.dataset, checked.to_bytes(), key, timeout_s, "the definition"
@@ -136,7 +161,6 @@ class Client:
 
     def retire(self, dataset: str, *, timeout_s: float = 30.0) -> None:
         """Erases a data set's rows and retires its name for ever."""
-
         key = ("event", dataset, "dataset_retired")
         self._request("datasets", dataset, None, key, timeout_s, "the retirement")
 
@@ -144,10 +168,10 @@ class Client:
         """All data sets in force, by name."""
         found: dict[str, Definition] = {}
         for key, value in self._read_topic("catalog"):
+            found.pop(key, None)
             if value:
-                found[key] = Definition.read(json.loads(value))
-            else:
-                found.pop(key, None)
+                with contextlib.suppress(InvalidDefinition):  # of a newer release
+                    found[key] = Definition.read(json.loads(value))
         self._definitions = found
         return dict(found)
 
@@ -160,10 +184,7 @@ class Client:
         if dataset not in self._definitions:
             self.catalog()
         if dataset not in self._definitions:
-            names = ", ".join(sorted(self._definitions)) or "none yet"
-            raise InvalidInput(
-                "dataset", f"no data set {dataset!r}", f"choose one of those defined: {names}"
-            )
+            raise _unknown_dataset(dataset, sorted(self._definitions))
         return self._definitions[dataset]
 
     def ledger(self, dataset: str) -> list[dict[str, Any]]:
@@ -177,17 +198,55 @@ class Client:
             found.setdefault(key, []).append(json.loads(value or b"{}"))
         return found
 
-    def difficulties(self) -> tuple[Counter[str], Counter[str]]:
-        """Easy and hard answers of each data set among those that the broker still keeps."""
+    def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
+        """Easy and hard answers of each data set among the ``latest`` of each partition."""
         counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
-        seen: set[tuple[str, str]] = set()
-        for key, value in self._read_topic("answers"):
-            answer = Answer.model_validate_json(value or b"")
-            name = (answer.analyst, answer.query_id)
-            if answer.status == "answered" and answer.difficulty and name not in seen:
+        seen: set[tuple[str, str, str]] = set()
+        for key, value in self._read_topic("answers", latest=latest):
+            answer = documents.read(Answer, value)
+            if answer is None or answer.status != "answered" or answer.difficulty is None:
+                continue
+            name = (key, answer.analyst, answer.query_id)
+            if name not in seen:
                 seen.add(name)
                 counts[answer.difficulty][key] += 1
         return counts["easy"], counts["hard"]
+
+    def waiting(self) -> dict[str, int]:
+        """Rows of each data set that wait for the next phase, as far as recent events tell."""
+        found: dict[str, int] = {}
+        for key, value in self._read_topic("events", latest=5000):
+            event = documents.read(Event, value)
+            if event is None:
+                continue
+            if event.waiting is not None:
+                found[key] = event.waiting
+            elif event.event in ("phase_opened", "dataset_retired"):
+                found[key] = 0
+        return found
+
+    def batch_events(self, dataset: str, *, since_ms: int = 0) -> list[Event]:
+        """What became of the batches of a data set since a time, as far back as the broker keeps it.
+
+        Args:
+            since_ms: Milliseconds since 1970.
+        """
+        records = self._read_topic("events", since_ms=since_ms)
+        events = [documents.read(Event, value) for key, value in records if key == dataset]
+        return [event for event in events if event is not None and event.batch_id is not None]
+
+    def worker_problem(self) -> str | None:
+        """Why nobody replies, in words, as far as the broker can tell; None when a worker is there."""
+        try:
+            found = workers(self._bootstrap_servers, self._group, kafka=self._kafka)
+        except StreamDPError:
+            return None  # not allowed to ask, or another broker: then we do not know
+        if found:
+            return None
+        return (
+            f"no worker runs (nobody has joined the group {self._group}); start one with `stream-dp up` or "
+            "`stream-dp worker`"
+        )
 
     # ------------------------------------------------------------ batches
 
@@ -199,48 +258,60 @@ class Client:
         columns: Mapping[str, Sequence[object]] | None = None,
         cells: Sequence[Mapping[str, object]] | None = None,
         frame: pd.DataFrame | None = None,
+        arrow: pa.Table | pa.RecordBatch | None = None,
         batch_id: str | None = None,
         timeout_s: float = 30.0,
     ) -> Event:
-        """Sends one batch in one of four forms and waits until it is durable.
+        """Sends one batch in one of five forms and waits until it is durable.
+
+        NaN and None are missing values; numbers of numpy, decimals and dates go as JSON says them.
 
         Args:
+            frame: Of its columns those that the definition declares are sent, and no other.
+            arrow: Ditto; goes as an Arrow stream, smaller and faster. Needs the extra ``arrow`` here and on
+                the worker.
             batch_id: Sending again under the same id counts the rows once. By default a new one.
 
         Returns:
             The event ``batch_accepted``: rows taken, rows waiting, phases opened.
 
         Raises:
+            InvalidInput: Not exactly one form, a missing column, or more than one record may hold.
             Rejection: The batch was refused; no row was taken.
+            RequestTimeout: No worker replied.
         """
-        body: dict[str, object] = {
-            "rows": rows,
-            "columns": frame_columns(frame) if frame is not None else columns,
-            "cells": cells,
-        }
-        chosen = {name: value for name, value in body.items() if value is not None}
-        return self.send_document(dataset, chosen, batch_id=batch_id, timeout_s=timeout_s)
-
-    def send_document(
-        self,
-        dataset: str,
-        body: Mapping[str, object],
-        *,
-        batch_id: str | None = None,
-        timeout_s: float = 30.0,
-    ) -> Event:
-        """Sends one batch given as the fields of its message."""
+        given = {"rows": rows, "columns": columns, "cells": cells, "frame": frame, "arrow": arrow}
+        forms = [name for name, value in given.items() if value is not None]
+        if len(forms) != 1:
+            raise InvalidInput(
+                "batch",
+                f"{' and '.join(forms) or 'none'} of rows, columns, cells, frame and arrow given",
+                "give exactly one",
+            )
         batch_id = batch_id or uuid.uuid4().hex
+        if arrow is not None:
+            names = [attribute.name for attribute in self.definition(dataset).attributes]
+            value = documents.arrow_stream(arrow, names)
+            headers = [("content-type", documents.ARROW), ("batch_id", batch_id.encode())]
+            return self._send_batch(dataset, value, batch_id, timeout_s, headers)
+        if frame is not None:
+            names = [attribute.name for attribute in self.definition(dataset).attributes]
+            given = {"columns": documents.frame_columns(frame, names)}
+        body = {name: value for name, value in given.items() if value is not None}
         document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **body}
-        value = _json(document)
+        return self._send_batch(dataset, documents.to_json(document), batch_id, timeout_s)
+
+    def _send_batch(
+        self, dataset: str, value: bytes, batch_id: str, timeout_s: float, headers: _Headers = ()
+    ) -> Event:
         limit = TOPICS["batches"].max_value_bytes
         if len(value) > limit:
             raise InvalidInput(
                 "batch", f"{len(value):,} bytes are more than {limit:,}", "send fewer rows a batch"
             )
-
         key = ("batch", dataset, batch_id)
-        reply = self._request("batches", dataset, value, key, timeout_s, f"batch {batch_id}")
+        what = f"batch {batch_id}"
+        reply = self._request("batches", dataset, value, key, timeout_s, what, headers)
         assert isinstance(reply, Event)
         if reply.event == "batch_refused":
             raise _refused(reply, self._topics.name("batches"))
@@ -271,7 +342,7 @@ class Client:
             RequestTimeout: No reply, after three attempts under the same id.
         """
         asked = Question(question, tuple(group_by), last_phases, query_id)
-        return self._asked(dataset, self._item(dataset, asked), timeout_s)
+        return self.ask_question(dataset, asked, timeout_s=timeout_s)
 
     def quote(
         self,
@@ -283,8 +354,26 @@ class Client:
         timeout_s: float = 30.0,
     ) -> Answer:
         """What the answer would cost now; spends nothing."""
-        item = self._item(dataset, Question(question, tuple(group_by), last_phases))
-        return self._asked(dataset, {**item, "quote": True}, timeout_s)
+        asked = Question(question, tuple(group_by), last_phases)
+        return self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
+
+    def ask_question(
+        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+    ) -> Answer:
+        """``ask``, or ``quote``, for a question in one piece."""
+        item = self._item(dataset, question)
+        if quote:
+            item["quote"] = True
+        return self._asked(dataset, item, timeout_s)
+
+    def where(self, dataset: str, condition: str) -> dict[str, Any] | None:
+        """The JSON tree that a condition in SQL stands for; None for all rows.
+
+        Raises:
+            InvalidQuery: The condition does not fit the schema; the message points at the piece.
+        """
+        tree: dict[str, Any] | None = self._item(dataset, Question(condition))["where"]
+        return tree
 
     def ask_many(
         self,
@@ -294,41 +383,90 @@ class Client:
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
     ) -> list[Answer | Rejection]:
-        """Asks many questions in messages of up to a hundred; replies come in the order asked.
+        """Asks many questions, up to a hundred in a record; replies come in the order asked.
 
         Args:
             timeout_s: Longest wait for the next reply.
             on_answer: Called with the index of each answer as it comes in.
 
         Raises:
+            InvalidInput: Two of the questions have one id.
             InvalidQuery: A question does not fit the schema; none was sent then.
             RequestTimeout: A reply is missing.
         """
         items = [self._item(dataset, question) for question in questions]
+        ids = Counter(item["query_id"] for item in items)
+        if len(ids) < len(items):
+            ((twice, _),) = ids.most_common(1)
+            raise InvalidInput("query_id", f"{twice} is there twice", "give every question its own")
         mailbox = self._open_mailbox()
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
-        for start in range(0, len(items), 100):
-            self._send_items(dataset, items[start : start + 100], expected[start : start + 100])
-        replies: list[Answer | Rejection] = []
-        for index, (future, item) in enumerate(zip(expected, items, strict=True)):
-            reply = mailbox.receive(future, timeout_s, f"question {item['query_id']}")
-            if isinstance(reply, Rejected):
-                replies.append(Rejection(reply))
-            else:
-                assert isinstance(reply, Answer)
-                replies.append(reply)
-                if on_answer is not None:
-                    on_answer(index, reply)
-        return replies
+        try:
+            start = 0
+            for value, taken in self._packed(dataset, items):
+                place = self._put("queries", dataset, value)
+                stop = start + taken
+                for item, future in zip(items[start:stop], expected[start:stop], strict=True):
+                    mailbox.expect_rejection(future, place, item["query_id"])
+                start = stop
+            return [
+                self._reply(index, item, mailbox, future, timeout_s, on_answer)
+                for index, (future, item) in enumerate(zip(expected, items, strict=True))
+            ]
+        finally:
+            for future in expected:
+                mailbox.forget(future)
+
+    def _packed(
+        self, dataset: str, items: Sequence[Mapping[str, Any]]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Questions in as few records as their number and size allow."""
+        limit = TOPICS["queries"].max_value_bytes
+        head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
+        chunk: list[Mapping[str, Any]] = []
+        size = 1000
+        for item in items:
+            more = len(documents.to_json(item)) + 1
+            if chunk and (size + more > limit or len(chunk) == _QUESTIONS_A_RECORD):
+                yield documents.to_json({**head, "queries": chunk}), len(chunk)
+                chunk, size = [], 1000
+            chunk.append(item)
+            size += more
+        if chunk:
+            yield documents.to_json({**head, "queries": chunk}), len(chunk)
+
+    def _reply(
+        self,
+        index: int,
+        item: Mapping[str, Any],
+        mailbox: Mailbox,
+        future: Future[Reply],
+        timeout_s: float,
+        on_answer: Callable[[int, Answer], None] | None,
+    ) -> Answer | Rejection:
+        reply = mailbox.receive(future, timeout_s)
+        if reply is None:
+            raise self._timeout(f"question {item['query_id']}", timeout_s)
+        if isinstance(reply, Rejected):
+            return Rejection(reply)
+        assert isinstance(reply, Answer)
+        if on_answer is not None:
+            on_answer(index, reply)
+        return reply
 
     def ask_soon(self, dataset: str, question: Question) -> Future[Reply]:
         """Sends one question and returns at once; the future gets its ``Answer`` or ``Rejected``."""
         item = self._item(dataset, question)
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
-        future = self._open_mailbox().expect(self._answer_key(dataset, item))
-        self._producer.send(
-            self._topics.name("queries"), key=dataset.encode(), value=_json(document)
+        mailbox, topic = self._open_mailbox(), self._topics.name("queries")
+        future = mailbox.expect(self._answer_key(dataset, item))
+        sent = self._producer.send(topic, key=dataset.encode(), value=documents.to_json(document))
+        sent.add_callback(
+            lambda at: mailbox.expect_rejection(
+                future, (topic, at.partition, at.offset), item["query_id"]
+            )
         )
+        sent.add_errback(lambda error: mailbox.give_up(future, _lost(error)))
         return future
 
     def table(
@@ -342,17 +480,20 @@ class Client:
         """A GROUP BY question as a data frame: one row a cell, with value, count and error bar.
 
         Raises:
-            Rejection: It was refused.
+            StreamDPError: It was refused, or it is no GROUP BY question.
         """
         answer = self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
-        return answer_frame(answer)
+        return documents.answer_frame(answer)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
         """Answers, events and rejections from now on, as they come; ends when the client closes."""
-        with self._open_mailbox().following() as replies:
+        mailbox = self._open_mailbox()
+        with mailbox.following() as replies:
             for reply in replies:
                 if dataset is None or reply.dataset == dataset:
                     yield reply
+        if mailbox.lost is not None:
+            raise mailbox.lost
 
     def open(self) -> None:
         """Starts to listen now rather than at the first request."""
@@ -377,23 +518,12 @@ class Client:
             item["window"] = {"last_phases": question.last_phases}
         return item
 
-    def _send_items(
-        self,
-        dataset: str,
-        items: Sequence[Mapping[str, Any]],
-        expected: Sequence[Future[Reply]],
-    ) -> None:
-        document = {"version": 1, "dataset": dataset, "analyst": self.analyst, "queries": items}
-        place = self._put("queries", dataset, _json(document))
-        for future in expected:
-            self._open_mailbox().expect_rejection(future, place)
-
     def _answer_key(self, dataset: str, item: Mapping[str, Any]) -> Key:
         return "answer", dataset, self.analyst, item["query_id"]
 
     def _asked(self, dataset: str, item: Mapping[str, Any], timeout_s: float) -> Answer:
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
-        value = _json(document)
+        value = documents.to_json(document)
         reply = self._request(
             "queries",
             dataset,
@@ -413,46 +543,71 @@ class Client:
         key: Key,
         timeout_s: float,
         what: str,
+        headers: _Headers = (),
     ) -> Reply:
         """Sends and waits; sends the same bytes again when no reply comes in a part of the time."""
         mailbox = self._open_mailbox()
         future = mailbox.expect(key)
+        query_id = str(key[3]) if key[0] == "answer" else None
+        slept = False
         try:
-            for attempt in range(1, _ATTEMPTS + 1):
-                mailbox.expect_rejection(future, self._put(role, dataset, value))
-                try:
-                    reply = mailbox.receive(future, timeout_s / _ATTEMPTS, what)
-                except RequestTimeout as error:
-                    if attempt == _ATTEMPTS:
-                        raise RequestTimeout(
-                            f"no reply to {what} within {timeout_s:g} s; is a worker running "
-                            "(`stream-dp doctor` tells)? Asking again under the same id is safe"
-                        ) from error
-                else:
+            for _ in range(_ATTEMPTS):
+                mailbox.expect_rejection(future, self._put(role, dataset, value, headers), query_id)
+                deadline = time.monotonic() + timeout_s / _ATTEMPTS
+                reply = None
+                if self._on_delay is not None and not slept and timeout_s > _PATIENCE_S * _ATTEMPTS:
+                    slept = True
+                    reply = mailbox.receive(future, _PATIENCE_S)
+                    if reply is None:
+                        self._on_delay(self.worker_problem() or f"waiting for the reply to {what}")
+                if reply is None:
+                    reply = mailbox.receive(future, max(0.0, deadline - time.monotonic()))
+                if reply is not None:
                     break
         finally:
             mailbox.forget(future)
+        if reply is None:
+            raise self._timeout(what, timeout_s)
         if isinstance(reply, Rejected):
             raise Rejection(reply)
         return reply
 
-    def _put(self, role: str, dataset: str, value: bytes | None) -> Key:
-        """Sends one record; returns the key of its rejection."""
+    def _timeout(self, what: str, timeout_s: float) -> RequestTimeout:
+        why = self.worker_problem() or (
+            "a worker is there, so it may be busy or stuck: look at its log and at `stream-dp doctor`"
+        )
+        return RequestTimeout(
+            f"no reply to {what} within {timeout_s:g} s: {why}. Sending it again under the same id is safe"
+        )
+
+    def _put(self, role: str, dataset: str, value: bytes | None, headers: _Headers = ()) -> Key:
+        """Sends one record; returns its place."""
         topic = self._topics.name(role)
         try:
-            sent = self._producer.send(topic, key=dataset.encode(), value=value).get(timeout=30)
+            sent = self._producer.send(
+                topic, key=dataset.encode(), value=value, headers=list(headers)
+            ).get(timeout=30)
         except KafkaError as error:
-            raise ServerUnavailable(f"the broker took no record: {error}") from error
-        return "record", topic, sent.partition, sent.offset
+            raise _lost(error) from error
+        return topic, sent.partition, sent.offset
 
     def _open_mailbox(self) -> Mailbox:
         with self._lock:
+            if self._closed:
+                raise StreamDPError("this client is closed; make a new one")
             if self._mailbox is None:
-                self._mailbox = Mailbox(self._config, self._topics)
+                self._mailbox = Mailbox(self._bootstrap_servers, self._config, self._topics)
             return self._mailbox
 
-    def _read_topic(self, role: str) -> list[tuple[str, bytes | None]]:
-        """Everything on a topic up to its end as of now."""
+    def _read_topic(
+        self, role: str, *, latest: int | None = None, since_ms: int = 0
+    ) -> list[tuple[str, bytes | None]]:
+        """What is on a topic up to its end as of now, in order for each key.
+
+        Args:
+            latest: At most that many records of each partition.
+            since_ms: Only records from then on.
+        """
         topic = self._topics.name(role)
         found: list[tuple[str, bytes | None]] = []
         try:
@@ -461,45 +616,42 @@ class Client:
                 numbers = consumer.partitions_for_topic(topic) or set()
                 places = [TopicPartition(topic, number) for number in numbers]
                 ends = consumer.end_offsets(places)
+                starts = consumer.beginning_offsets(places)
+                if since_ms:
+                    later = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+                    starts = {
+                        place: at.offset if at else ends[place] for place, at in later.items()
+                    }
                 consumer.assign(places)
-                consumer.seek_to_beginning(*places)
+                for place in places:
+                    start = starts[place]
+                    consumer.seek(
+                        place, start if latest is None else max(start, ends[place] - latest)
+                    )
                 while any(consumer.position(place) < ends[place] for place in places):
                     for records in consumer.poll(timeout_ms=500).values():
                         found += [(record.key.decode(), record.value) for record in records]
             finally:
                 consumer.close()
         except KafkaError as error:
-            raise ServerUnavailable(f"the broker was lost: {error}") from error
+            raise no_broker(self._bootstrap_servers, error) from error
         return found
 
 
-def _json(document: Mapping[str, object]) -> bytes:
-    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
-
-
-def frame_columns(frame: pd.DataFrame) -> dict[str, list[object]]:
-    """A data frame's columns as JSON values; missing values become null."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    return {str(name): plain[name].tolist() for name in plain.columns}
-
-
-def answer_frame(answer: Answer) -> pd.DataFrame:
-    """The table of a GROUP BY answer, one row a cell."""
-    import itertools
-
-    import pandas as pd
-
-    table = answer.table
-    if table is None:
-        reason = answer.reason
-        raise StreamDPError(reason.message if reason else "this answer holds no table")
-    frame = pd.DataFrame(
-        itertools.product(*table.labels), columns=list(table.attributes), dtype="object"
+def _lost(error: BaseException) -> ServerUnavailable:
+    return ServerUnavailable(
+        f"the broker took no record ({type(error).__name__}: {error}); see: stream-dp doctor"
     )
-    frame["value"] = table.values
-    frame["count"] = table.counts
-    frame["error_bar"] = table.error_bars
-    return frame
+
+
+def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:
+    if not known:
+        fix = "there is none at all yet; create one with: stream-dp dataset create DEFINITION.json"
+    elif near := difflib.get_close_matches(name, known, 1):
+        fix = f"did you mean {near[0]}?"
+    else:
+        fix = f"choose one of: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}"
+    return InvalidInput("dataset", f"there is no data set {name!r}", fix)
 
 
 def _refused(event: Event, topic: str) -> Rejection:

@@ -12,7 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from pydantic import BaseModel, ValidationError
 
-from stream_dp.errors import RequestTimeout, ServerUnavailable
+from stream_dp.client.topics import no_broker
+from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
 
 __all__ = ["Key", "Mailbox", "Reply"]
@@ -20,7 +21,7 @@ __all__ = ["Key", "Mailbox", "Reply"]
 Reply = Answer | Event | Rejected
 Key = tuple[str | int | None, ...]
 """What a waiter waits for: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
-``("event", dataset, event)``, or the place ``("record", topic, partition, offset)`` of a rejected record."""
+``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``."""
 
 _MODELS: dict[str, type[BaseModel]] = {"answers": Answer, "events": Event, "rejected": Rejected}
 _POLL_MS = 200
@@ -31,17 +32,22 @@ class Mailbox:
     """Reads ``answers``, ``events`` and ``rejected`` from the moment it is opened.
 
     Args:
-        config: Settings for kafka-python's consumer: ``bootstrap_servers``, security.
+        config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
+
+    Raises:
+        ServerUnavailable: No broker there, or the topics do not exist.
     """
 
-    def __init__(self, config: dict[str, object], topics: Topics) -> None:
+    def __init__(self, bootstrap_servers: str, config: dict[str, object], topics: Topics) -> None:
+        self._bootstrap_servers = bootstrap_servers
         self._lock = threading.Lock()
         self._waiters: dict[Key, list[Future[Reply]]] = {}
+        self._keys: dict[Future[Reply], list[Key]] = {}
         self._rejections: dict[Key, Reply] = {}
         self._followers: list[SimpleQueue[Reply | None]] = []
         self._roles = {topics.name(role): role for role in _MODELS}
         self._stopping = threading.Event()
-        self._failure: Exception | None = None
+        self._end: StreamDPError | None = None
         self._consumer = self._open(config)
         self._thread = threading.Thread(target=self._read, name="stream-dp-mailbox", daemon=True)
         self._thread.start()
@@ -53,6 +59,7 @@ class Mailbox:
             for topic in self._roles:
                 partitions = consumer.partitions_for_topic(topic)
                 if not partitions:
+                    consumer.close()
                     raise ServerUnavailable(
                         f"topic {topic} does not exist; an operator creates it with: stream-dp topics create"
                     )
@@ -62,25 +69,34 @@ class Mailbox:
             for place in places:
                 consumer.position(place)
         except KafkaError as error:
-            raise ServerUnavailable(
-                f"no Kafka broker at {config['bootstrap_servers']} ({error}); is `stream-dp up` running? "
-                "Else pass --bootstrap-servers"
-            ) from error
+            raise no_broker(self._bootstrap_servers, error) from error
         return consumer
 
     def _read(self) -> None:
+        end = StreamDPError("the client was closed before the reply came")
         try:
             while not self._stopping.is_set():
                 for records in self._consumer.poll(timeout_ms=_POLL_MS).values():
                     for record in records:
                         self._sort(self._roles[record.topic], record.value)
         except Exception as error:  # noqa: BLE001 - carried over to whoever waits
-            self._failure = error
+            end = ServerUnavailable(f"the broker was lost: {error}")
+            end.__cause__ = error
         finally:
+            self._finish(end)
             self._consumer.close()
-            with self._lock:
-                for follower in self._followers:
-                    follower.put(None)
+
+    def _finish(self, end: StreamDPError) -> None:
+        """Nobody reads any more: whoever waits is told, now and later."""
+        with self._lock:
+            self._end = end
+            waiting, self._keys = list(self._keys), {}
+            self._waiters.clear()
+            for follower in self._followers:
+                follower.put(None)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(end)
 
     def _sort(self, role: str, value: bytes | None) -> None:
         try:
@@ -96,52 +112,84 @@ class Mailbox:
                 self._rejections[key] = reply
                 if len(self._rejections) > _REMEMBERED_REJECTIONS:
                     del self._rejections[next(iter(self._rejections))]
-            for future in self._waiters.pop(key, ()):
-                if not future.done():
-                    future.set_result(reply)
+            for future in list(self._waiters.get(key, ())):
+                self._settle(future, reply)
+
+    def _settle(self, future: Future[Reply], reply: Reply) -> None:
+        self._drop(future)
+        if not future.done():
+            future.set_result(reply)
+
+    def _drop(self, future: Future[Reply]) -> None:
+        for key in self._keys.pop(future, ()):
+            waiters = self._waiters[key]
+            waiters.remove(future)
+            if not waiters:
+                del self._waiters[key]
 
     def expect(self, key: Key) -> Future[Reply]:
         """A future for the first reply from now on under ``key``."""
         future: Future[Reply] = Future()
         with self._lock:
-            self._waiters.setdefault(key, []).append(future)
+            self._check_open()
+            self._add(future, key)
         return future
 
-    def expect_rejection(self, future: Future[Reply], key: Key) -> None:
-        """Lets the rejection of a record that was just sent settle ``future`` too."""
-        with self._lock:
-            if key not in self._rejections:
-                self._waiters.setdefault(key, []).append(future)
-            elif not future.done():
-                future.set_result(self._rejections[key])
+    def expect_rejection(
+        self, future: Future[Reply], place: Key, query_id: str | None = None
+    ) -> None:
+        """Lets the rejection of a record that was just sent, or of one question in it, settle ``future`` too.
 
-    def receive(self, future: Future[Reply], timeout_s: float, what: str) -> Reply:
-        """Waits for an expected reply.
+        Args:
+            place: ``(topic, partition, offset)``.
+        """
+        with self._lock:
+            self._check_open()
+            for key in {("record", *place, None), ("record", *place, query_id)}:
+                if future.done():
+                    return
+                if key in self._rejections:
+                    self._settle(future, self._rejections[key])
+                else:
+                    self._add(future, key)
+
+    def _add(self, future: Future[Reply], key: Key) -> None:
+        self._waiters.setdefault(key, []).append(future)
+        self._keys.setdefault(future, []).append(key)
+
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    def give_up(self, future: Future[Reply], error: StreamDPError) -> None:
+        """Tells who waits for this future that no reply can come."""
+        with self._lock:
+            self._drop(future)
+            if not future.done():
+                future.set_exception(error)
+
+    def receive(self, future: Future[Reply], timeout_s: float) -> Reply | None:
+        """Waits for an expected reply; None when it does not come in time.
 
         Raises:
-            RequestTimeout: None came in time.
+            StreamDPError: The mailbox was closed, or the broker is lost.
         """
         try:
             return future.result(timeout_s)
         except TimeoutError:
-            if self._failure is not None:
-                raise ServerUnavailable(f"the broker was lost: {self._failure}") from self._failure
-            raise RequestTimeout(
-                f"no reply to {what} within {timeout_s:g} s; is a worker running? "
-                "Asking again under the same id is safe"
-            ) from None
+            return None
 
     def forget(self, future: Future[Reply]) -> None:
-        """Stops waiting."""
+        """Stops waiting for this future; others under the same key go on."""
         with self._lock:
-            for key in [key for key, futures in self._waiters.items() if future in futures]:
-                del self._waiters[key]
+            self._drop(future)
 
     @contextlib.contextmanager
     def following(self) -> Iterator[Iterator[Reply]]:
         """Every reply from now on, while the context lasts."""
         queue: SimpleQueue[Reply | None] = SimpleQueue()
         with self._lock:
+            self._check_open()
             self._followers.append(queue)
         try:
             yield iter(queue.get, None)
@@ -149,7 +197,13 @@ class Mailbox:
             with self._lock:
                 self._followers.remove(queue)
 
+    @property
+    def lost(self) -> StreamDPError | None:
+        """Why nobody reads any more; None while it reads, or after ``close``."""
+        return None if self._stopping.is_set() else self._end
+
     def close(self) -> None:
+        """Ends the reader; whoever still waits is told."""
         self._stopping.set()
         self._thread.join(timeout=5)
 
@@ -161,6 +215,5 @@ def _key(reply: Reply) -> Key:
         if reply.batch_id is not None:
             return "batch", reply.dataset, reply.batch_id
         return "event", reply.dataset, reply.event
-    if reply.query_id is not None:
-        return "answer", reply.dataset, reply.analyst, reply.query_id
-    return "record", reply.topic, reply.partition, reply.offset
+    # By its place: others may ask under the same id, and are not meant.
+    return "record", reply.topic, reply.partition, reply.offset, reply.query_id

@@ -1,18 +1,30 @@
-"""The topics of a deployment: create them, and compare them with what they should be."""
+"""The topics of a deployment and who reads them: create, compare with what should be, look."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
-from stream_dp.errors import ServerUnavailable
-from stream_dp.messages import TOPICS, Topics
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import INPUTS, TOPICS, Topics
 
-__all__ = ["TopicState", "create_topics", "describe_topics"]
+__all__ = [
+    "TopicState",
+    "broker_version",
+    "check_reachable",
+    "create_topics",
+    "describe_topics",
+    "no_broker",
+    "worker_group",
+    "workers",
+]
+
+_NOT_FOUND = "GroupIdNotFoundError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +41,65 @@ class TopicState:
     wrong: Mapping[str, tuple[str, str]]
 
 
+def no_broker(bootstrap_servers: str, why: object) -> ServerUnavailable:
+    """What to tell who finds no broker."""
+    return ServerUnavailable(
+        f"no Kafka broker answers at {bootstrap_servers} ({why}); start one with `stream-dp up`, or pass "
+        "--bootstrap-servers"
+    )
+
+
+def check_reachable(bootstrap_servers: str, timeout_s: float = 5.0) -> None:
+    """Returns when something listens at one of the addresses: the broker's clients only tell after long.
+
+    Raises:
+        ServerUnavailable: Nothing listens; says why.
+    """
+    why: Exception | str = "no address given"
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit():
+            why = f"{server.strip()!r} is not host:port"
+            continue
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+        except OSError as error:
+            why = error.strerror or error
+        else:
+            return
+    raise no_broker(bootstrap_servers, why)
+
+
 @contextmanager
-def _admin(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
+def _admin(
+    bootstrap_servers: str, kafka: Mapping[str, object] | None = None
+) -> Iterator[KafkaAdminClient]:
+    config = {
+        "bootstrap_servers": bootstrap_servers.split(","),
+        "bootstrap_timeout_ms": 5000,
+        **(kafka or {}),
+    }
+    check_reachable(bootstrap_servers)
     try:
-        admin = KafkaAdminClient(
-            bootstrap_servers=bootstrap_servers.split(","), bootstrap_timeout_ms=5000
-        )
+        admin = KafkaAdminClient(**config)
         try:
             yield admin
         finally:
             admin.close()
     except KafkaError as error:
-        raise ServerUnavailable(f"no Kafka broker at {bootstrap_servers} ({error})") from error
+        raise no_broker(bootstrap_servers, _short(error)) from error
 
 
-def describe_topics(bootstrap_servers: str, topics: Topics) -> dict[str, TopicState]:
+def describe_topics(
+    bootstrap_servers: str, topics: Topics, *, kafka: Mapping[str, object] | None = None
+) -> dict[str, TopicState]:
     """Every topic of the deployment by role, as it is.
 
     Raises:
         ServerUnavailable: No broker there.
     """
     names = {topics.name(role): role for role in TOPICS}
-    with _admin(bootstrap_servers) as admin:
+    with _admin(bootstrap_servers, kafka) as admin:
         existing = set(admin.list_topics()) & names.keys()
         partitions = {
             found["name"]: len(found["partitions"])
@@ -84,8 +133,18 @@ def create_topics(
 
     Raises:
         ServerUnavailable: No broker there, or it refused.
+        InvalidInput: Some input topics exist, with another number of partitions.
     """
     states = describe_topics(bootstrap_servers, topics)
+    for state in (states[role] for role in INPUTS):
+        if state.partitions not in (0, partitions) and any(
+            states[role].partitions == 0 for role in INPUTS
+        ):
+            raise InvalidInput(
+                "--partitions",
+                f"{state.name} exists with {state.partitions} partitions, and all inputs must be alike",
+                f"pass --partitions {state.partitions}, or another --topic-prefix",
+            )
     missing = {
         state.name: {
             "num_partitions": partitions,
@@ -97,5 +156,48 @@ def create_topics(
     }
     if missing:
         with _admin(bootstrap_servers) as admin:
-            admin.create_topics(missing, wait_for_metadata=True)
+            try:
+                admin.create_topics(missing, wait_for_metadata=True)
+            except KafkaError as error:
+                raise ServerUnavailable(
+                    f"the broker did not create the topics: {_short(error)}; if it has fewer servers than "
+                    f"--replication {replication}, pass a smaller one"
+                ) from error
     return sorted(missing)
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+
+
+def worker_group(topic_prefix: str) -> str:
+    """The consumer group of a deployment's workers, unless STREAM_DP_GROUP_ID names another."""
+    return f"{topic_prefix.rstrip('.-_') or 'stream-dp'}-worker"
+
+
+def workers(
+    bootstrap_servers: str, group: str, *, kafka: Mapping[str, object] | None = None
+) -> Sequence[str]:
+    """Hosts of the workers that the broker has in ``group`` now; one that died counts for some seconds.
+
+    Raises:
+        ServerUnavailable: No broker there, or it does not tell.
+    """
+    with _admin(bootstrap_servers, kafka) as admin:
+        found = admin.describe_groups([group])[group]
+        if found.get("error") and _NOT_FOUND not in found["error"]:
+            raise ServerUnavailable(f"the broker does not tell who is in the group {group}")
+        return [str(member["client_host"]).lstrip("/") for member in found["members"]]
+
+
+def broker_version(
+    bootstrap_servers: str, *, kafka: Mapping[str, object] | None = None
+) -> tuple[int, ...]:
+    """The broker's version, as well as what it supports tells.
+
+    Raises:
+        ServerUnavailable: No broker there.
+    """
+    with _admin(bootstrap_servers, kafka) as admin:
+        (node, *_) = (broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
+        return tuple(admin.get_broker_version_data(node).broker_version)

@@ -1,0 +1,324 @@
+"""Files of rows as batches of columns.
+
+How many rows a batch holds is public, so it is decided by public facts alone: the wish of who sends, and the
+width of a row as the definition bounds it. A cell that is wider than anything the definition can tell apart
+is shortened in such a way that the worker puts it where it would have put the whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias
+
+from stream_dp.client.documents import plain
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import TOPICS, AttributeSpec, Definition
+
+__all__ = ["Batch", "Columns", "Source", "rows_a_batch"]
+
+Columns: TypeAlias = dict[str, list[Any]]
+
+_NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
+_BOOLEAN_WIDTH: Final = 7
+_HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
+_UNDECODED: Final = re.compile("[\udc80-\udcff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows ``start`` to ``stop`` of a file, and how many of its bytes are read by then."""
+
+    columns: Columns
+    start: int
+    stop: int
+    read_bytes: int
+
+
+def _width(attribute: AttributeSpec) -> int:
+    """Most bytes of a cell in JSON, from the definition alone."""
+    if attribute.type == "category":
+        return max(_NUMBER_WIDTH, *(_json_bytes(value) for value in attribute.values))
+    return _NUMBER_WIDTH if attribute.type == "number" else _BOOLEAN_WIDTH
+
+
+def _json_bytes(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace"))
+
+
+def rows_a_batch(definition: Definition, wanted: int) -> int:
+    """How many rows go into one record: as many as wanted, or as surely fit."""
+    row = sum(_width(attribute) + 1 for attribute in definition.attributes)
+    return max(1, min(wanted, (TOPICS["batches"].max_value_bytes - _HEAD_BYTES) // row))
+
+
+def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
+    """The column with each cell no wider than its attribute allows, and the same to the worker."""
+    width = _width(attribute)
+    shorten = {"category": _short_text, "number": _short_number, "boolean": _nothing}[
+        attribute.type
+    ]
+
+    def fit(value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if not isinstance(value, str | int | float):
+            value = plain(value)
+            if not isinstance(value, str | int | float):
+                return None
+        if isinstance(value, float) and value != value:
+            return None
+        if isinstance(value, str) and 6 * len(value) + 2 <= width:
+            return value  # no character takes more than six bytes
+        if isinstance(value, float) or _json_bytes(value) <= width:
+            return value
+        return shorten(value)
+
+    if set(map(type, column)) <= {str, type(None)}:
+        table = {value: fit(value) for value in set(column)}
+        return [table[value] for value in column]
+    return list(map(fit, column))
+
+
+def _short_text(_: object) -> str:
+    """Too long to be listed, so any other unlisted text stands for it; no listed one is empty."""
+    return ""
+
+
+def _short_number(value: str | int) -> float | str | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return "inf" if int(value) > 0 else "-inf"
+    except ValueError:
+        return None
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+class Source:
+    """A file of rows: csv, tsv, ndjson (each also as .gz) or parquet.
+
+    Args:
+        batch_rows: Rows of a batch, see ``rows_a_batch``.
+
+    Raises:
+        InvalidInput: The file's name does not tell what it is.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        definition: Definition,
+        batch_rows: int,
+        *,
+        encoding: str = "utf-8-sig",
+        delimiter: str | None = None,
+    ) -> None:
+        self._file = file
+        self._definition = definition
+        self._batch_rows = batch_rows
+        self._encoding = encoding
+        suffixes = [suffix.lower() for suffix in file.suffixes]
+        self._zipped = suffixes[-1:] == [".gz"]
+        kind = (suffixes[:-1] if self._zipped else suffixes)[-1:]
+        self._delimiter = delimiter or ("\t" if kind == [".tsv"] else ",")
+        readers: dict[str, Callable[[], Iterator[tuple[Columns, int]]]] = {
+            ".csv": self._csv,
+            ".tsv": self._csv,
+            ".ndjson": self._ndjson,
+            ".jsonl": self._ndjson,
+            ".parquet": self._parquet,
+        }
+        if not kind or kind[0] not in readers:
+            raise InvalidInput(
+                file.name,
+                "its name ends in nothing that is read",
+                "send .csv, .tsv, .ndjson (or .jsonl), each also with .gz, or .parquet",
+            )
+        self._reader = readers[kind[0]]
+        self._names = [attribute.name for attribute in definition.attributes]
+
+    def check(self, progress: Callable[[int], None]) -> int:
+        """Reads the whole file and returns its rows, so that nothing is sent of one that breaks off.
+
+        Raises:
+            InvalidInput: Something in it cannot be read; says in which line.
+        """
+        rows = 0
+        for columns, read_bytes in self._reader():
+            rows += len(columns[self._names[0]])
+            progress(read_bytes)
+        return rows
+
+    def batches(self, skip: int = 0) -> Iterator[Batch]:
+        """The rows from number ``skip`` on, in batches that fit into a record."""
+        start = 0
+        for columns, read_bytes in self._reader():
+            stop = start + len(columns[self._names[0]])
+            if stop > skip:
+                first = max(0, skip - start)
+                yield Batch(
+                    {
+                        attribute.name: _fitted(attribute, columns[attribute.name][first:])
+                        for attribute in self._definition.attributes
+                    },
+                    start + first,
+                    stop,
+                    read_bytes,
+                )
+            start = stop
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[IO[str], IO[bytes]]]:
+        """The text of the file, and the file to see how far it is read."""
+        with self._file.open("rb") as raw:
+            stream: Any = gzip.GzipFile(fileobj=raw) if self._zipped else raw
+            text = io.TextIOWrapper(
+                stream, encoding=self._encoding, errors="surrogateescape", newline=""
+            )
+            try:
+                yield text, raw
+            except (OSError, EOFError) as error:
+                raise InvalidInput(
+                    self._file.name, f"it cannot be read ({error})", "is it whole?"
+                ) from None
+
+    def _lines(self, text: IO[str]) -> Iterator[str]:
+        for number, line in enumerate(text, start=1):
+            if not line.isascii() and _UNDECODED.search(line):
+                name = self._encoding.removesuffix("-sig").upper()
+                raise InvalidInput(
+                    f"{self._file.name} line {number}",
+                    f"it is not {name}",
+                    "pass --encoding, for example --encoding latin-1 or cp1252",
+                )
+            yield line
+
+    def _empty(self) -> Columns:
+        return {name: [] for name in self._names}
+
+    def _csv(self) -> Iterator[tuple[Columns, int]]:
+        """Cells as text; an empty one is a missing value. The worker reads numbers out of text."""
+        with self._open() as (text, raw):
+            reader = csv.reader(self._lines(text), delimiter=self._delimiter)
+            try:
+                header = [name.strip() for name in next(reader, [])]
+                if not header:
+                    raise InvalidInput(
+                        self._file.name, "it is empty", "its first line names the columns"
+                    )
+                self._check_header(header)
+                places = [header.index(name) for name in self._names]
+                columns = self._empty()
+                targets = [columns[name] for name in self._names]
+                for row in reader:
+                    if not row:
+                        continue
+                    for target, place in zip(targets, places, strict=True):
+                        target.append((row[place] or None) if place < len(row) else None)
+                    if len(targets[0]) == self._batch_rows:
+                        yield columns, raw.tell()
+                        columns = self._empty()
+                        targets = [columns[name] for name in self._names]
+                if targets[0]:
+                    yield columns, raw.tell()
+            except csv.Error as error:
+                raise InvalidInput(
+                    f"{self._file.name} line {reader.line_num}",
+                    f"it is no CSV ({error})",
+                    "look for a quote that is never closed",
+                ) from None
+
+    def _check_header(self, header: Sequence[str]) -> None:
+        missing = [name for name in self._names if name not in header]
+        twice = [name for name in self._names if header.count(name) > 1]
+        if not missing and not twice:
+            return
+        found = ", ".join(header)
+        if twice:
+            problem, fix = f"column {twice[0]} is there twice", "rename one of them"
+        else:
+            problem = f"there is no column {', '.join(missing)} (found: {found:.200})"
+            fix = "rename the columns as the definition has them"
+            for mark in ";\t|":
+                if len(header) == 1 and mark in header[0]:
+                    fix = f"its columns seem to be separated otherwise: pass --delimiter {mark!r}"
+        raise InvalidInput(f"{self._file.name} line 1", problem, fix)
+
+    def _ndjson(self) -> Iterator[tuple[Columns, int]]:
+        """One JSON object a line; a key that is absent is a missing value."""
+        with self._open() as (text, raw):
+            columns = self._empty()
+            seen: set[str] = set()
+            first = True
+            for number, line in enumerate(self._lines(text), start=1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    raise InvalidInput(
+                        f"{self._file.name} line {number}",
+                        "it is no JSON object",
+                        "every line is one, such as "
+                        + json.dumps(dict.fromkeys(self._names[:2], "...")),
+                    )
+                if first:
+                    seen.update(row)
+                for name in self._names:
+                    columns[name].append(row.get(name))
+                if len(columns[self._names[0]]) == self._batch_rows:
+                    self._check_keys(seen, first=first)
+                    first = False
+                    yield columns, raw.tell()
+                    columns = self._empty()
+            if columns[self._names[0]]:
+                self._check_keys(seen, first=first)
+                yield columns, raw.tell()
+
+    def _check_keys(self, seen: set[str], *, first: bool) -> None:
+        missing = [name for name in self._names if name not in seen]
+        if first and missing:
+            raise InvalidInput(
+                self._file.name,
+                f"no row has the key {', '.join(missing)} (found: {', '.join(sorted(seen)):.200})",
+                "rename the keys as the definition has them",
+            )
+
+    def _parquet(self) -> Iterator[tuple[Columns, int]]:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise InvalidInput(
+                self._file.name, "Parquet needs pyarrow", "pip install 'stream-dp[arrow]'"
+            ) from None
+        try:
+            table = pq.ParquetFile(self._file)
+        except (pa.ArrowException, OSError):
+            raise InvalidInput(
+                self._file.name, "it is no Parquet file", "write it with pandas or pyarrow"
+            ) from None
+        self._check_header(table.schema_arrow.names)
+        size = self._file.stat().st_size
+        done, total = 0, max(1, table.metadata.num_rows)
+        for batch in table.iter_batches(batch_size=self._batch_rows, columns=self._names):
+            done += batch.num_rows
+            if batch.num_rows:
+                columns = {
+                    name: batch.column(place).to_pylist()
+                    for place, name in enumerate(batch.schema.names)
+                }
+                yield columns, size * done // total

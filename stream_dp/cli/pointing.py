@@ -1,0 +1,95 @@
+"""Errors that show the piece of SQL they speak of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import Reason
+
+__all__ = ["pointed_error", "pointed_refusal"]
+
+_SHOWN = 100
+
+
+def pointed_error(sql: str, error: InvalidQuery) -> str:
+    """An error of the SQL reader in words, with the piece under them."""
+    words = f"{error.problem}; {error.fix}"
+    found = re.fullmatch(r"line (\d+), column (\d+)", error.field)
+    if found is None:
+        return str(error)
+    lines = sql.split("\n")
+    number, column = int(found[1]) - 1, int(found[2]) - 1
+    start = sum(len(line) + 1 for line in lines[:number]) + column
+    return words + _picture(sql, start, _end_of_token(sql, start))
+
+
+def pointed_refusal(sql: str, where: Mapping[str, Any] | None, reason: Reason) -> str:
+    """A worker's refusal of a condition in words, with the piece under them where it can be found."""
+    found = re.match(r"(where[\w.\[\]]*): (.*)", reason.message, re.DOTALL)
+    if found is None or where is None:
+        return reason.message
+    span = _span_of_comparison(sql, _leaf(where, found[1]))
+    return found[2] + (_picture(sql, *span) if span else "")
+
+
+def _leaf(where: Mapping[str, Any], path: str) -> Any:
+    """The condition that a path such as ``where.all[1].ge`` is in."""
+    node: Any = where
+    for name, index in re.findall(r"\.(all|any|not)(?:\[(\d+)\])?", path):
+        node = node[name][int(index)] if index else node[name]
+    return node
+
+
+def _tokens(sql: str) -> list[Any]:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(sqlglot.tokenize(sql))
+    except SqlglotError:
+        return []
+
+
+def _end_of_token(sql: str, start: int) -> int:
+    return next((t.end + 1 for t in _tokens(sql) if t.start == start), start + 1)
+
+
+def _span_of_comparison(sql: str, leaf: Any) -> tuple[int, int] | None:
+    """Where the attribute of a leaf stands nearest to its number."""
+    if not isinstance(leaf, Mapping) or "attribute" not in leaf:
+        return None
+    numbers = {
+        float(number)
+        for value in leaf.values()
+        for number in (value if isinstance(value, list) else [value])
+        if isinstance(number, int | float)
+    }
+    tokens = _tokens(sql)
+    names = [t for t in tokens if t.text.lower() == str(leaf["attribute"]).lower()]
+    values = [t for t in tokens if _number(t.text) in numbers]
+    pairs = [(abs(name.start - value.start), name, value) for name in names for value in values]
+    if not pairs:
+        return None
+    _, name, value = min(pairs, key=lambda pair: pair[0])
+    return min(name.start, value.start), max(name.end, value.end) + 1
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _picture(sql: str, start: int, end: int) -> str:
+    """The line of ``sql`` that holds ``start``, with carets under the piece."""
+    first = sql.rfind("\n", 0, start) + 1
+    last = sql.find("\n", start)
+    line = sql[first : last if last >= 0 else len(sql)].replace("\t", " ")
+    column, length = start - first, max(1, min(end, first + len(line)) - start)
+    cut = max(0, column - _SHOWN // 2) if len(line) > _SHOWN else 0
+    shown = line[cut : cut + _SHOWN]
+    return f"\n  {shown}\n  {' ' * (column - cut)}{'^' * min(length, _SHOWN)}"

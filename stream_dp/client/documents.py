@@ -1,0 +1,136 @@
+"""Python's values to messages, and messages to data frames."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from stream_dp.errors import InvalidInput, StreamDPError
+from stream_dp.messages import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ARROW", "answer_frame", "arrow_stream", "frame_columns", "plain", "read", "to_json"]
+
+ARROW: Final = b"application/vnd.apache.arrow.stream"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def to_json(document: Mapping[str, object]) -> bytes:
+    """A message's bytes; NaN becomes null, and what JSON does not know its nearest plain value."""
+    try:
+        return _dump(document)
+    except ValueError:  # NaN or infinite somewhere: rare, so looked for only then
+        return _dump(_finite(document))
+
+
+def _dump(document: object) -> bytes:
+    return json.dumps(
+        document, allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=plain
+    ).encode("utf-8", errors="backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if not isinstance(value, str | int | bool | float | None):
+        value = plain(value)
+        return _finite(value) if isinstance(value, float | list) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def plain(value: object) -> object:
+    """The nearest value that JSON knows: numpy's scalars and arrays, decimals, dates, missing values."""
+    if hasattr(value, "tolist"):  # numpy, and data frames' columns
+        return value.tolist()
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)
+
+
+def frame_columns(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, list[object]]:
+    """The named columns of a data frame as JSON values; missing values become null.
+
+    Raises:
+        InvalidInput: A column is not there.
+    """
+    _check_columns("frame", [str(name) for name in frame.columns], names)
+    chosen = frame.loc[:, list(names)]
+    objects = chosen.astype(object).where(chosen.notna(), None)
+    return {name: objects[name].tolist() for name in names}
+
+
+def arrow_stream(data: Any, names: Sequence[str]) -> bytes:
+    """The named columns of an Arrow table or record batch as an IPC stream.
+
+    Raises:
+        InvalidInput: A column is not there, or pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise InvalidInput(
+            "arrow", "this form needs pyarrow", "pip install 'stream-dp[arrow]'"
+        ) from None
+    table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+    _check_columns("arrow", table.column_names, names)
+    table = table.select(list(names))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> None:
+    if absent := [name for name in names if name not in found]:
+        raise InvalidInput(
+            place,
+            f"there is no column {', '.join(absent)} (found: {', '.join(found)})",
+            "rename the columns as the definition has them",
+        )
+
+
+def answer_frame(answer: Answer) -> pd.DataFrame:
+    """The table of a GROUP BY answer, one row a cell.
+
+    Raises:
+        StreamDPError: The answer is a refusal, or holds no table.
+    """
+    import pandas as pd
+
+    table = answer.table
+    if table is None:
+        raise StreamDPError(
+            answer.reason.message if answer.reason else "this answer holds no table; add GROUP BY"
+        )
+    cells = list(itertools.product(*table.labels))
+    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
+    frame["value"] = table.values
+    frame["count"] = table.counts
+    frame["error_bar"] = pd.array(table.error_bars, dtype="Float64").to_numpy(
+        dtype="float64", na_value=math.nan
+    )
+    return frame
+
+
+def read(model: type[Model], value: bytes | None) -> Model | None:
+    """A message off a topic; None when it was written by somebody else, or by a newer release."""
+    try:
+        return model.model_validate_json(value or b"")
+    except ValidationError:
+        return None

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer
+
+from stream_dp.client import Client, Question, Rejection
+from stream_dp.embedded import ports
+from stream_dp.embedded.child import Child
+from stream_dp.errors import (
+    InvalidInput,
+    InvalidQuery,
+    RequestTimeout,
+    ServerUnavailable,
+    StreamDPError,
+)
+from stream_dp.messages import Answer, Rejected
+
+pytestmark = pytest.mark.kafka
+
+Words = dict[str, Any]
+
+
+def columns(n: int, *, bonn: float = 0.5) -> dict[str, list[object]]:
+    """Of n rows, a share in Bonn and the rest in Graz; ages 10, 40 and 70 by turns; half smoke."""
+    return {
+        "city": ["Bonn" if i < bonn * n else "Graz" for i in range(n)],
+        "age": [(10, 40, 70)[i % 3] for i in range(n)],
+        "smoker": [i % 2 == 0 for i in range(n)],
+    }
+
+
+@pytest.fixture
+def people(client: Client, definition: Words) -> str:
+    """A data set with one open phase of 1,000 rows."""
+    client.define(definition)
+    name: str = definition["dataset"]
+    assert client.send(name, columns=columns(1000, bonn=0.75)).phase == 1
+    return name
+
+
+def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition: Words) -> None:
+    defined = client.define(definition)
+    assert client.define({"version": 1, **definition}) == defined
+    assert client.catalog()[defined.dataset] == defined
+    with pytest.raises(Rejection, match="definitions never change") as caught:
+        client.define({**definition, "phase": {"min_rows": 7}})
+    assert caught.value.reason.code == "dataset_exists"
+
+
+def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: Words) -> None:
+    client.define(definition)
+    name, given = definition["dataset"], columns(90)
+    frame = pd.DataFrame({"id": range(90), **given})
+    rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    forms: list[Words] = [
+        {"columns": given},
+        {"rows": rows},
+        {"cells": [{**row, "count": 2} for row in rows[:45]]},
+        {"frame": frame},
+        {"arrow": pa.Table.from_pandas(frame)},
+        {"arrow": pa.RecordBatch.from_pandas(frame)},
+    ]
+    events = [client.send(name, **form, batch_id=f"form-{i}") for i, form in enumerate(forms)]
+    assert [event.rows for event in events] == [90] * 6
+    assert events[-1].waiting == 540
+
+
+def test_a_batch_sent_again_under_its_id_counts_once(client: Client, definition: Words) -> None:
+    client.define(definition)
+    name = definition["dataset"]
+    first = client.send(name, columns=columns(90), batch_id="b")
+    assert client.send(name, columns=columns(30), batch_id="b") == first
+    assert client.send(name, columns=columns(30), batch_id="c").waiting == 120
+
+
+def test_exactly_one_form_is_given(client: Client) -> None:
+    with pytest.raises(InvalidInput, match="none of rows, columns, cells, frame and arrow given"):
+        client.send("people")
+    with pytest.raises(InvalidInput, match="rows and cells of rows"):
+        client.send("people", rows=[], cells=[])
+
+
+def test_a_refused_batch_says_why_and_takes_no_row(client: Client, definition: Words) -> None:
+    client.define(definition)
+    name = definition["dataset"]
+    with pytest.raises(Rejection, match="there is no column age"):
+        client.send(name, columns={"city": ["Bonn"], "smoker": [True]})
+    assert client.send(name, columns=columns(1)).waiting == 1
+
+
+def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
+    client.define(definition)
+    name = definition["dataset"]
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame(
+        {
+            "city": rng.choice(["Bonn", "Graz", "Oslo", None], 4000, p=[0.5, 0.3, 0.1, 0.1]),
+            "age": np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000)),
+            "smoker": rng.random(4000) < 0.25,
+        }
+    )
+    assert client.send(name, frame=frame).phase == 1
+    table = client.table(name, "SELECT city, COUNT(*) GROUP BY city")
+    assert list(table.columns) == ["city", "value", "count", "error_bar"]
+    assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
+    exact = [(frame["city"] == c).mean() for c in ("Bonn", "Graz", "Oslo")]
+    exact.append(frame["city"].isna().mean())
+    assert np.all(np.abs(table["value"] - exact) <= 0.1)
+    assert table["error_bar"].dtype == np.float64
+
+
+def test_many_threads_get_each_their_own_answer(client: Client, people: str) -> None:
+    cities = ["Bonn", "Graz"] * 20
+
+    def ask(number: int) -> Answer:
+        return client.ask(people, f"city = '{cities[number]}'", query_id=f"q{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(40)))
+    assert [answer.query_id for answer in answers] == [f"q{number}" for number in range(40)]
+    values = {answer.value for city, answer in zip(cities, answers, strict=True) if city == "Bonn"}
+    others = {answer.value for city, answer in zip(cities, answers, strict=True) if city == "Graz"}
+    assert all(abs((value or 0) - 0.75) < 0.1 for value in values)
+    assert all(abs((value or 0) - 0.25) < 0.1 for value in others)
+
+
+def test_threads_that_ask_under_one_id_both_get_the_one_answer(client: Client, people: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(client.ask, people, "smoker", query_id="same") for _ in range(2)]
+    assert len({future.result().to_bytes() for future in asked}) == 1
+
+
+def test_a_rejection_reaches_who_caused_it_and_nobody_else(client: Client, people: str) -> None:
+    client.ask(people, "smoker", query_id="mine")
+    outcomes: dict[str, object] = {}
+
+    def note(name: str, ask: Callable[[], object]) -> None:
+        try:
+            outcomes[name] = ask()
+        except Rejection as error:
+            outcomes[name] = error.reason.code
+
+    tree = {"attribute": "smoker", "eq": True}
+    calls: dict[str, Callable[[], object]] = {
+        "good": lambda: client.ask(people, "age >= 18").status,
+        "reused": lambda: client.ask(people, "age >= 65", query_id="mine"),
+        "nowhere": lambda: client.ask("no-such-data-set", tree),
+        "batch": lambda: client.send("no-such-data-set", columns=columns(1)),
+        "again": lambda: client.ask(people, "smoker", query_id="mine").status,
+    }
+    threads = [threading.Thread(target=note, args=call) for call in calls.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The answer under this id is sent once more, and may come before the rejection.
+    reused = outcomes.pop("reused")
+    assert reused == "id_reused" or isinstance(reused, Answer)
+    assert outcomes == {
+        "good": "answered",
+        "nowhere": "unknown_dataset",
+        "batch": "unknown_dataset",
+        "again": "answered",
+    }
+
+
+def test_many_questions_share_records_and_come_back_in_order(client: Client, people: str) -> None:
+    client.ask(people, "age >= 65", query_id="taken")
+    asked = [Question("age >= 18", query_id=f"m{i}") for i in range(205)]
+    asked[150] = Question("age >= 18", query_id="taken")
+    told: list[int] = []
+    replies = client.ask_many(people, asked, on_answer=lambda index, _: told.append(index))
+    assert isinstance(replies[150], Rejection)
+    answers = [reply for reply in replies if isinstance(reply, Answer)]
+    assert [answer.query_id for answer in answers] == [q.query_id for q in asked if q != asked[150]]
+    assert told == [index for index in range(205) if index != 150]
+
+
+def test_two_questions_of_one_call_have_two_ids(client: Client, people: str) -> None:
+    with pytest.raises(InvalidInput, match="q is there twice"):
+        client.ask_many(people, [Question(query_id="q"), Question("smoker", query_id="q")])
+
+
+def test_large_questions_are_spread_over_records_that_are_served(
+    client: Client, people: str
+) -> None:
+    long = {"any": [{"attribute": "city", "in": ["Bonn"] * 900} for _ in range(10)]}
+    replies = client.ask_many(people, [Question(long) for _ in range(9)])
+    assert {reply.status for reply in replies if isinstance(reply, Answer)} == {"answered"}
+
+
+def test_a_question_asked_without_waiting_gets_its_rejection_too(client: Client) -> None:
+    tree = {"attribute": "smoker", "eq": True}
+    reply = client.ask_soon("no-such-data-set", Question(tree)).result(20)
+    assert isinstance(reply, Rejected)
+    assert reply.reason.code == "unknown_dataset"
+
+
+def test_a_wrong_question_is_never_sent(client: Client, people: str) -> None:
+    with pytest.raises(InvalidQuery, match="line 1, column 1: there is no attribute agee"):
+        client.ask(people, "agee >= 18")
+    with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
+        client.ask(people[:-1], "age >= 18")
+
+
+def test_a_quote_spends_nothing(client: Client, people: str) -> None:
+    quoted = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
+    assert quoted.status == "quoted"
+    again = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
+    assert again.budget == quoted.budget
+
+
+def test_batch_events_tell_what_became_of_batches(client: Client, people: str) -> None:
+    before = int(time.time() * 1000)
+    client.send(people, columns=columns(5), batch_id="late")
+    assert [event.batch_id for event in client.batch_events(people, since_ms=before)] == ["late"]
+    assert len(client.batch_events(people)) == 2
+    assert client.waiting()[people] == 5
+
+
+def test_followers_see_what_happens_until_the_client_closes(
+    kafka_server: str, served_prefix: str, client: Client, people: str
+) -> None:
+    watcher = Client(kafka_server, topic_prefix=served_prefix)
+    watcher.open()
+    seen: list[str] = []
+    thread = threading.Thread(
+        target=lambda: seen.extend(type(r).__name__ for r in watcher.follow(people))
+    )
+    thread.start()
+    time.sleep(0.3)
+    client.ask(people, "smoker")
+    client.send(people, columns=columns(1))
+    time.sleep(1)
+    watcher.close()
+    thread.join(10)
+    assert seen == ["Answer", "Event"]
+
+
+# ---------------------------------------------------------------- nobody replies
+
+
+def test_without_a_worker_the_timeout_says_so_and_what_to_do(
+    kafka_server: str, silent_prefix: str
+) -> None:
+    told: list[str] = []
+    with Client(kafka_server, topic_prefix=silent_prefix, on_delay=told.append) as client:
+        with pytest.raises(RequestTimeout) as caught:
+            client.ask("people", {"all": []}, query_id="q", timeout_s=9.5)
+        assert client.worker_problem() == told[0]
+    assert f"nobody has joined the group {silent_prefix[:-1]}-worker" in told[0]
+    assert f"no reply to question q within 9.5 s: {told[0]}" in str(caught.value)
+    assert "the same id is safe" in str(caught.value)
+    assert len(told) == 1
+
+
+def test_a_request_without_a_reply_is_sent_again_under_the_same_id(
+    kafka_server: str, silent_prefix: str
+) -> None:
+    with Client(kafka_server, topic_prefix=silent_prefix) as client, pytest.raises(RequestTimeout):
+        client.ask("people", {"all": []}, query_id="q", timeout_s=1.5)
+    consumer = KafkaConsumer(
+        f"{silent_prefix}queries",
+        bootstrap_servers=kafka_server,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=2000,
+    )
+    values = [record.value for record in consumer]
+    consumer.close()
+    assert len(values) == 3
+    assert len(set(values)) == 1
+
+
+def test_a_worker_that_starts_late_still_answers(
+    kafka_server: str,
+    silent_prefix: str,
+    start_worker: Callable[[str], Child],
+    definition: Words,
+) -> None:
+    with Client(kafka_server, topic_prefix=silent_prefix) as client, ThreadPoolExecutor(1) as pool:
+        defined = pool.submit(client.define, definition, timeout_s=60)
+        start_worker(silent_prefix)
+        assert defined.result().dataset == definition["dataset"]
+
+
+def test_closing_wakes_up_who_waits(kafka_server: str, silent_prefix: str) -> None:
+    client = Client(kafka_server, topic_prefix=silent_prefix)
+    client.open()
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(client.ask, "people", {"all": []}, timeout_s=60) for _ in range(3)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        client.close()
+        for future in asked:
+            with pytest.raises(StreamDPError, match="closed"):
+                future.result(10)
+    assert time.monotonic() - began < 10
+    with pytest.raises(StreamDPError, match="closed"):
+        client.ask("people", {"all": []})
+
+
+def test_without_a_broker_the_error_says_where_it_looked() -> None:
+    port = ports.choose("nobody", None)
+    where = f"127.0.0.1:{port}"
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable, match=rf"answers at {where} \(Connection refused\)"):
+        Client(where)
+    assert time.monotonic() - began < 2
+    with pytest.raises(ServerUnavailable, match="'localhost' is not host:port"):
+        Client("localhost")
+
+
+def test_without_topics_the_error_says_how_to_make_them(
+    kafka_server: str, topic_prefix: str
+) -> None:
+    with (
+        Client(kafka_server, topic_prefix=topic_prefix) as client,
+        pytest.raises(ServerUnavailable, match="stream-dp topics create"),
+    ):
+        client.open()

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from stream_dp.client import documents
+from stream_dp.client.topics import worker_group
+from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.errors import InvalidInput
+from stream_dp.settings import WorkerSettings
+
+UNIVERSE = Universe(
+    (
+        Category("city", ("Bonn", "Graz"), missing=True),
+        Number("age", (18.0, 65.0), missing=True),
+        Boolean("smoker", missing=True),
+    )
+)
+FRAME = pd.DataFrame(
+    {
+        "id": [1, 2, 3, 4],
+        "city": pd.Categorical(["Bonn", None, "Graz", "Oslo"]),
+        "age": [17.5, math.nan, math.inf, -math.inf],
+        "smoker": pd.array([True, False, None, True], dtype="boolean"),
+    }
+)
+CODES = [[0, 3, 1, 2], [0, 3, 2, 0], [1, 0, 2, 1]]
+
+
+def through_json(columns: object) -> list[list[int]]:
+    """Codes of what the worker reads from the message."""
+    found = json.loads(documents.to_json({"columns": columns}), parse_constant=lambda _: 1 / 0)
+    return [codes.tolist() for codes in UNIVERSE.encode_columns(found["columns"]).codes]
+
+
+def test_a_data_frame_arrives_as_it_is_with_its_missing_values() -> None:
+    assert through_json(documents.frame_columns(FRAME, UNIVERSE.names)) == CODES
+
+
+def test_columns_that_are_not_declared_stay_here() -> None:
+    assert set(documents.frame_columns(FRAME, UNIVERSE.names)) == set(UNIVERSE.names)
+    stream = documents.arrow_stream(pa.Table.from_pandas(FRAME), UNIVERSE.names)
+    assert pa.ipc.open_stream(stream).read_all().column_names == list(UNIVERSE.names)
+
+
+@pytest.mark.parametrize("form", [documents.frame_columns, documents.arrow_stream])
+def test_a_missing_column_is_named(form: object) -> None:
+    data = FRAME if form is documents.frame_columns else pa.Table.from_pandas(FRAME)
+    with pytest.raises(InvalidInput, match=r"no column height \(found: id, city, age, smoker\)"):
+        form(data, ["city", "height"])  # type: ignore[operator]
+
+
+def test_a_record_batch_is_as_good_as_an_arrow_table() -> None:
+    table = pa.Table.from_pandas(FRAME)
+    (batch,) = table.to_batches()
+    names = UNIVERSE.names
+    assert documents.arrow_stream(batch, names) == documents.arrow_stream(table, names)
+
+
+def test_what_json_does_not_know_becomes_what_the_worker_reads_the_same_way() -> None:
+    columns = {
+        "city": [np.str_("Graz"), pd.NA, None, float("nan")],
+        "age": [np.int64(20), Decimal("64.99"), np.float32("inf"), pd.NaT],
+        "smoker": [np.bool_(True), np.bool_(False), None, 1],
+    }
+    assert through_json(columns) == [[1, 3, 3, 3], [1, 1, 2, 3], [1, 0, 2, 1]]
+
+
+def test_nan_deep_inside_rows_is_a_missing_value() -> None:
+    value = documents.to_json({"rows": [{"age": math.nan, "x": [math.inf, (np.float64("nan"),)]}]})
+    assert json.loads(value) == {"rows": [{"age": None, "x": ["inf", [None]]}]}
+
+
+def test_dates_and_bytes_go_as_text() -> None:
+    value = documents.to_json({"day": dt.date(2013, 1, 2), "raw": b"AA\xff"})
+    assert json.loads(value) == {"day": "2013-01-02", "raw": "AA\ufffd"}
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_batch() -> None:
+    assert json.loads(documents.to_json({"city": "\udc80"})) == {"city": "\udc80"}
+
+
+@pytest.mark.parametrize("prefix", ["stream-dp.", "a.b_", "x", "..."])
+def test_the_client_looks_for_the_group_that_workers_join(prefix: str) -> None:
+    assert worker_group(prefix) == WorkerSettings(topic_prefix=prefix).group_id
