@@ -256,15 +256,15 @@ AttributeSpec = Annotated[
 class PrivacySpec(_Request):
     """The lifetime promise to every row: (epsilon, delta)."""
 
-    epsilon: Annotated[float, Field(gt=0, le=20)]
+    epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(gt=0, lt=1)]
 
 
 class AccuracySpec(_Request):
     """Every answer lies within ``error`` (a share of the rows asked), but for ``failure_probability``."""
 
-    error: Annotated[float, Field(gt=0, lt=1)]
-    failure_probability: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    error: Annotated[float, Field(ge=1e-9, lt=1)]
+    failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
 
 
 class PhaseSpec(_Request):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import math
 from typing import Any
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -23,7 +25,12 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["answer", "answer_name", "resend"]
+__all__ = ["MOST_CELLS", "answer", "answer_name", "resend"]
+
+_log = logging.getLogger(__name__)
+
+MOST_CELLS = 50_000
+"""Of a table: its answer still fits into one record."""
 
 
 def answer_name(analyst: str, query_id: str) -> str:
@@ -107,10 +114,26 @@ class _Refusal(Exception):
 
 def _compiled(dataset: Dataset, query: Query) -> tuple[Predicate, tuple[int, ...]]:
     """The question on the data set's schema. Raises InvalidQuery."""
-    predicate = compile_where(dataset.universe, query.where)
-    if not query.group_by:
-        return predicate, ()
-    return predicate, compile_group_by(dataset.universe, query.group_by, predicate)
+    universe = dataset.universe
+    try:
+        predicate = compile_where(universe, query.where)
+        if not query.group_by:
+            return predicate, ()
+        group_by = compile_group_by(universe, query.group_by, predicate)
+    except (InvalidQuery, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
+        # Compiling depends on the schema and the question alone, and has changed nothing.
+        _log.error("a question cannot be read: %s", type(error).__name__)
+        raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
+    if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
+        raise InvalidQuery(
+            "group_by",
+            f"the table has more than {MOST_CELLS:,} cells",
+            "group by fewer attributes, or ask for some of the cells",
+            reason="too_many_cells",
+        )
+    return predicate, group_by
 
 
 def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:

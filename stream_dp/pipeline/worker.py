@@ -340,15 +340,7 @@ class Worker:
         try:
             if suspect and await persistently(partial(self._store.attempts, f"decode {place}")) > 1:
                 _log.error("record %s is rejected unread: the worker died of it", place)
-                self._reject(
-                    record,
-                    InvalidMessage(
-                        "value",
-                        "the worker died each time it read this",
-                        "send it in another form",
-                        reason="unreadable",
-                    ),
-                )
+                self._reject(record, _UNREADABLE)
                 await self._take([(record, None)])
             else:
                 request = self._decode(record)
@@ -416,7 +408,14 @@ class Worker:
             return decode(record, self._partitions)
         except InvalidInput as error:
             self._reject(record, error)
-            return None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever finds such a record must not stop the rest
+            # Reading depends on nothing but the record, and has changed nothing yet. No word of the error: it
+            # may quote a row.
+            _log.error("a record of %s cannot be read: %s", record.place, type(error).__name__)
+            self._reject(record, _UNREADABLE)
+        return None
 
     def _reject(self, record: Record, error: InvalidInput) -> None:
         """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
@@ -674,6 +673,11 @@ class Worker:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+_UNREADABLE = InvalidMessage(
+    "value", "the worker fails when it reads this", "send it in another form", reason="unreadable"
+)
 
 
 def _refuse_in_quarantine(dataset: Dataset) -> None:

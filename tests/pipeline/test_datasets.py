@@ -1,0 +1,247 @@
+"""The life of a data set: defined once, immutable, retired for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+AA = {"attribute": "carrier", "eq": "AA"}
+
+
+@pytest.fixture
+async def process(world: Any) -> Any:
+    process = world.process()
+    await process.assign()
+    yield process
+    await process.kill()
+
+
+async def test_a_definition_is_announced_catalogued_and_first_in_the_ledger(
+    world: Any, process: Any
+) -> None:
+    world.define("flights")
+    await process.run()
+    assert [e["event"] for e in world.events()] == ["dataset_accepted"]
+    assert world.released("catalog")[0]["dataset"] == "flights"
+    assert world.released("ledger")[0]["kind"] == "dataset"
+    assert world.complaints() == []
+
+
+async def test_the_same_definition_again_is_accepted_again(world: Any, process: Any) -> None:
+    for _ in range(2):
+        world.define("flights")
+        await process.run()
+    assert [e["event"] for e in world.released("events")] == ["dataset_accepted"] * 2
+    assert len(world.released("catalog")) == len(world.released("ledger")) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"privacy": {"epsilon": 2.0, "delta": 1e-9}},
+        {"accuracy": {"error": 0.03, "failure_probability": 0.01}},
+        {"phase": {"min_rows": 1}},
+        {"on_exhausted": "refuse"},
+        {"mechanism": {"profile": "memory", "queries_per_phase": 2, "phases": 1}},
+        {"attributes": [{"name": "carrier", "type": "category", "values": ["AA"]}]},
+    ],
+)
+async def test_a_definition_never_changes(
+    world: Any, process: Any, changes: dict[str, Any]
+) -> None:
+    world.define("flights")
+    await process.run()
+    before = process.worker.datasets["flights"].definition
+    record = world.define("flights", **changes)
+    await process.run()
+    assert world.rejection(record)["reason"]["code"] == "dataset_exists"
+    assert process.worker.datasets["flights"].definition == before
+    assert world.complaints() == []
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "no attributes": {"attributes": []},
+    "an attribute twice": {"attributes": [{"name": "a", "type": "boolean"}] * 2},
+    "an unknown type": {"attributes": [{"name": "a", "type": "text"}]},
+    "edges that fall": {"attributes": [{"name": "a", "type": "number", "edges": [2, 1]}]},
+    "half a character": {"attributes": [{"name": "a", "type": "category", "values": ["\ud800"]}]},
+    "half a character as a name": {"attributes": [{"name": "\ud800", "type": "boolean"}]},
+    "no privacy": {"privacy": {"epsilon": 0, "delta": 1e-9}},
+    "privacy in words": {"privacy": {"epsilon": "1", "delta": 1e-9}},
+    "no rows": {"phase": {"min_rows": 0}},
+    "more rows than can be": {"phase": {"min_rows": 2**63}},
+    "another mechanism": {"mechanism": {"profile": "laplace"}},
+    "a mechanism without its numbers": {"mechanism": {"profile": "memory"}},
+    "a mechanism that cannot keep its word": {
+        "mechanism": {"profile": "memory", "queries_per_phase": 2, "phases": 1}
+    },
+    "a capital letter": {"dataset": "Flights"},
+    "a brace": {"dataset": "{a}"},
+    "a slash": {"dataset": "../a"},
+    "no name": {"dataset": ""},
+    "64 letters": {"dataset": "a" * 64},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_a_wrong_definition_is_rejected_and_leaves_no_trace(
+    world: Any, process: Any, name: str
+) -> None:
+    wrong = dict(WRONG[name])
+    record = world.define(wrong.pop("dataset", "flights"), **wrong)
+    await process.run()
+    assert world.rejection(record)["reason"]["code"] in {"invalid_definition", "invalid_message"}
+    assert await world.store.datasets() == ()
+    assert dict(process.worker.datasets) == {}
+    world.define("flights")
+    await process.run()
+    assert [e["event"] for e in world.events()] == ["dataset_accepted"]
+    assert world.complaints() == []
+
+
+EDGES: dict[str, dict[str, Any]] = {
+    "less privacy than there is": {"privacy": {"epsilon": 1e-300, "delta": 5e-324}},
+    "hardly any privacy": {"privacy": {"epsilon": 1e-9, "delta": 5e-324}},
+    "hardly any delta": {"privacy": {"epsilon": 1.0, "delta": 5e-324}},
+    "much privacy": {"privacy": {"epsilon": 20, "delta": 0.999}},
+    "less error than there is": {"accuracy": {"error": 1e-300, "failure_probability": 0.1}},
+    "hardly any error": {"accuracy": {"error": 1e-9, "failure_probability": 1e-12}},
+    "no failure": {"accuracy": {"error": 0.1, "failure_probability": 5e-324}},
+    "any error": {"accuracy": {"error": 0.999999, "failure_probability": 0.999999}},
+    "a single row": {"phase": {"min_rows": 1}},
+    "64 attributes": {
+        "attributes": [{"name": f"a{n}", "type": "boolean"} for n in range(64)],
+    },
+    "one cell": {
+        "attributes": [{"name": "a", "type": "category", "values": ["x"], "other": False}]
+    },
+    "all of the line at once": {"mechanism": {"base_share": 0.999999}},
+    "edges as far as floats go": {
+        "attributes": [{"name": "a", "type": "number", "edges": [-1.7e308, 0, 5e-324, 1.7e308]}]
+    },
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+async def test_a_definition_at_the_edge_of_what_is_allowed_works_or_is_rejected(
+    world: Any, process: Any, name: str
+) -> None:
+    record = world.define("edge", **EDGES[name])
+    await process.run()
+    accepted = bool(world.events("dataset_accepted"))
+    if not accepted:
+        assert world.rejection(record)["reason"]["code"] == "invalid_definition"
+        return
+    for n, count in enumerate((1, 30_000, 2**61)):
+        world.batch("edge", f"b{n}", cells=[{"count": count}])
+        await process.run()
+        world.ask("edge", f"all{n}")
+        attribute = EDGES[name].get("attributes", [{"name": "cancelled"}])[0]["name"]
+        world.ask("edge", f"by{n}", kind="table", group_by=[attribute])
+        await process.run()
+    assert len(world.answers()) == 6
+    assert world.complaints() == []
+
+
+async def test_what_is_about_an_unknown_data_set_is_rejected(world: Any, process: Any) -> None:
+    records = [
+        world.ask("nobody", "q"),
+        world.batch("nobody", "b", rows=[]),
+        world.produce("datasets", None, key="nobody"),
+    ]
+    await process.run()
+    for record in records:
+        assert world.rejection(record)["reason"]["code"] == "unknown_dataset"
+        assert world.rejection(record)["dataset"] == "nobody"
+    assert dict(process.worker.datasets) == {}
+    assert world.complaints() == []
+
+
+async def test_what_was_rejected_before_the_definition_may_be_sent_again(
+    world: Any, process: Any
+) -> None:
+    early = world.batch("flights", "one", rows=[{"carrier": "AA"}])
+    await process.run()
+    world.define("flights")
+    await process.run()
+    world.batch("flights", "one", rows=[{"carrier": "AA"}])
+    await process.run()
+    assert world.rejection(early)["reason"]["code"] == "unknown_dataset"
+    assert len(world.events("batch_accepted")) == 1
+    assert world.complaints() == []
+
+
+async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, process: Any) -> None:
+    world.define("flights")
+    await process.run()
+    world.cells("flights", "one")
+    world.batch("flights", "two", rows=[{"carrier": "AA"}])
+    await process.run()
+    world.ask("flights", "before", AA)
+    await process.run()
+    held = world.store._datasets["flights"]
+    spent, answer = list(held.spent), world.answer("before")
+    world.produce("datasets", None, key="flights")
+    await process.run()
+    assert (held.pending, held.blocks, held.transcript, held.verified) == ([], [], [], {})
+    assert held.spent == spent
+    assert world.released("catalog")[-1] is None
+    again = world.define("flights")
+    world.batch("flights", "late", rows=[{"carrier": "AA"}])
+    world.batch("flights", "one", rows=[{"carrier": "AA"}])
+    world.ask("flights", "after", AA)
+    world.ask("flights", "before", AA)
+    await process.run()
+    assert world.rejection(again)["reason"]["code"] == "retired"
+    assert [e["batch_id"] for e in world.events("batch_refused")] == ["late"]
+    assert world.answer("after")["reason"]["code"] == "retired"
+    assert world.answer("before") == answer
+    assert world.complaints() == []
+
+
+async def test_retiring_again_is_announced_again(world: Any, process: Any) -> None:
+    world.define("flights")
+    await process.run()
+    for _ in range(2):
+        world.produce("datasets", None, key="flights")
+        await process.run()
+    assert [e["event"] for e in world.released("events")][1:] == ["dataset_retired"] * 2
+    assert len([e for e in world.released("ledger") if e["kind"] == "retired"]) == 1
+
+
+async def test_a_worker_starts_beside_a_retired_data_set(world: Any, process: Any) -> None:
+    world.define("flights")
+    await process.run()
+    world.cells("flights", "one")
+    await process.run()
+    world.produce("datasets", None, key="flights")
+    await process.run()
+    await process.kill()
+    other = world.process()
+    await other.assign()
+    world.ask("flights", "after", AA)
+    world.define("trains")
+    await other.run()
+    assert world.answer("after")["reason"]["code"] == "retired"
+    assert world.events()[-1]["dataset"] == "trains"
+    assert world.complaints() == []
+    await other.kill()
+
+
+async def test_a_data_set_is_retired_in_the_group_that_opens_its_phase(
+    world: Any, process: Any
+) -> None:
+    world.define("flights", mechanism={"base_share": 0.0})
+    await process.run()
+    records = [
+        world.cells("flights", "one"),
+        world.produce("datasets", None, key="flights"),
+        world.ask("flights", "after", AA),
+    ]
+    group = [process.fetched(record) for record in records]
+    await process.worker.process(group)
+    await process.drained()
+    held = world.store._datasets["flights"]
+    assert (held.blocks, held.spent) == ([], [(0, 0)])
+    assert world.complaints() == []
