@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["WorkerSettings"]
+from stream_dp.errors import InvalidInput
+
+__all__ = ["WorkerSettings", "worker_settings"]
 
 
 class WorkerSettings(BaseSettings):
@@ -29,6 +31,7 @@ class WorkerSettings(BaseSettings):
         session_timeout_s: After this long without a sign of life a worker's partitions move.
         stall_timeout_s: A worker that has work and does nothing for so long ends itself.
         web_port: Port of ``/healthz`` and ``/metrics``.
+        web_bind: Address that they are served on. They ask for no password.
         data_dir: Faust's own folder; holds nothing of value.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.
     """
@@ -57,3 +60,19 @@ class WorkerSettings(BaseSettings):
         """Deployments that share a broker and a Redis differ in one setting, the topics' prefix."""
         name = str(values.get("topic_prefix", "stream-dp.")).rstrip(".-_") or "stream-dp"
         return {"redis_prefix": name, "group_id": f"{name}-worker", **values}
+
+
+def worker_settings(**given: Any) -> WorkerSettings:
+    """Settings from the environment, and those given.
+
+    Raises:
+        InvalidInput: A variable has a value that is not accepted; names it, without the value.
+    """
+    try:
+        return WorkerSettings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = "_".join(map(str, first["loc"])).upper()
+        raise InvalidInput(
+            f"STREAM_DP_{name}", first["msg"], "see the table in docs/operations.md"
+        ) from None

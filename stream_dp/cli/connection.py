@@ -7,16 +7,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
-from stream_dp.client import Client
 from stream_dp.embedded.folders import Running, running, state_folder
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Topics
 
-__all__ = ["Connection", "connected", "state_dir_option"]
+if TYPE_CHECKING:
+    from stream_dp.client import Client
+    from stream_dp.messages import Topics
+
+__all__ = ["Connection", "connected", "state_dir_option", "without_password"]
 
 
 def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
@@ -43,6 +46,8 @@ class Connection:
 
     @property
     def topics(self) -> Topics:
+        from stream_dp.messages import Topics
+
         return Topics(self.topic_prefix)
 
     @property
@@ -56,6 +61,9 @@ class Connection:
         return self.given_redis_url or self._embedded("--redis-url").redis_url
 
     def client(self, analyst: str | None = None) -> Client:
+        # Only here: the broker's client takes a third of a second to load.
+        from stream_dp.client import Client
+
         return Client(
             self.bootstrap_servers,
             analyst=analyst,
@@ -114,3 +122,10 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
         return wrapper
 
     return decorate
+
+
+def without_password(url: str) -> str:
+    """An address that may be shown."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2] or parts.path
+    return f"{parts.scheme}://{place}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from stream_dp.cli.connection import state_dir_option
-from stream_dp.embedded.folders import stop_running
+from stream_dp.embedded.folders import StateFolder, running, stop_running
+from stream_dp.errors import ServerUnavailable
 
 __all__ = ["command"]
 
@@ -16,7 +18,14 @@ __all__ = ["command"]
 @state_dir_option
 def command(state_dir: Path) -> None:
     """Stop what `up` started; its data stays."""
-    if stop_running(state_dir) is None:
-        click.echo("nothing runs here")
-    else:
-        click.echo(f"stopped; the data stays in {state_dir}")
+    if running(state_dir) is None:
+        if StateFolder(state_dir).in_use():
+            raise ServerUnavailable(
+                f"servers are just starting or stopping in {state_dir}; try again in a moment"
+            )
+        click.echo(f"nothing runs in {state_dir}")
+        return
+    with Console(stderr=True).status("Stopping the worker, Kafka and Valkey"):
+        stop_running(state_dir)
+    (state_dir / "ready").unlink(missing_ok=True)
+    click.echo(f"stopped; the data stays in {state_dir}")

@@ -69,10 +69,10 @@ def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
     def fit(value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
+        if isinstance(value, list | dict):
+            return None
         if not isinstance(value, str | int | float):
             value = plain(value)
-            if not isinstance(value, str | int | float):
-                return None
         if isinstance(value, float) and value != value:
             return None
         if isinstance(value, str) and 6 * len(value) + 2 <= width:
@@ -210,7 +210,9 @@ class Source:
     def _csv(self) -> Iterator[tuple[Columns, int]]:
         """Cells as text; an empty one is a missing value. The worker reads numbers out of text."""
         with self._open() as (text, raw):
-            reader = csv.reader(self._lines(text), delimiter=self._delimiter)
+            # Strict: else a quote that is never closed swallows the rest of the file as one cell.
+            reader = csv.reader(self._lines(text), delimiter=self._delimiter, strict=True)
+            line = 1
             try:
                 header = [name.strip() for name in next(reader, [])]
                 if not header:
@@ -222,6 +224,7 @@ class Source:
                 columns = self._empty()
                 targets = [columns[name] for name in self._names]
                 for row in reader:
+                    line = reader.line_num + 1
                     if not row:
                         continue
                     for target, place in zip(targets, places, strict=True):
@@ -234,9 +237,9 @@ class Source:
                     yield columns, raw.tell()
             except csv.Error as error:
                 raise InvalidInput(
-                    f"{self._file.name} line {reader.line_num}",
+                    f"{self._file.name} line {line}",
                     f"it is no CSV ({error})",
-                    "look for a quote that is never closed",
+                    "mend the quotes of the row that begins there",
                 ) from None
 
     def _check_header(self, header: Sequence[str]) -> None:

@@ -6,29 +6,33 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from stream_dp.cli.connection import state_dir_option
 from stream_dp.cli.progress import StartProgress
-from stream_dp.client.topics import create_topics
+from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
-from stream_dp.embedded.folders import cache_folder, running
-from stream_dp.embedded.stack import Addresses, Servers
+from stream_dp.embedded.folders import StateFolder, cache_folder, running
 from stream_dp.errors import ServerUnavailable
-from stream_dp.messages import Topics
+
+if TYPE_CHECKING:
+    from stream_dp.embedded.stack import Addresses, Servers
 
 __all__ = ["await_worker", "command", "worker_child"]
 
-_RESTART_S = 1.0
+_WEB_PORT = 6066
+_RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_STABLE_S = 60.0
 _READY_S = 180.0
 _WORKER_READY_S = 60.0
 
@@ -38,38 +42,55 @@ _WORKER_READY_S = 60.0
 @click.option(
     "--web-port",
     type=click.IntRange(1, 65535),
-    default=6066,
-    show_default=True,
-    help="Port of the worker's /healthz and /metrics.",
+    help=f"Port of the worker's /healthz and /metrics.  [default: {_WEB_PORT}, or a free one]",
 )
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C instead of returning.")
-def command(state_dir: Path, web_port: int, foreground: bool) -> None:  # noqa: FBT001 - click
+def command(state_dir: Path, web_port: int | None, foreground: bool) -> None:  # noqa: FBT001 - click
     """Start Kafka, Valkey and a worker on this machine; `stream-dp down` stops them."""
-    console = Console(stderr=True)
-    found = running(state_dir)
-    if found is not None:
-        console.print(f"already up: Kafka at [b]{found.bootstrap_servers}[/b]")
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    folder = StateFolder(state_dir)
+    found = folder.running()
+    if found is not None and _ready(state_dir):
+        console.print(f"already up: Kafka at [b]{found.bootstrap_servers}[/b], {_pages(state_dir)}")
         return
-    if foreground:
-        _supervise(state_dir, web_port, console)
-    else:
-        _detach(state_dir, web_port, console)
+    folder.prepare()
+    starting = folder.in_use()
+    if not starting:
+        _ready_file(state_dir).unlink(missing_ok=True)
+        web_port = _web_port(web_port, state_dir, console)
+        if foreground:
+            _foreground(state_dir, web_port, console)
+            return
+    with _status(console) as say:
+        if starting:
+            say("Another `stream-dp up` is at it")
+            _wait(state_dir, lambda: not folder.in_use(), say)
+        else:
+            assert web_port is not None
+            _detach(state_dir, web_port, say)
+    found = running(state_dir)
+    assert found is not None, "ready says that they run"
+    console.print(f"up: Kafka at [b]{found.bootstrap_servers}[/b], {_pages(state_dir)}")
+    console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
 
 
 def worker_child(addresses: Addresses, state_dir: Path, web_port: int) -> Child:
     """A worker on the embedded servers, as a child that dies with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
-    arguments += ["--instance-id", "embedded"]
+    # Faust does not come up as a member that the broker remembers under another address.
+    arguments += ["--instance-id", f"embedded-{web_port}"]
     return Child(
-        "worker",
+        "the worker",
         [sys.executable, "-m", "stream_dp", *arguments],
         log=state_dir / "logs" / "worker.log",
         folder=state_dir,
     )
 
 
-def await_worker(worker: Child, web_port: int) -> None:
+def await_worker(
+    worker: Child, web_port: int, cancelled: Callable[[], bool] = lambda: False
+) -> None:
     """Returns when the worker answers requests.
 
     Raises:
@@ -83,52 +104,118 @@ def await_worker(worker: Child, web_port: int) -> None:
         except OSError:
             return False
 
-    worker.wait_until(ready, timeout_s=_WORKER_READY_S, cancelled=lambda: False)
+    worker.wait_until(ready, timeout_s=_WORKER_READY_S, cancelled=cancelled)
 
 
-def _supervise(state_dir: Path, web_port: int, console: Console) -> None:
+def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
+    """The port given, else the usual one, else that of last time, else any free one."""
+    if given is not None:
+        if not ports.is_free(given):
+            raise ServerUnavailable(
+                f"port {given} is taken by another program; pass another --web-port for the worker's pages"
+            )
+        return given
+    if ports.is_free(_WEB_PORT):
+        return _WEB_PORT
+    memory = state_dir / "web-port"
+    remembered = None
+    with suppress(OSError, ValueError):
+        remembered = int(memory.read_text())
+    chosen = ports.choose("the worker's pages", None, remembered)
+    memory.write_text(str(chosen))
+    console.print(
+        f"port {_WEB_PORT} is taken by another program, so the worker's pages are on {chosen}"
+    )
+    return chosen
+
+
+# ---------------------------------------------------------------- the process that stays
+
+
+def _foreground(state_dir: Path, web_port: int, console: Console) -> None:
+    stopping = threading.Event()
+    try:
+        _supervise(state_dir, web_port, console, stopping)
+    except ServerUnavailable:
+        if not stopping.is_set():  # else it was told to stop before it was up
+            raise
+
+
+def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threading.Event) -> None:
     """Runs the servers, and the worker again whenever it ends, until this process is told to stop."""
-    with StartProgress(console) as progress, _stopped_by_signals() as stopping:
+    from stream_dp.client.topics import create_topics
+    from stream_dp.embedded.stack import Servers
+    from stream_dp.messages import Topics
+
+    with _Steps(console, state_dir) as progress:
         servers = Servers(state_dir, cache_folder(os.environ), progress=progress)
+
+        def stop(*_: object) -> None:
+            stopping.set()
+            servers.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         with servers as addresses:
+            progress.step("Creating the topics")
             create_topics(addresses.bootstrap_servers, Topics())
             progress.step("Starting the worker")
-            progress.step("Running")
             with worker_child(addresses, state_dir, web_port) as worker:
-                await_worker(worker, web_port)
-                (state_dir / "ready").touch()
                 try:
-                    while not stopping:
-                        if problem := servers.failure():
-                            raise ServerUnavailable(problem)
-                        if worker.exit_code() is not None:
-                            time.sleep(_RESTART_S)
-                            worker.stop()
-                            worker.start()
-                        time.sleep(0.2)
+                    await_worker(worker, web_port, stopping.is_set)
+                    _ready_file(state_dir).write_text(f"http://127.0.0.1:{web_port}/healthz")
+                    progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
+                    _keep(servers, worker, stopping)
                 finally:
-                    (state_dir / "ready").unlink(missing_ok=True)
+                    _ready_file(state_dir).unlink(missing_ok=True)
 
 
-@contextmanager
-def _stopped_by_signals() -> Iterator[list[int]]:
-    """A list that is empty until SIGTERM or SIGINT arrives."""
-    received: list[int] = []
+def _keep(servers: Servers, worker: Child, stopping: threading.Event) -> None:
+    """Starts the worker again when it ends; more and more slowly when it ends soon."""
+    ends, started = 0, time.monotonic()
+    while not stopping.wait(0.2):
+        if problem := servers.failure():
+            raise ServerUnavailable(problem)
+        if worker.exit_code() is None:
+            continue
+        ends = 0 if time.monotonic() - started > _STABLE_S else ends
+        if stopping.wait(_RESTART_S[min(ends, len(_RESTART_S) - 1)]):
+            return
+        ends, started = ends + 1, time.monotonic()
+        worker.stop()
+        worker.start()
 
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, note)
-    yield received
+class _Steps(StartProgress):
+    """Draws the start here, and writes each step down for who waits in another process."""
+
+    def __init__(self, console: Console, state_dir: Path) -> None:
+        super().__init__(console)
+        self._file = state_dir / "step"
+
+    def step(self, text: str) -> None:
+        super().step(text)
+        self._write(text)
+
+    def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
+        super().downloaded(jars, jars_total, n_bytes)
+        self._write(
+            f"Downloading Apache Kafka, {jars} of {jars_total} jars, {n_bytes / 1e6:.0f} MB"
+        )
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write_text(text)
 
 
-def _detach(state_dir: Path, web_port: int, console: Console) -> None:
+# ---------------------------------------------------------------- the process that returns
+
+
+def _detach(state_dir: Path, web_port: int, say: Callable[[str], None]) -> None:
     """Starts the supervisor in the background and returns when everything answers."""
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (state_dir / "ready").unlink(missing_ok=True)
     log = state_dir / "logs" / "up.log"
     log.parent.mkdir(exist_ok=True)
+    (state_dir / "step").unlink(missing_ok=True)
     arguments = ["up", "--foreground", "--state-dir", str(state_dir), "--web-port", str(web_port)]
     with log.open("wb") as output:
         supervisor = subprocess.Popen(  # noqa: S603 - this program
@@ -138,21 +225,71 @@ def _detach(state_dir: Path, web_port: int, console: Console) -> None:
             stderr=output,
             start_new_session=True,
         )
-    with console.status("Starting Kafka, Valkey and a worker (the first time downloads 80 MB)"):
-        deadline = time.monotonic() + _READY_S
-        while not (state_dir / "ready").exists():
-            if supervisor.poll() is not None or time.monotonic() > deadline:
-                raise ServerUnavailable(
-                    f"the servers did not start; {log} ends with:\n{_tail(log)}"
-                )
-            time.sleep(0.1)
-    found = running(state_dir)
-    assert found is not None, "ready says that they run"
-    console.print(
-        f"up: Kafka at [b]{found.bootstrap_servers}[/b], worker at "
-        f"[b]http://127.0.0.1:{web_port}/healthz[/b], data in {state_dir}"
-    )
+    try:
+        _wait(state_dir, lambda: supervisor.poll() is not None, say)
+    except KeyboardInterrupt:
+        say("Stopping")
+        supervisor.terminate()
+        supervisor.wait()
+        raise
+    except BaseException:
+        supervisor.terminate()
+        supervisor.wait()
+        raise
 
 
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Returns when everything answers; gives up when nothing happens for long.
+
+    Raises:
+        ServerUnavailable: The supervisor ended; says why.
+    """
+    step, changed = "", time.monotonic()
+    while not _ready(state_dir):
+        if ended():
+            raise ServerUnavailable(_why(state_dir))
+        with suppress(OSError):
+            now = (state_dir / "step").read_text()
+            if now and now != step:
+                step, changed = now, time.monotonic()
+                say(step)
+        if time.monotonic() - changed > _READY_S:
+            raise ServerUnavailable(
+                f"nothing happened for {_READY_S:g} seconds; see {state_dir / 'logs'}"
+            )
+        time.sleep(0.1)
+
+
+def _why(state_dir: Path) -> str:
+    """What the supervisor said last."""
+    log = state_dir / "logs" / "up.log"
+    lines = log.read_text(errors="replace").rstrip().splitlines() if log.exists() else []
+    said = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    if said:
+        return "\n".join(lines[said[-1] :]).removeprefix("error: ")
+    return f"the servers did not start; {log} ends with:\n" + "\n".join(lines[-10:])
+
+
+@contextmanager
+def _status(console: Console) -> Iterator[Callable[[str], None]]:
+    """Says what goes on: over one line in a terminal, else line by line."""
+    if not console.is_terminal:
+        yield lambda text: console.print(text)
+        return
+    with console.status("Starting") as status:
+        yield lambda text: status.update(text)
+
+
+def _ready_file(state_dir: Path) -> Path:
+    return state_dir / "ready"
+
+
+def _ready(state_dir: Path) -> bool:
+    return _ready_file(state_dir).exists()
+
+
+def _pages(state_dir: Path) -> str:
+    with suppress(OSError):
+        if url := _ready_file(state_dir).read_text():
+            return f"worker at [b]{url}[/b]"
+    return "the worker is restarting"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
+import threading
 import time
+from typing import Any
 
 import click
 
-from stream_dp.cli.connection import Connection, connected
-from stream_dp.errors import StreamDPError
+from stream_dp.cli.connection import Connection, connected, without_password
+from stream_dp.client.topics import check_reachable
+from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 
 __all__ = ["command"]
+
+_REPEAT_S = 10.0
 
 
 @click.command()
@@ -36,42 +42,95 @@ __all__ = ["command"]
     show_default=True,
 )
 def command(connection: Connection, web_port: int, instance_id: str | None, log_level: str) -> None:
-    """Run a worker until it is stopped; more settings are STREAM_DP_* variables."""
+    """Run a worker until it is stopped; more settings are STREAM_DP_* variables, see docs/operations.md."""
+    from stream_dp.settings import worker_settings
+
+    settings = worker_settings(
+        bootstrap_servers=connection.bootstrap_servers,
+        redis_url=connection.redis_url,
+        topic_prefix=connection.topic_prefix,
+        web_port=web_port,
+        instance_id=instance_id,
+    )
+    if "://" not in settings.redis_url:
+        raise InvalidInput(
+            "--redis-url", "it is no URL", "write redis://HOST:PORT/0, rediss:// or unix://"
+        )
+    _check_port(settings.web_bind, web_port)
+    check_reachable(settings.bootstrap_servers)
+    _set_up_logging(log_level)
+
     import faust
 
     from stream_dp.pipeline.app import create_app
-    from stream_dp.settings import WorkerSettings
 
-    app = create_app(
-        WorkerSettings(
-            bootstrap_servers=connection.bootstrap_servers,
-            redis_url=connection.redis_url,
-            topic_prefix=connection.topic_prefix,
-            web_port=web_port,
-            instance_id=instance_id,
-        )
-    )
-    worker = faust.Worker(app, loglevel=log_level, redirect_stdouts=False)
-    for name in ("aiokafka", "aiokafka.consumer.group_coordinator", "aiokafka.producer.sender"):
-        logging.getLogger(name).addFilter(_Seldom())
+    app = create_app(settings)
+    worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
+    worker.spinner = None
+    threading.Thread(target=_say_when_ready, args=(app, settings), daemon=True).start()
     try:
         worker.execute_from_commandline()
     finally:
         if isinstance(app.failure, StreamDPError):
-            click.echo(f"error: {app.failure}", err=True)
+            click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
             sys.exit(1)
 
 
-class _Seldom(logging.Filter):
-    """Lets the same line through once in ten seconds: a lost broker makes thousands a second."""
+def _words(failure: StreamDPError, redis_url: str) -> str:
+    if isinstance(failure, StoreUnavailable):
+        return (
+            f"Redis does not answer at {without_password(redis_url)}; start it, or pass --redis-url"
+        )
+    return str(failure)
+
+
+def _check_port(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServerUnavailable(
+                f"the worker's pages cannot be served on port {port} of {host} ({error.strerror}): another "
+                "program listens there, perhaps another worker; pass a free --web-port"
+            ) from None
+
+
+def _say_when_ready(app: Any, settings: Any) -> None:
+    while not getattr(getattr(app.runtime, "worker", None), "ready", False):
+        time.sleep(0.1)
+    click.echo(
+        f"the worker answers: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, pages at "
+        f"http://{settings.web_bind}:{settings.web_port}/healthz and /metrics",
+        err=True,
+    )
+
+
+def _set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(_Readable())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper().replace("WARN", "WARNING"), handlers=[handler])
+
+
+class _Readable(logging.Filter):
+    """Lets through what an operator can use.
+
+    A fault that we know is told in one sentence at the end, not as a trace; a lost broker makes the same
+    line thousands of times a second, and one in ten seconds will do.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._last: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        now = time.monotonic()
-        if now - self._last.get(record.msg, -10.0) < 10.0:
+        if record.exc_info and isinstance(record.exc_info[1], StreamDPError):
             return False
-        self._last[record.msg] = now
-        return True
+        if record.name.startswith("aiokafka"):
+            now = time.monotonic()
+            if now - self._last.get(record.msg, -_REPEAT_S) < _REPEAT_S:
+                return False
+            self._last[record.msg] = now
+        return record.name.partition(".")[0] != "kafka" or record.levelno >= logging.CRITICAL

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dp.cli.files import Columns, Source, rows_a_batch
+from stream_dp.client.documents import to_json
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import TOPICS, Definition
+from stream_dp.pipeline.building import build
+
+LIMIT = TOPICS["batches"].max_value_bytes
+
+
+def definition(*attributes: dict[str, Any]) -> Definition:
+    return Definition.read(
+        {
+            "version": 1,
+            "dataset": "people",
+            "attributes": list(attributes),
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "accuracy": {"error": 0.02},
+            "phase": {"min_rows": 20_000},
+        }
+    )
+
+
+CITY = {
+    "name": "city",
+    "type": "category",
+    "values": ["Bonn", "Graz", "7", '"q"\n'],
+    "missing": True,
+}
+AGE = {"name": "age", "type": "number", "edges": [-(2**53), 18, 65.5, 2**53], "missing": True}
+SMOKER = {"name": "smoker", "type": "boolean", "missing": True}
+PEOPLE = definition(CITY, AGE, SMOKER)
+ROWS = [["Bonn", "17", "true"], ["", "65.5", ""], ["Oslo", "x", "no"], ["Graz", "", "FALSE"]]
+CELLS: Columns = {
+    "city": ["Bonn", None, "Oslo", "Graz"],
+    "age": ["17", "65.5", "x", None],
+    "smoker": ["true", None, "no", "FALSE"],
+}
+
+
+def read(file: Path, batch_rows: int = 100, described: Definition = PEOPLE, **how: Any) -> Columns:
+    found: Columns = {attribute.name: [] for attribute in described.attributes}
+    source = Source(file, described, batch_rows, **how)
+    rows = source.check(lambda _: None)
+    for batch in source.batches():
+        assert batch.start == len(found["city"])
+        for name, column in batch.columns.items():
+            found[name] += column
+        assert batch.stop == len(found["city"])
+    assert len(found["city"]) == rows
+    return found
+
+
+def write_csv(file: Path, **how: Any) -> Path:
+    with file.open("w", newline="", encoding=how.pop("encoding", "utf-8")) as text:
+        writer = csv.writer(text, **how)
+        writer.writerow(["id", "smoker", " city", "age"])
+        writer.writerows([i, smoker, city, age] for i, (city, age, smoker) in enumerate(ROWS))
+    return file
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 4, 100])
+def test_a_csv_gives_its_declared_columns_with_empty_cells_missing(
+    tmp_path: Path, batch_rows: int
+) -> None:
+    assert read(write_csv(tmp_path / "a.csv"), batch_rows) == CELLS
+
+
+def test_a_byte_order_mark_blank_lines_and_short_rows_do_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("\ufeffcity,age,smoker\n\nBonn,17\n\nGraz\n", encoding="utf-8")
+    assert read(file) == {"city": ["Bonn", "Graz"], "age": ["17", None], "smoker": [None, None]}
+
+
+def test_other_delimiters_encodings_and_compression_are_read(tmp_path: Path) -> None:
+    assert read(write_csv(tmp_path / "a.csv", delimiter=";"), delimiter=";") == CELLS
+    assert read(write_csv(tmp_path / "a.tsv", delimiter="\t")) == CELLS
+    assert read(write_csv(tmp_path / "u.csv", encoding="utf-16"), encoding="utf-16") == CELLS
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.tsv").read_bytes().replace(b"\t", b",")))
+    assert read(packed) == CELLS
+
+
+def test_ndjson_and_parquet_keep_their_types(tmp_path: Path) -> None:
+    rows = [
+        {"city": "Bonn", "age": 17, "id": 1},
+        {"city": 7, "age": 1.5, "smoker": True},
+        {"city": [1], "age": "9", "smoker": {"a": 1}},
+        {},
+    ]
+    cells: Columns = {
+        "city": ["Bonn", 7, None, None],
+        "age": [17, 1.5, "9", None],
+        "smoker": [None, True, None, None],
+    }
+    file = tmp_path / "a.ndjson"
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert read(file) == cells
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert read(packed) == cells
+    table = pa.table({"smoker": [True, None], "age": [math.nan, 7.0], "city": ["Bonn", None]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet")
+    assert found == {"city": ["Bonn", None], "age": [None, 7.0], "smoker": [True, None]}
+
+
+def test_reading_goes_on_behind_rows_that_were_counted(tmp_path: Path) -> None:
+    source = Source(write_csv(tmp_path / "a.csv"), PEOPLE, 2)
+    spans = [(batch.start, batch.stop, batch.columns["city"]) for batch in source.batches(skip=1)]
+    assert spans == [(1, 2, [None]), (2, 4, ["Oslo", "Graz"])]
+    assert list(source.batches(skip=4)) == []
+
+
+# ---------------------------------------------------------------- files with faults
+
+
+def faults(file: Path, content: bytes, **how: Any) -> str:
+    file.write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        read(file, **how)
+    return str(caught.value)
+
+
+def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path) -> None:
+    a = tmp_path / "a.csv"
+    assert faults(a, b"") == "a.csv: it is empty; its first line names the columns"
+    assert faults(a, b"town,age\n") == (
+        "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns as the "
+        "definition has them"
+    )
+    assert "pass --delimiter ';'" in faults(a, b"city;age;smoker\nBonn;1;true\n")
+    assert "column city is there twice" in faults(a, b"city,age,smoker,city\n")
+    assert faults(a, "city,age,smoker\nBonn,1,\nKöln,1,\n".encode("latin-1")) == (
+        "a.csv line 3: it is not UTF-8; pass --encoding, for example --encoding latin-1 or cp1252"
+    )
+    assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000)
+    assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n')
+    b = tmp_path / "b.ndjson"
+    assert faults(b, b'{"city": "Bonn", "age": 1, "smoker": 0}\n{"city": \n') == (
+        'b.ndjson line 2: it is no JSON object; every line is one, such as {"city": "...", "age": "..."}'
+    )
+    assert "b.ndjson line 1: it is no JSON object" in faults(b, b"[" * 100_000)
+    assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
+    assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", b"no zip")
+    whole = gzip.compress(b"city,age,smoker\n" + bytes(range(32, 126)) * 100)
+    assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", whole[:-20])
+    assert "it is no Parquet file" in faults(tmp_path / "d.parquet", b"PAR")
+    assert "its name ends in nothing that is read" in faults(tmp_path / "e.xlsx", b"PK")
+    assert "its name ends in nothing that is read" in faults(tmp_path / "e", b"PK")
+
+
+def test_the_cells_of_a_broken_line_are_not_repeated(tmp_path: Path) -> None:
+    assert "secret" not in faults(tmp_path / "b.ndjson", b'{"city": "secret\n')
+
+
+# ---------------------------------------------------------------- sizes from public numbers
+
+
+def test_a_batch_of_the_widest_cells_fits_into_a_record() -> None:
+    wide = {"type": "category", "values": [f"{i:06}\n" + "\u20ac" * 240 for i in range(100)]}
+    described = definition(
+        *({"name": f"a{i}" + "x" * 50, **wide} for i in range(40)),
+        *({**AGE, "name": f"n{i}"} for i in range(12)),
+        *({**SMOKER, "name": f"b{i}"} for i in range(12)),
+    )
+    n = rows_a_batch(described, 200_000)
+    assert 100 < n < 1000
+    columns: Columns = {}
+    for attribute in described.attributes:
+        longest = wide["values"][0] if attribute.type == "category" else "1" * 24
+        columns[attribute.name] = [longest if attribute.type != "boolean" else "FALSE"] * n
+    size = len(
+        to_json({"version": 1, "dataset": "d" * 63, "batch_id": "b" * 128, "columns": columns})
+    )
+    assert size <= LIMIT
+    assert size > 0.8 * LIMIT
+
+
+def test_few_columns_leave_the_wish_as_it_is() -> None:
+    assert rows_a_batch(PEOPLE, 20_000) == 20_000
+    assert rows_a_batch(PEOPLE, 200_000) < 200_000
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.integers().map(lambda n: n * 10**400),
+    st.floats(),
+    st.text(max_size=60),
+    st.sampled_from(
+        ['"q"\n', "Bonn", "7", "TRUE", "0" * 300 + "18", "17.9" + "9" * 40, "1" * 5000]
+    ),
+    st.decimals(allow_nan=False).map(str),
+    st.lists(st.integers(), max_size=2),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(values=st.lists(SCALARS, min_size=1, max_size=30), only_text=st.booleans())
+def test_a_shortened_cell_is_the_same_to_the_worker_and_never_wider(
+    values: list[Any], only_text: bool
+) -> None:
+    if only_text:
+        values = [value for value in values if isinstance(value, str)] or ["x"]
+    source = Source(Path("a.csv"), PEOPLE, 10)
+    source._reader = lambda: iter([(dict.fromkeys(("city", "age", "smoker"), values), 0)])
+    (batch,) = source.batches()
+    sent = json.loads(to_json(batch.columns))
+    universe, _ = build(PEOPLE)
+    plain = [None if isinstance(value, list) else value for value in values]
+    whole = universe.encode_columns(dict.fromkeys(universe.names, plain))
+    for name, ours, theirs in zip(
+        universe.names, universe.encode_columns(sent).codes, whole.codes, strict=True
+    ):
+        assert ours.tolist() == theirs.tolist(), name
+    size = len(to_json({"columns": batch.columns}))
+    assert size <= len(values) * (LIMIT // rows_a_batch(PEOPLE, 10**9)) + 200
