@@ -21,23 +21,21 @@ from typing import Any
 import faust
 import kafka
 import kafka.errors
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     IllegalStateError,
     KafkaError,
-    MessageSizeTooLargeError,
-    RecordTooLargeError,
 )
 from faust import web
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import ServerUnavailable, StreamDPError
-from stream_dp.messages import INPUTS, TOPICS, Topics
+from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.sending import LARGEST_MESSAGE, Sender
 from stream_dp.pipeline.watchdog import Watchdog
 from stream_dp.pipeline.worker import GROUP_SIZE, Worker
 from stream_dp.settings import WorkerSettings
@@ -50,7 +48,6 @@ __all__ = ["Runtime", "StreamApp", "create_app"]
 _LAST_WORDS_S = 30.0
 _GROUP_WAIT_S = 0.005
 _STORE_CHECK_S = 5.0
-_LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
 
 
 class _Consumer(driver.Consumer):
@@ -126,14 +123,9 @@ class Runtime:
                     f"{self.names.name(role)} has {partitions} partitions but had {recorded}: data sets "
                     "would change their owner and their read positions. Restore the old count"
                 )
-        self._producer = AIOKafkaProducer(
-            bootstrap_servers=settings.bootstrap_servers,
-            acks="all",
-            enable_idempotence=True,
-            max_request_size=_LARGEST_MESSAGE,
-        )
+        self._sender = Sender(settings.bootstrap_servers, self.names)
         try:
-            await self._producer.start()
+            await self._sender.start()
         except KafkaError as error:
             raise self._no_broker(error) from error
         secret = (
@@ -145,7 +137,7 @@ class Runtime:
         self.worker = Worker(
             store,
             self._noise,
-            self._send,
+            self._sender.send,
             partitions=partitions,
             secret=secret,
             metrics=self.metrics,
@@ -155,8 +147,8 @@ class Runtime:
 
     async def stop(self) -> None:
         """Closes what was opened."""
-        if hasattr(self, "_producer"):
-            await self._producer.stop()
+        if hasattr(self, "_sender"):
+            await self._sender.stop()
         if hasattr(self, "_store"):
             await self._store.close()
 
@@ -208,34 +200,6 @@ class Runtime:
             f"no Kafka broker at {self._settings.bootstrap_servers} ({type(error).__name__})"
         )
 
-    async def _send(self, record: Outgoing) -> Awaitable[object]:
-        try:
-            future: Awaitable[object] = await self._producer.send(
-                self.names.name(record.role),
-                key=record.key.encode(),
-                value=record.value or None,
-                headers=list(record.headers),
-            )
-        except KafkaError as error:
-            raise _translated(record, error) from error
-        return _acknowledged(record, future)
-
-
-async def _acknowledged(record: Outgoing, future: Awaitable[object]) -> object:
-    try:
-        return await future
-    except KafkaError as error:
-        raise _translated(record, error) from error
-
-
-def _translated(record: Outgoing, error: KafkaError) -> StreamDPError:
-    if isinstance(error, MessageSizeTooLargeError | RecordTooLargeError):
-        return StreamDPError(
-            f"the broker takes no record of this size on the topic {record.role}; compare the topics' "
-            "max.message.bytes with: stream-dp doctor"
-        )
-    return ServerUnavailable(f"the broker took no record ({type(error).__name__})")
-
 
 class StreamApp(faust.App):
     """A Faust app around a ``Runtime``."""
@@ -260,7 +224,7 @@ class StreamApp(faust.App):
             broker_rebalance_timeout=30.0,
             broker_max_poll_records=GROUP_SIZE,
             broker_max_poll_interval=300.0,
-            consumer_max_fetch_size=_LARGEST_MESSAGE,
+            consumer_max_fetch_size=LARGEST_MESSAGE,
             consumer_auto_offset_reset="earliest",
             consumer_group_instance_id=settings.instance_id or "",
             worker_redirect_stdouts=False,
@@ -298,7 +262,7 @@ class StreamApp(faust.App):
 
     async def fail(self, error: BaseException) -> None:
         """Ends the process: whatever is not committed is read again by the next one."""
-        self.failure = error
+        self.failure = self.failure or error
         # Faust's own way out waits for things that may never come, such as a broker that is gone.
         last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
         last.daemon = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from kafka.partitioner.default import murmur2
@@ -19,7 +20,6 @@ from stream_dp.messages import (
     Id,
     Query,
     QueryEnvelope,
-    check_nesting,
     read_json,
 )
 from stream_dp.pipeline.records import Record
@@ -76,6 +76,7 @@ class Ask:
 Request = Define | Retire | Ingest | Ask
 
 
+@lru_cache(maxsize=65_536)
 def partition_of(key: bytes, partitions: int) -> int:
     """Where Kafka's default partitioner (Java, kafka-python, aiokafka) puts ``key``."""
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
@@ -119,7 +120,6 @@ def _name(key: bytes) -> str:
 
 
 def _define(document: Mapping[str, Any]) -> Define:
-    check_nesting(document)
     definition = Definition.read(document)
     return Define(definition.dataset, definition)
 
@@ -130,7 +130,6 @@ def _ingest(document: Mapping[str, Any]) -> Ingest:
 
 
 def _ask(document: Mapping[str, Any]) -> Ask:
-    check_nesting(document)
     envelope = QueryEnvelope.read(document)
     queries: list[Query | BadQuery] = []
     for item in envelope.queries:

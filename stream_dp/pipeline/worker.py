@@ -125,7 +125,7 @@ class Worker:
         self._to_take_over = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._broken = False
+        self._cut_short: Exception | None = None
         self._releasing = False
         self._progress = 0
         self._work = _Work()
@@ -279,14 +279,19 @@ class Worker:
         """One step at a time; after one that was cut short what is in memory is worth nothing.
 
         Raises:
-            RuntimeError: An earlier step was cut short. Only a new worker may go on, from the store.
+            Exception: What cut an earlier step short. Only a new worker may go on, from the store.
         """
         async with self._lock:
-            if self._broken:
-                raise RuntimeError("an earlier step of this worker failed; start another one")
-            self._broken = True
-            yield
-            self._broken = False
+            if self._cut_short is not None:
+                raise self._cut_short
+            try:
+                yield
+            except Exception as error:
+                self._cut_short = error
+                raise
+            except BaseException:
+                self._cut_short = RuntimeError("this worker was stopped; start another one")
+                raise
 
     # ------------------------------------------------------------ a group
 

@@ -130,6 +130,7 @@ class WatchedStore:
         step = getattr(self._store, name)
 
         async def watched(*arguments: Any, **named: Any) -> Any:
+            await self._world.processes[self._process].effect()
             if self.away:
                 self.away -= 1
                 if self.away % 2:
@@ -158,14 +159,23 @@ class Process:
             self.store, self.noise, self._send, **(settings | changes)
         )
         self.generation = 0
+        self.effects = 0
+        self.interrupt: Callable[[int], Awaitable[None]] | None = None
         self._fuse = fuse
-        self._positions: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         self._tasks = [
             asyncio.create_task(self.worker.run_owner()),
             asyncio.create_task(self.worker.run_releaser()),
         ]
 
+    async def effect(self) -> None:
+        """Called before every step outside: what else happens just then is up to the test."""
+        self.effects += 1
+        if self.interrupt is not None:
+            await self.interrupt(self.effects)
+
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
+        await self.effect()
         self._fuse("send")
         self.world.sent(self.number, outgoing)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -183,8 +193,8 @@ class Process:
             for place, records in self.world.log.items()
             if int(place.rpartition(":")[2]) in held
         }
-        self._positions = await self._unless_dead(self.worker.positions(ranges))
-        self.worker.reading_from(self._positions, self.generation)
+        self.positions = await self._unless_dead(self.worker.positions(ranges))
+        self.worker.reading_from(self.positions, self.generation)
 
     def fetch(self, most: int) -> list[Record]:
         """The next records, from several topics as they come."""
@@ -192,15 +202,15 @@ class Process:
         choice = self.world.random
         while len(group) < most:
             left = [
-                place for place, at in self._positions.items() if at < len(self.world.log[place])
+                place for place, at in self.positions.items() if at < len(self.world.log[place])
             ]
             if not left:
                 break
             place = choice.choice(left)
-            for record in self.world.log[place][self._positions[place] :][: choice.randint(1, 4)]:
+            for record in self.world.log[place][self.positions[place] :][: choice.randint(1, 4)]:
                 if len(group) < most:
                     group.append(self.fetched(record))
-                    self._positions[place] += 1
+                    self.positions[place] += 1
         return group
 
     def fetched(self, record: Record) -> Record:
@@ -531,18 +541,19 @@ def _never_under_count(world: World) -> Iterator[str]:
 
 
 def _looks_are_charged(world: World) -> Iterator[str]:
-    """P6: before data is read, the same process has announced the look and paid for these blocks."""
-    last: dict[str, Committed | None] = defaultdict(lambda: None)
+    """P6: before data is read, the same process has announced the look and paid for these blocks.
+
+    A zombie may look on: its charge was kept when it was fenced.
+    """
+    last: dict[tuple[int, str], Committed] = {}
     paid_phase: set[tuple[str, int]] = set()
     for event in world.trail:
         if isinstance(event, Committed):
-            last[event.transition.dataset] = event
+            last[event.process, event.transition.dataset] = event
             paid_phase |= {(event.transition.dataset, c.block) for c in event.transition.charges}
         elif isinstance(event, Looked):
-            before = last[event.dataset]
-            if before is None or before.process != event.process:
-                yield f"P6: {event.dataset} was read by a process that had announced nothing"
-            elif before.transition.intent is None:
+            before = last.get((event.process, event.dataset))
+            if before is None or before.transition.intent is None:
                 yield f"P6: {event.dataset} was read without an announcement"
             elif before.transition.charges and not set(event.blocks) <= {
                 charge.block for charge in before.transition.charges

@@ -1,0 +1,33 @@
+"""The way out of quarantine, for an operator who has mended what killed the worker."""
+
+from __future__ import annotations
+
+from stream_dp.state.store import Store, Transition
+
+__all__ = ["lift"]
+
+
+async def lift(store: Store, dataset: str) -> str:
+    """Lets a data set take records again; returns the place of the record at fault, "" if there was none.
+
+    Its worker is fenced by this and starts again. What was rejected meanwhile may be sent again under the
+    same ids.
+
+    Raises:
+        StoreError: As for ``Store.acquire`` and ``Store.commit``.
+    """
+    snapshot = await store.acquire(dataset)
+    place = snapshot.meta.get("quarantined", "")
+    if place:
+        await store.commit(
+            Transition(
+                dataset=dataset,
+                token=snapshot.token,
+                seq=snapshot.seq,
+                head=snapshot.head,
+                new_head=snapshot.head,
+                meta={"quarantined": ""},
+            )
+        )
+        await store.clear_attempts(place)
+    return place

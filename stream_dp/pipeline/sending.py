@@ -1,0 +1,118 @@
+"""Records to the broker: those handed over in one go travel as one batch a partition.
+
+One record at a time through the producer costs a future and several coroutines each, more than deciding most
+questions does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
+
+from stream_dp.errors import ServerUnavailable, StreamDPError
+from stream_dp.messages import TOPICS, Topics
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.records import Outgoing
+
+__all__ = ["LARGEST_MESSAGE", "Sender"]
+
+_BATCH_BYTES = 2**19  # well below every topic's max.message.bytes, which bounds a batch
+
+LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
+
+
+@dataclass
+class _Bundle:
+    """Records of one batch, and what is done when the broker has them."""
+
+    batch: Any
+    sent: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Sender:
+    """Sends what the worker releases; a lost broker is ``ServerUnavailable``."""
+
+    def __init__(self, bootstrap_servers: str, names: Topics) -> None:
+        self._names = names
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers,
+            acks="all",
+            enable_idempotence=True,
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=LARGEST_MESSAGE,
+        )
+        self._partitions: dict[str, int] = {}
+        self._open: dict[tuple[str, int], _Bundle] = {}
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Connects. Raises KafkaError when there is no broker."""
+        await self._producer.start()
+
+    async def stop(self) -> None:
+        """Sends what is still open and disconnects."""
+        await asyncio.gather(*self._flushing)
+        await self._producer.stop()
+
+    async def send(self, record: Outgoing) -> Awaitable[object]:
+        """Adds a record to the open batch of its partition; it leaves before the loop's next turn ends.
+
+        Returns:
+            Done when the broker has the record.
+
+        Raises:
+            ServerUnavailable: Also by what is returned.
+            StreamDPError: The broker takes no record of this size; by what is returned.
+        """
+        topic, key = self._names.name(record.role), record.key.encode()
+        partition = partition_of(key, await self._count(topic))
+        value, headers = record.value or None, list(record.headers)
+        bundle = self._open.get((topic, partition))
+        while (
+            bundle is None
+            or bundle.batch.append(timestamp=None, key=key, value=value, headers=headers) is None
+        ):
+            bundle = _Bundle(self._producer.create_batch())
+            self._open[topic, partition] = bundle
+            flushing = asyncio.create_task(self._flush(topic, partition, bundle))
+            self._flushing.add(flushing)
+            flushing.add_done_callback(self._flushing.discard)
+        return bundle.sent
+
+    async def _count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            try:
+                self._partitions[topic] = len(await self._producer.partitions_for(topic))
+            except KafkaError as error:
+                raise _translated(topic, error) from error
+        return self._partitions[topic]
+
+    async def _flush(self, topic: str, partition: int, bundle: _Bundle) -> None:
+        if self._open.get((topic, partition)) is bundle:
+            del self._open[topic, partition]
+        bundle.batch.close()
+        try:
+            await (await self._producer.send_batch(bundle.batch, topic, partition=partition))
+        except KafkaError as error:
+            problem = _translated(topic, error)
+            problem.__cause__ = error
+            bundle.sent.set_exception(problem)
+            bundle.sent.exception()  # nobody may wait for it any more
+        else:
+            bundle.sent.set_result(None)
+
+
+def _translated(topic: str, error: KafkaError) -> StreamDPError:
+    if isinstance(error, MessageSizeTooLargeError | RecordTooLargeError):
+        return StreamDPError(
+            f"the broker takes no record of this size on {topic}; compare the topics' max.message.bytes "
+            "with: stream-dp doctor"
+        )
+    return ServerUnavailable(f"the broker took no record ({type(error).__name__})")

@@ -1,0 +1,278 @@
+"""Who owns a data set: rebalances, zombies, and records that come out of an old buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import Fenced, ServerUnavailable
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+# One of four steps in any run, all of them in the long one.
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))]
+NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
+
+
+def _fill(world: Any) -> None:
+    """Definitions first: topics have no mutual order."""
+    for name in NAMES:
+        world.cells(name, "one")
+        world.cells(name, "two")
+        world.ask(name, "aa", AA)
+        world.ask_many(name, [{"query_id": "late", "where": LATE}, {"query_id": "all"}])
+        world.ask(name, "aa", AA)
+        world.batch(name, "three", rows=[{"carrier": "AA"}])
+
+
+@pytest.fixture
+def make_filled(make_world: Callable[..., Any]) -> Callable[[], Any]:
+    """``await make_filled()``: a world with four data sets, and records that nobody has read yet."""
+
+    async def make() -> Any:
+        world = make_world()
+        await world.run(
+            rounds=[lambda w: [w.define(name, mechanism={"base_share": 0.0005}) for name in NAMES]]
+        )
+        _fill(world)
+        return world
+
+    return make
+
+
+async def test_data_sets_are_spread_over_both_partitions(make_filled: Any) -> None:
+    world = await make_filled()
+    assert {record.partition for records in world.log.values() for record in records} == {0, 1}
+
+
+async def test_two_workers_share_the_work(make_filled: Any) -> None:
+    world = await make_filled()
+    one, two = world.process(), world.process()
+    await one.assign([0])
+    await two.assign([1])
+    await asyncio.gather(one.run(), two.run())
+    assert set(one.worker.datasets).isdisjoint(two.worker.datasets)
+    assert set(one.worker.datasets) | set(two.worker.datasets) == set(NAMES)
+    assert world.complaints() == []
+    for process in (one, two):
+        await process.kill()
+
+
+async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
+    world = await make_filled()
+    one, two = world.process(), world.process()
+    await one.assign()
+    for _ in range(3):
+        await one.step()
+    one.worker.revoked([0, 1])
+    await asyncio.gather(one.assign([0]), two.assign([1]))
+    await asyncio.gather(one.run(), two.run())
+    assert world.complaints() == []
+    for process in (one, two):
+        await process.kill()
+
+
+async def _effects(make_filled: Any) -> int:
+    """How many steps outside a worker takes for all that waits."""
+    world = await make_filled()
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.kill()
+    return int(process.effects)
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
+    make_filled: Any, part: int
+) -> None:
+    """It sleeps, another worker takes over and finishes, and it goes on as if nothing had happened."""
+    for at in range(1 + part, await _effects(make_filled), 4):
+        world = await make_filled()
+        zombie, heir = world.process(), world.process()
+        asleep, awake = asyncio.Event(), asyncio.Event()
+
+        async def sleep(
+            effect: int, at: int = at, asleep: asyncio.Event = asleep, awake: asyncio.Event = awake
+        ) -> None:
+            if effect == at:
+                asleep.set()
+                await awake.wait()
+
+        zombie.interrupt = sleep
+
+        async def live(zombie: Any = zombie) -> None:
+            await zombie.assign()
+            await zombie.run()
+
+        living = asyncio.ensure_future(live())
+        await asyncio.wait(
+            {living, asyncio.ensure_future(asleep.wait())}, return_when="FIRST_COMPLETED"
+        )
+        await heir.assign()
+        await heir.run()
+        awake.set()
+        with contextlib.suppress(Fenced):  # it notices, and stops
+            await living
+        assert world.complaints() == []
+        for process in (zombie, heir):
+            await process.kill()
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
+    make_filled: Any, part: int
+) -> None:
+    """Who is told of the loss goes on with what is left, and does not disturb the heir."""
+    for at in range(1 + part, await _effects(make_filled), 4):
+        world = await make_filled()
+        one, two = world.process(), world.process()
+
+        async def rebalance(effect: int, at: int = at, one: Any = one, two: Any = two) -> None:
+            if effect == at:
+                one.worker.revoked([0, 1])
+                await two.assign([0, 1])
+                await two.run()
+
+        one.interrupt = rebalance
+        await one.assign()
+        await one.run()
+        await two.run()
+        assert world.complaints() == []
+        for process in (one, two):
+            await process.kill()
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
+    make_filled: Any, part: int
+) -> None:
+    for at in range(1 + part, await _effects(make_filled), 4):
+        world = await make_filled()
+        process = world.process()
+
+        async def rebalance(effect: int, at: int = at, process: Any = process) -> None:
+            if effect == at:
+                process.worker.revoked([0, 1])
+                process.generation += 1
+                process.world.generation += 1
+                process.worker.assigned([0, 1], process.generation)
+
+        process.interrupt = rebalance
+        await process.assign()
+        await process.run()
+        await process.assign()
+        await process.run()
+        assert world.complaints() == []
+        await process.kill()
+
+
+async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
+    make_filled: Any,
+) -> None:
+    """Taken, they would come before the records that are read again, and those would count as read."""
+    world = await make_filled()
+    process = world.process()
+    await process.assign()
+    process.fetch(10)
+    buffered = process.fetch(10)
+    process.worker.revoked([0, 1])
+    await process.assign()
+    await process.worker.process(buffered)
+    assert all(
+        process.worker.next_offset(place) == 0 for place in process.positions if "queries" in place
+    )
+    await process.run()
+    assert world.complaints() == []
+    await process.kill()
+
+
+async def test_records_are_dropped_until_the_reading_position_is_set(make_filled: Any) -> None:
+    world = await make_filled()
+    process = world.process()
+    process.worker.assigned([0, 1], 7)
+    record = process.fetched(world.log["in.queries:0"][0])
+    for generation, position in ((7, {}), (6, {record.place: 0})):
+        process.worker.reading_from(position, generation)
+        await process.worker.process([process.fetched(record)])
+        assert process.worker.next_offset(record.place) is None
+    await process.kill()
+
+
+async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: Any) -> None:
+    world = await make_filled()
+    process = world.process()
+    await process.assign()
+    await process.run()
+    (place,) = [place for place in world.log if world.log[place] and place.endswith("queries:0")]
+    end = len(world.log[place])
+    assert await process.worker.positions({place: (0, end)}) == {place: end}
+    with pytest.raises(ServerUnavailable, match="made again"):
+        await process.worker.positions({place: (0, end - 1)})
+    with pytest.raises(ServerUnavailable, match="deleted before they were read"):
+        await process.worker.positions({place: (end + 1, end + 5)})
+    await process.kill()
+
+
+async def test_a_topic_never_read_begins_where_the_log_begins(world: Any) -> None:
+    process = world.process()
+    process.worker.assigned([0], 1)
+    assert await process.worker.positions({"in.queries:0": (17, 20)}) == {"in.queries:0": 17}
+    await process.kill()
+
+
+async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
+    make_filled: Any,
+) -> None:
+    """What it holds in memory may be ahead of the store; only a new one may go on."""
+    world = await make_filled()
+    process = world.process()
+    await process.assign()
+    process.interrupt = lambda _: asyncio.sleep(10)
+    step = asyncio.ensure_future(process.worker.process(process.fetch(5)))
+    await asyncio.sleep(0.01)
+    step.cancel()
+    await asyncio.gather(step, return_exceptions=True)
+    process.interrupt = None
+    with pytest.raises(RuntimeError, match="start another"):
+        await process.worker.process(process.fetch(5))
+    await process.kill()
+    await world.run()
+    assert world.complaints() == []
+
+
+async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_filled: Any) -> None:
+    """Folding what is stored gives the same mechanism: every quote is the same."""
+    world = await make_filled()
+    living = world.process()
+    await living.assign()
+    await living.run()
+    wheres = [AA, LATE, {"all": [AA, LATE]}, {"attribute": "cancelled", "eq": True}]
+    items = [
+        {"query_id": f"{n}-{w}", "where": where, "quote": True, **window}
+        for n, where in enumerate(wheres)
+        for w, window in enumerate(({}, {"window": {"last_phases": 1}}))
+    ]
+    for name in NAMES:
+        world.ask_many(name, items, analyst="bob")
+    await living.run()
+    known = {name: reply for name, reply in world.answers().items() if name[1] == "bob"}
+    budgets = {name: d.budget(range(d.phase)) for name, d in living.worker.datasets.items()}
+    await living.kill()
+    reborn = world.process()
+    await reborn.assign()
+    for name in NAMES:
+        world.ask_many(name, items, analyst="cid")
+    await reborn.run()
+    again = {
+        (n, "bob", q): {**reply, "analyst": "bob"}
+        for (n, analyst, q), reply in world.answers().items()
+        if analyst == "cid"
+    }
+    assert again == known
+    assert {n: d.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()} == budgets
+    await reborn.kill()

@@ -1,0 +1,254 @@
+"""A record that kills the worker again and again stops its data set, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.core.universe import Universe
+from stream_dp.pipeline import decoding, worker
+from stream_dp.pipeline.quarantine import lift
+from stream_dp.pipeline.worker import MOST_ATTEMPTS
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+@pytest.fixture
+async def defined(world: Any) -> Any:
+    """A world with two data sets in their first phase; everything is read."""
+
+    def define(world: Any) -> None:
+        world.define("flights")
+        world.define("trains")
+
+    def fill(world: Any) -> None:
+        world.cells("flights", "one")
+        world.cells("trains", "one")
+
+    await world.run(rounds=[define, fill])
+    return world
+
+
+Deadly = Callable[[str], None]
+
+
+@pytest.fixture
+def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
+    """``deadly(where)``: from now on a worker dies of the question or batch that holds the word."""
+    take = worker.Worker._handle
+    decode = decoding.decode
+
+    def poison(where: str) -> None:
+        async def handle(self: Any, record: Any, *rest: Any, **named: Any) -> None:
+            if where == "decision" and b"deadly" in (record.value or b"") and not named["suspect"]:
+                raise world.Crash
+            await take(self, record, *rest, **named)
+
+        def read(record: Any, partitions: int) -> Any:
+            if where == "reading" and record.value and b"deadly" in record.value:
+                raise world.Crash
+            return decode(record, partitions)
+
+        monkeypatch.setattr(worker.Worker, "_handle", handle)
+        monkeypatch.setattr(worker, "decode", read)
+
+    return poison
+
+
+async def _deaths(world: Any) -> int:
+    fuses = [world.Fuse() for _ in range(10)]
+    return int(await world.run(*fuses))
+
+
+async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
+    defined: Any, deadly: Deadly
+) -> None:
+    deadly("decision")
+    defined.ask("flights", "before", AA)
+    record = defined.ask("flights", "deadly", AA)
+    defined.ask("flights", "behind", AA)
+    defined.batch("flights", "more", rows=[])
+    defined.ask("trains", "aa", AA)
+    assert await _deaths(defined) == MOST_ATTEMPTS
+    (event,) = defined.events("quarantined")
+    assert event["dataset"] == "flights"
+    assert f"{record.place}:{record.offset}" in event["reason"]["message"]
+    assert defined.answer("before")["status"] == "answered"
+    assert defined.rejection(record)["reason"]["code"] == "quarantined"
+    assert defined.rejection(record)["query_id"] == "deadly"
+    assert defined.answer("aa")["status"] == "answered"
+    codes = {r["reason"]["code"] for found in defined.rejections().values() for r in found}
+    assert codes == {"quarantined"}
+    assert defined.complaints() == []
+
+
+async def test_what_was_answered_before_is_answered_again_in_quarantine(
+    defined: Any, deadly: Deadly
+) -> None:
+    defined.ask("flights", "aa", AA)
+    await defined.run()
+    answer = defined.answer("aa")
+    deadly("decision")
+    defined.ask("flights", "deadly", AA)
+    await _deaths(defined)
+    defined.ask("flights", "aa", AA)
+    defined.cells("flights", "one")
+    late = defined.batch("flights", "late", rows=[])
+    await defined.run()
+    assert defined.answer("aa") == answer
+    assert [e["batch_id"] for e in defined.released("events") if e.get("batch_id")][-1] == "one"
+    assert defined.rejection(late)["reason"]["code"] == "quarantined"
+    assert defined.complaints() == []
+
+
+async def test_a_question_that_was_answered_is_not_rejected_when_the_worker_dies_behind_it(
+    defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
+    answering = worker.answering.answer
+
+    async def answer(dataset: Any, analyst: str, query: Any) -> Any:
+        if query.query_id == "second":
+            await dataset.flush()
+            raise defined.Crash
+        return await answering(dataset, analyst, query)
+
+    monkeypatch.setattr(worker.answering, "answer", answer)
+    record = defined.ask_many("flights", [{"query_id": "first"}, {"query_id": "second"}])
+    assert await _deaths(defined) == MOST_ATTEMPTS
+    assert defined.answer("first")["status"] == "answered"
+    assert defined.rejection(record)["query_id"] == "second"
+    assert defined.complaints() == []
+
+
+async def test_a_record_that_kills_when_it_is_read_is_rejected_alone(
+    defined: Any, deadly: Deadly
+) -> None:
+    deadly("reading")
+    record = defined.ask("flights", "deadly", AA)
+    defined.ask("flights", "behind", AA)
+    assert await _deaths(defined) == MOST_ATTEMPTS + 1
+    assert defined.rejection(record)["reason"]["code"] == "unreadable"
+    assert defined.answer("behind")["status"] == "answered"
+    assert defined.events("quarantined") == []
+    assert defined.complaints() == []
+
+
+async def test_an_error_while_reading_rejects_the_record_at_once_and_quotes_nothing(
+    defined: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    decode = decoding.decode
+
+    def read(record: Any, partitions: int) -> Any:
+        if b"deadly" in record.value:
+            raise KeyError("a row: canary")
+        return decode(record, partitions)
+
+    monkeypatch.setattr(worker, "decode", read)
+    record = defined.ask("flights", "deadly", AA)
+    assert await _deaths(defined) == 0
+    assert defined.rejection(record)["reason"]["code"] == "unreadable"
+    assert "canary" not in str(defined.rejection(record)) + caplog.text
+    assert "KeyError" in caplog.text
+
+
+async def test_an_error_while_compiling_refuses_the_question_at_once(
+    defined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(worker.answering, "compile_where", fail)
+    defined.ask("flights", "q", AA)
+    assert await _deaths(defined) == 0
+    assert defined.answer("q")["reason"]["code"] == "invalid_query"
+
+
+async def test_a_definition_that_kills_is_rejected(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = Universe.__post_init__
+
+    def deadly(self: Universe) -> None:
+        if any(attribute.name == "deadly" for attribute in self.attributes):
+            raise world.Crash
+        init(self)
+
+    monkeypatch.setattr(Universe, "__post_init__", deadly)
+    record = world.define("flights", attributes=[{"name": "deadly", "type": "boolean"}])
+    assert await _deaths(world) == MOST_ATTEMPTS
+    assert world.rejection(record)["dataset"] == "flights"
+    world.define("flights")
+    assert await _deaths(world) == 0
+    assert world.complaints() == []
+
+
+async def test_a_deadly_batch_quarantines_before_it_is_taken(defined: Any, deadly: Deadly) -> None:
+    deadly("decision")
+    record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
+    assert await _deaths(defined) == MOST_ATTEMPTS
+    assert defined.rejection(record)["reason"]["code"] == "quarantined"
+    assert defined.store._datasets["flights"].pending == []
+    assert defined.complaints() == []
+
+
+async def test_a_data_set_in_quarantine_can_be_retired(defined: Any, deadly: Deadly) -> None:
+    deadly("decision")
+    defined.ask("flights", "deadly", AA)
+    await _deaths(defined)
+    defined.produce("datasets", None, key="flights")
+    await defined.run()
+    assert defined.events("dataset_retired")
+    assert defined.store._datasets["flights"].blocks == []
+
+
+async def test_an_operator_lifts_the_quarantine(
+    defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly("decision")
+    record = defined.ask("flights", "deadly", AA)
+    await _deaths(defined)
+    monkeypatch.undo()
+    assert await lift(defined.store, "flights") == f"{record.place}:{record.offset}"
+    assert await lift(defined.store, "flights") == ""
+    defined.ask("flights", "deadly", AA)  # the same id: it was rejected, not answered
+    assert await defined.run() == 0
+    assert defined.answer("deadly")["status"] == "answered"
+
+
+async def test_two_deaths_are_forgotten_once_the_record_is_through(defined: Any) -> None:
+    for _ in range(3):
+        defined.ask("flights", f"q{len(defined.answers())}", AA)
+        assert await defined.run(defined.Fuse(8), defined.Fuse(8)) == 2
+    assert defined.events("quarantined") == []
+    assert defined.store._attempts == {}
+    assert defined.complaints() == []
+
+
+async def test_a_store_that_is_away_counts_as_nobody_s_death(
+    defined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stream_dp.errors import StoreUnavailable
+    from stream_dp.pipeline import retrying
+
+    monkeypatch.setattr(retrying, "_TRIES", 1)
+    defined.ask("flights", "q", LATE)
+    for _ in range(MOST_ATTEMPTS + 2):
+        process = defined.process()
+        await process.assign()
+
+        async def gone(_: int, process: Any = process) -> None:
+            if defined.store._attempts:
+                process.store.away = 2
+                process.interrupt = None
+
+        process.interrupt = gone
+        with pytest.raises(StoreUnavailable):
+            await process.run()
+        await process.kill()
+    assert await defined.run() == 0
+    assert defined.answer("q")["status"] == "answered"
+    assert defined.events("quarantined") == []
