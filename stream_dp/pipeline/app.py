@@ -46,7 +46,6 @@ _log = logging.getLogger(__name__)
 __all__ = ["Runtime", "StreamApp", "create_app"]
 
 _LAST_WORDS_S = 30.0
-_GROUP_WAIT_S = 0.005
 _STORE_CHECK_S = 5.0
 
 
@@ -206,6 +205,7 @@ class StreamApp(faust.App):
 
     def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
         self.runtime = runtime
+        self.inbox: asyncio.Queue[Any] = asyncio.Queue(2 * GROUP_SIZE)
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
@@ -217,12 +217,12 @@ class StreamApp(faust.App):
             topic_disable_leader=True,
             topic_allow_declare=False,
             stream_wait_empty=False,
-            stream_buffer_maxsize=GROUP_SIZE,
+            stream_buffer_maxsize=2 * GROUP_SIZE,
             broker_commit_interval=1.0,
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=settings.session_timeout_s / 5,
             broker_rebalance_timeout=30.0,
-            broker_max_poll_records=GROUP_SIZE,
+            broker_max_poll_records=2 * GROUP_SIZE,
             broker_max_poll_interval=300.0,
             consumer_max_fetch_size=LARGEST_MESSAGE,
             consumer_auto_offset_reset="earliest",
@@ -246,7 +246,12 @@ class StreamApp(faust.App):
             self.failure = error
             raise
         worker = self.runtime.worker
-        for task in (worker.run_owner, worker.run_releaser, self.runtime.watch_store):
+        for task in (
+            worker.run_owner,
+            worker.run_releaser,
+            self._take_groups,
+            self.runtime.watch_store,
+        ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(
             lambda: worker.progress,
@@ -259,6 +264,16 @@ class StreamApp(faust.App):
     async def on_stop(self) -> None:
         await super().on_stop()
         await self.runtime.stop()
+
+    async def _take_groups(self) -> None:
+        """Takes whatever has come since the last group: one record when idle, many under load."""
+        while True:
+            events = [await self.inbox.get()]
+            while len(events) < GROUP_SIZE and not self.inbox.empty():
+                events.append(self.inbox.get_nowait())
+            await self.runtime.worker.process([_record(self.runtime.names, e) for e in events])
+            for event in events:
+                event.ack()
 
     async def fail(self, error: BaseException) -> None:
         """Ends the process: whatever is not committed is read again by the next one."""
@@ -315,13 +330,8 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
 
     @app.agent(inputs, concurrency=1)
     async def take(stream: Any) -> None:
-        async for events in stream.take_events(GROUP_SIZE, within=_GROUP_WAIT_S):
-            try:
-                await runtime.worker.process([_record(runtime.names, event) for event in events])
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001 - reading on would skip the record
-                await app.fail(error)
+        async for event in stream.noack().events():
+            await app.inbox.put(event)
 
     @app.on_partitions_revoked.connect
     async def revoked(_: StreamApp, partitions: set[TP], **__: Any) -> None:
