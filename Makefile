@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED ?= ../shared
 
-.PHONY: demo test test-fast check lock bench-flights bench-wide bench-stream clean
+.PHONY: demo test test-fast check lock bench-flights bench-wide bench-fidelity bench-stream clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -28,6 +28,9 @@ bench-flights: $(VENV)/dev.stamp  ## Workload W4 through Kafka and Redis, beside
 
 bench-wide: $(VENV)/dev.stamp  ## Workload W5, the engine alone
 	$(BIN)/python benchmarks/wide.py $(SHARED)/data/adult.csv.gz
+
+bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 rows, the engine alone
+	$(BIN)/python benchmarks/fidelity.py
 
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
 	$(BIN)/python benchmarks/stream.py

@@ -26,9 +26,9 @@ from workloads import (
     Score,
     Truth,
     WholeTableMethod,
+    console,
     flight_questions,
     flights_by_month,
-    pooled_noise,
     report,
     run,
 )
@@ -37,6 +37,7 @@ from stream_dp.client import Client
 from stream_dp.client import Question as Asking
 from stream_dp.client.odometer import Odometer
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Question, compile_where
 from stream_dp.messages import Answer
@@ -136,15 +137,15 @@ def main() -> None:
     parser.add_argument("--error", type=float, nargs="*", default=[0.02, 0.01])
     parser.add_argument("--seed", type=int, nargs="*", default=[1])
     arguments = parser.parse_args()
-    console = Console()
+    out = console()
     months = flights_by_month(arguments.data)
-    noise = pooled_noise()
-    with running_system(console) as system:
+    noise = PooledNoise()
+    with running_system(out) as system:
         for error in arguments.error:
             n_questions = 3000 if error >= 0.02 else 1000
             for seed in arguments.seed:
                 title = f"W4 error {error:g}, seed {seed}"
-                ours = through_kafka(system, months, error, seed, n_questions, console)
+                ours = through_kafka(system, months, error, seed, n_questions, out)
                 accuracy = Accuracy(error, FAILURE_PROBABILITY)
                 scores = run(
                     title,
@@ -154,10 +155,10 @@ def main() -> None:
                     n_questions,
                     [GaussianMethod(accuracy, noise), WholeTableMethod(FLIGHTS, accuracy, noise)],
                     error,
-                    console,
+                    out,
                 )
-                report(title, [ours, *scores], console)
-    console.print(
+                report(title, [ours, *scores], out)
+    out.print(
         f"privacy: (epsilon {PRIVACY.epsilon:g}, delta {PRIVACY.delta:g}) for each row, by zCDP, all methods"
     )
 

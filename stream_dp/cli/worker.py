@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 import threading
@@ -43,6 +44,9 @@ _REPEAT_S = 10.0
 )
 def command(connection: Connection, web_port: int, instance_id: str | None, log_level: str) -> None:
     """Run a worker until it is stopped; more settings are STREAM_DP_* variables, see docs/operations.md."""
+    # Small linear systems on busy cores: threads make them many times slower. Read when numpy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
     from stream_dp.settings import worker_settings
 
     settings = worker_settings(

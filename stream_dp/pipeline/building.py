@@ -44,6 +44,7 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
         accuracy,
         on_exhausted=definition.on_exhausted,
         base_share=settings.base_share,
+        pacing=settings.pacing,
     )
 
 
