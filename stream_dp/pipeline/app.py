@@ -32,6 +32,7 @@ from faust.types import TP
 from stream_dp.core.noise import NoiseSource, PooledNoise
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
+from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Record
@@ -318,6 +319,7 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
     if settings.crash_at:
         point, _, times = settings.crash_at.partition(":")
         fuse = kill_at(CrashPoint(point), int(times or 1))
+    reading.install()
     runtime = Runtime(settings, noise or PooledNoise(), fuse)
     app = StreamApp(settings, runtime)
     inputs = app.topic(
