@@ -136,9 +136,10 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?", default=DATA / "nycflights13.csv.gz")
     parser.add_argument("--error", type=float, nargs="*", default=[0.02, 0.01])
     parser.add_argument("--seed", type=int, nargs="*", default=[1])
+    parser.add_argument("--months", type=int, default=12)
     arguments = parser.parse_args()
     out = console()
-    months = flights_by_month(arguments.data)
+    months = flights_by_month(arguments.data)[: arguments.months]
     noise = PooledNoise()
     with running_system(out) as system:
         for error in arguments.error:
@@ -151,7 +152,7 @@ def main() -> None:
                     title,
                     FLIGHTS,
                     months,
-                    lambda month, s=seed, n=n_questions: flight_questions(s, month, n),
+                    [flight_questions(seed, month, n_questions) for month in range(len(months))],
                     n_questions,
                     [GaussianMethod(accuracy, noise), WholeTableMethod(FLIGHTS, accuracy, noise)],
                     error,
