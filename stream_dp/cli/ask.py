@@ -6,11 +6,10 @@ import sys
 import threading
 
 import click
-from rich.console import Console
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
-from stream_dp.cli.rendering import answer_lines, answer_table, rows_of_a_phase
+from stream_dp.cli.rendering import answer_lines, answer_table, output, rows_of_a_phase
 from stream_dp.client import Client, Question
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import Answer
@@ -70,7 +69,7 @@ def command(
     elif refusal:
         click.echo(f"refused: {refusal}", err=True)
     else:
-        console = Console(highlight=False)
+        console = output()
         if answer.table is not None:
             console.print(answer_table(answer))
         for line in answer_lines(answer):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
+
 import click
-from rich.console import Console
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import busy, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
+from stream_dp.messages import Definition
 
 __all__ = ["command"]
 
@@ -16,23 +19,79 @@ __all__ = ["command"]
 @click.command()
 @connected()
 @click.argument("dataset")
-def command(connection: Connection, dataset: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    with connection.client() as client:
+    with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
+    epsilons = [_epsilon(definition, block.spent) for block in odometer.blocks]
     privacy = definition.privacy
-    click.echo(
-        f"{dataset}: every row is promised ({privacy.epsilon:g}, {privacy.delta:g}) for ever; "
-        f"{odometer.looks} paid looks so far"
+    if as_json:
+        phases = [
+            {
+                "phase": number,
+                "rows": block.rows,
+                "spent": block.spent,
+                "epsilon": epsilon,
+                "looks": block.looks,
+            }
+            for number, (block, epsilon) in enumerate(
+                zip(odometer.blocks, epsilons, strict=True), start=1
+            )
+        ]
+        document: dict[str, object] = {
+            "dataset": dataset,
+            "epsilon": privacy.epsilon,
+            "delta": privacy.delta,
+            "profile": definition.mechanism.profile,
+            "looks": odometer.looks,
+            "phases": phases,
+        }
+        if odometer.memory is not None:
+            document["memory"] = vars(odometer.memory)
+        click.echo(json.dumps(document))
+        return
+    console = output()
+    console.print(
+        f"[b]{dataset}[/b] promises every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, for "
+        f"ever; {odometer.looks:,} looks at the rows so far"
     )
-    table = Table("phase", "rows", "spent", "", "looks", box=None)
-    for number, block in enumerate(odometer.blocks, start=1):
+    if not odometer.blocks:
+        console.print("no phase is open yet, so nothing is spent")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("phase", "rows"):
+        table.add_column(name, justify="right")
+    table.add_column("spent")
+    for name in ("epsilon so far", "looks"):
+        table.add_column(name, justify="right")
+    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
         table.add_row(
             str(number),
             f"{block.rows:,}",
-            f"{100 * block.spent:.2f}%",
-            ProgressBar(total=1.0, completed=min(1.0, block.spent), width=30),
-            str(block.looks),
+            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
+            f"{epsilon:.3f}",
+            f"{block.looks:,}",
         )
-    Console().print(table)
+    console.print(table)
+    if odometer.memory is not None:
+        memory = odometer.memory
+        console.print(
+            f"memory profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
+            f"{memory.queries:,} questions asked; up to {memory.hard_limit:,} hard answers in all phases so "
+            f"far, each with noise of scale {memory.count_scale:,.0f} rows"
+        )
+
+
+def _epsilon(definition: Definition, spent: float) -> float:
+    """The loss of a line that spent this share, as epsilon at the promised delta."""
+    from stream_dp.core.accounting import Budget, epsilon_of
+    from stream_dp.core.parameters import Privacy
+
+    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
+    if definition.mechanism.profile == "memory":
+        return spent * privacy.epsilon  # by basic composition
+    if spent == 0:
+        return 0.0
+    return min(privacy.epsilon, epsilon_of(Budget.of(privacy).rho * Fraction(spent), privacy.delta))

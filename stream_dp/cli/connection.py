@@ -18,8 +18,9 @@ from stream_dp.errors import InvalidInput
 if TYPE_CHECKING:
     from stream_dp.client import Client
     from stream_dp.messages import Topics
+    from stream_dp.state.redis import RedisStore
 
-__all__ = ["Connection", "connected", "state_dir_option", "without_password"]
+__all__ = ["Connection", "connected", "state_dir_option", "store", "without_password"]
 
 
 def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
@@ -129,3 +130,17 @@ def without_password(url: str) -> str:
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2] or parts.path
     return f"{parts.scheme}://{place}"
+
+
+def store(connection: Connection) -> RedisStore:
+    """The store of the workers, as the settings in the environment describe it."""
+    from stream_dp.settings import worker_settings
+    from stream_dp.state.redis import RedisStore
+
+    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
+    return RedisStore.from_url(
+        settings.redis_url,
+        prefix=settings.redis_prefix,
+        cluster=settings.redis_cluster,
+        durability_declared=settings.redis_durability == "declared",
+    )

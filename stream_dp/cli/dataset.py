@@ -1,22 +1,24 @@
-"""``stream-dp dataset``: create, show, list and retire."""
+"""``stream-dp dataset``: create, show, list, retire and unlock."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import click
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import rows_of_a_phase
-from stream_dp.errors import InvalidDefinition
+from stream_dp.cli.rendering import output, rows_of_a_phase
+from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import Definition, read_json
 
 __all__ = ["command"]
 
 _MOST_BYTES = 262_144
+_NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 
 @click.group()
@@ -29,7 +31,10 @@ def command() -> None:
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def create(connection: Connection, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
-    document = read_json(definition.read_bytes(), max_bytes=_MOST_BYTES)
+    try:
+        document = read_json(definition.read_bytes(), max_bytes=_MOST_BYTES)
+    except InvalidMessage as error:
+        raise InvalidInput(definition.name, error.problem, error.fix) from None
     checked = Definition.read({"version": 1, **document})
     _warn(checked)
     with connection.client() as client:
@@ -51,46 +56,117 @@ def _warn(definition: Definition) -> None:
 @command.command("show")
 @connected()
 @click.argument("name")
-def show(connection: Connection, name: str) -> None:
-    """Print a data set's definition."""
+@click.option("--json", "as_json", is_flag=True, help="Print the definition's message.")
+def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
+    """What can be asked of a data set, and what is promised to each of its rows."""
     with connection.client() as client:
-        click.echo(json.dumps(json.loads(client.definition(name).to_bytes()), indent=2))
+        definition = client.definition(name)
+    if as_json:
+        click.echo(json.dumps(json.loads(definition.to_bytes()), indent=2))
+        return
+    from stream_dp.pipeline.building import build
+
+    universe, _ = build(definition)
+    console = output()
+    privacy, accuracy = definition.privacy, definition.accuracy
+    console.print(f"[b]{definition.dataset}[/b]")
+    console.print(
+        f"promised to every row, for ever: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+    )
+    console.print(
+        f"answers lie within {100 * accuracy.error:g}% of the rows asked, but for one in "
+        f"{1 / accuracy.failure_probability:,.0f}"
+    )
+    console.print(
+        f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
+        f"with no budget left a question is "
+        + ("refused" if definition.on_exhausted == "refuse" else "answered unverified")
+    )
+    table = Table("attribute", "type", "cells", box=None, header_style="bold", pad_edge=False)
+    for spec, attribute in zip(definition.attributes, universe.attributes, strict=True):
+        kind = "whole number" if getattr(spec, "integer", False) else spec.type
+        table.add_row(escape(spec.name), kind, escape(", ".join(attribute.labels)))
+    console.print()
+    console.print(table)
+    console.print(f"\n{universe.n_cells:,} cells in all")
 
 
 @command.command("list")
 @connected()
-def list_(connection: Connection) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One definition a line.")
+def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
     """List the data sets in force."""
     with connection.client() as client:
         catalog = client.catalog()
-    if not catalog:
-        click.echo("no data sets yet; create one with: stream-dp dataset create DEFINITION.json")
+    if as_json:
+        for _, definition in sorted(catalog.items()):
+            click.echo(definition.to_bytes().decode())
         return
-    table = Table("data set", "attributes", "epsilon", "delta", "error", "rows a phase", box=None)
+    if not catalog:
+        click.echo(_NONE_YET)
+        return
+    table = Table(
+        *("data set", "attributes", "epsilon", "delta", "error", "rows a phase"),
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
     for name, definition in sorted(catalog.items()):
         table.add_row(
             name,
-            ", ".join(attribute.name for attribute in definition.attributes),
+            escape(", ".join(attribute.name for attribute in definition.attributes)),
             f"{definition.privacy.epsilon:g}",
             f"{definition.privacy.delta:g}",
             f"{definition.accuracy.error:g}",
-            f"{definition.phase.min_rows:,}",
+            f"{rows_of_a_phase(definition):,}",
         )
-    Console().print(table)
+    output().print(table)
 
 
 @command.command("retire")
 @connected()
 @click.argument("name")
-@click.confirmation_option(
-    prompt="This erases the rows for ever, and the name can never be used again. Go on?"
-)
-def retire(connection: Connection, name: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
     """Erase a data set's rows for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
-        if name not in client.catalog():
-            raise InvalidDefinition(
-                "dataset", f"there is no {name!r}", "see: stream-dp dataset list"
+        client.definition(name)
+        if not yes:
+            click.confirm(
+                f"This erases the rows of {name} for ever, and the name can never be used again. Go on?",
+                abort=True,
             )
         client.retire(name)
     click.echo(f"{name} is retired")
+    click.echo(
+        "its rows are in Redis' append-only file until that is rewritten: redis-cli BGREWRITEAOF; and in the "
+        "topic of batches until its retention is over"
+    )
+
+
+@command.command("unlock")
+@connected(operator=True)
+@click.argument("name")
+def unlock(connection: Connection, name: str) -> None:
+    """Let a data set in quarantine take records again, once what killed the worker is mended."""
+    place = asyncio.run(_unlock(connection, name))
+    if place:
+        click.echo(f"{name} takes records again; it was the record {place}")
+        click.echo("what was rejected meanwhile may be sent again under the same ids")
+    else:
+        click.echo(f"{name} is not in quarantine")
+
+
+async def _unlock(connection: Connection, name: str) -> str:
+    from stream_dp.cli.connection import store
+    from stream_dp.pipeline.quarantine import lift
+
+    opened = store(connection)
+    try:
+        if name not in await opened.datasets():
+            raise InvalidInput(
+                "NAME", f"there is no data set {name!r}", "see: stream-dp dataset list"
+            )
+        return await lift(opened, name)
+    finally:
+        await opened.close()

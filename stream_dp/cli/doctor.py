@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib import metadata
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.connection import Connection, connected, store, without_password
+from stream_dp.cli.rendering import busy, share
 from stream_dp.client import Client
 from stream_dp.client.odometer import Odometer
-from stream_dp.client.topics import TopicState, describe_topics
-from stream_dp.errors import StreamDPError
-from stream_dp.messages import INPUTS, TOPICS
-from stream_dp.settings import WorkerSettings
-from stream_dp.state.redis import RedisStore
+from stream_dp.client.topics import TopicState, describe_broker, describe_topics, workers
+from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
+from stream_dp.messages import INPUTS, TOPICS, Definition
+from stream_dp.settings import WorkerSettings, worker_settings
+from stream_dp.state import ledger
 
 __all__ = ["command"]
 
+_OLDEST_KAFKA = (3, 0)
+_OLDEST_REDIS = 7
+_LOW = 0.9
+
 
 class _Health(Enum):
-    GOOD = "[green]good[/green]"
-    NOTE = "[yellow]note[/yellow]"
-    BAD = "[red]bad [/red]"
+    GOOD = "good"
+    NOTE = "note"
+    BAD = "bad"
+
+
+_COLOURS = {_Health.GOOD: "green", _Health.NOTE: "yellow", _Health.BAD: "red"}
 
 
 @dataclass(frozen=True)
@@ -37,146 +48,294 @@ class _Finding:
     fix: str = ""
 
 
-@click.command()
-@connected(operator=True)
-def command(connection: Connection) -> None:
-    """Check broker, topics, Redis and data sets; each fault with its fix. Exit code 1 if one is found."""
-    console = Console(highlight=False)
-    bad = False
-    for finding in _examine(connection):
-        bad |= finding.health is _Health.BAD
-        console.print(f"{finding.health.value}  {escape(finding.text)}")
-        if finding.fix:
-            console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
-    if bad:
-        sys.exit(1)
-    console.print("[green]everything that was checked is as it must be[/green]")
+def _good(text: str) -> _Finding:
+    return _Finding(_Health.GOOD, text)
 
 
-def _examine(connection: Connection) -> Iterator[_Finding]:
-    try:
-        topics = describe_topics(connection.bootstrap_servers, connection.topics)
-    except StreamDPError as error:
-        yield _Finding(
-            _Health.BAD, str(error), "start it with `stream-dp up`, or pass --bootstrap-servers"
-        )
-        topics = {}
-    else:
-        yield _Finding(_Health.GOOD, f"Kafka answers at {connection.bootstrap_servers}")
-        yield from _topics(topics)
-    yield from asyncio.run(_redis(connection, topics))
-    if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
-        yield from _datasets(connection)
+def _note(text: str, fix: str = "") -> _Finding:
+    return _Finding(_Health.NOTE, text, fix)
 
 
-def _topics(topics: dict[str, TopicState]) -> Iterator[_Finding]:
-    missing = [state.name for state in topics.values() if state.partitions == 0]
-    if missing:
-        yield _Finding(
-            _Health.BAD, f"topics are missing: {', '.join(missing)}", "stream-dp topics create"
-        )
-    for role, state in topics.items():
-        for setting, (found, wanted) in state.wrong.items():
-            loses = setting != "max.message.bytes" and TOPICS[role].retention_ms == -1
-            yield _Finding(
-                _Health.BAD if loses else _Health.NOTE,
-                f"{state.name} has {setting} {found}, not {wanted}",
-                f"kafka-configs.sh --alter --topic {state.name} --add-config {setting}={wanted}",
-            )
-    counts = {topics[role].name: topics[role].partitions for role in INPUTS}
-    if not missing and len(set(counts.values())) > 1:
-        yield _Finding(
-            _Health.BAD,
-            f"the input topics differ in their partitions: {counts}",
-            "create them afresh under another --topic-prefix; a count can never be lowered",
-        )
-    elif not missing:
-        yield _Finding(
-            _Health.GOOD,
-            f"all {len(topics)} topics are there, inputs with {counts[topics['queries'].name]} partitions",
-        )
-
-
-async def _redis(connection: Connection, topics: dict[str, TopicState]) -> list[_Finding]:
-    try:
-        url = connection.redis_url
-    except StreamDPError:
-        return [
-            _Finding(
-                _Health.NOTE,
-                "Redis was not checked",
-                "pass --redis-url to check it, as an operator",
-            )
-        ]
-    findings = []
-    store = RedisStore.from_url(
-        url, prefix=WorkerSettings(topic_prefix=connection.topic_prefix).redis_prefix
-    )
-    try:
-        problems = await store.problems()
-        findings += [_Finding(_Health.BAD, *_split(problem)) for problem in problems]
-        if not problems:
-            findings.append(
-                _Finding(
-                    _Health.GOOD, "Redis keeps every acknowledged commit (AOF always, noeviction)"
-                )
-            )
-        for role in INPUTS:
-            state = topics.get(role)
-            if state is None or state.partitions == 0:
-                continue
-            recorded = await store.partitions(state.name, state.partitions)
-            if recorded != state.partitions:
-                findings.append(
-                    _Finding(
-                        _Health.BAD,
-                        f"{state.name} has {state.partitions} partitions but had {recorded} when the first "
-                        "worker started: data sets would change their owner",
-                        "create topics with the old count under a new prefix and copy the records over, or "
-                        "restore the topic",
-                    )
-                )
-    except StreamDPError as error:
-        findings.append(
-            _Finding(
-                _Health.BAD,
-                f"Redis does not answer: {error}",
-                "start it, or pass another --redis-url",
-            )
-        )
-    finally:
-        await store.close()
-    return findings
+def _bad(text: str, fix: str) -> _Finding:
+    return _Finding(_Health.BAD, text, fix)
 
 
 def _split(problem: str) -> tuple[str, str]:
-    """A store's sentence as fault and fix."""
+    """A sentence as fault and fix."""
     fault, _, fix = problem.partition("; ")
     return fault, fix
+
+
+@click.command()
+@connected(operator=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a finding and line.")
+def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+    """Check packages, broker, topics, Redis and data sets; each fault with its fix. It changes nothing.
+
+    Exit code 1 if a fault is found; notes are no faults.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    with busy("Looking"):
+        findings = []
+        for finding in _examine(connection):
+            findings.append(finding)
+            if as_json:
+                facts = {
+                    "health": finding.health.value,
+                    "finding": finding.text,
+                    "fix": finding.fix,
+                }
+                click.echo(json.dumps(facts))
+            else:
+                _print(console, finding)
+    faults = sum(finding.health is _Health.BAD for finding in findings)
+    if not as_json:
+        console.print(
+            f"[red]{faults} fault{'s' * (faults > 1)} to mend[/red]"
+            if faults
+            else "[green]everything that was checked is as it must be[/green]"
+        )
+    sys.exit(1 if faults else 0)
+
+
+def _print(console: Console, finding: _Finding) -> None:
+    colour = _COLOURS[finding.health]
+    console.print(f"[{colour}]{finding.health.value:4}[/{colour}]  {escape(finding.text)}")
+    if finding.fix:
+        console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
+
+
+def _examine(connection: Connection) -> Iterator[_Finding]:
+    yield from _packages()
+    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    topics: dict[str, TopicState] = {}
+    try:
+        servers = connection.bootstrap_servers
+        broker = describe_broker(servers)
+        topics = describe_topics(servers, connection.topics)
+    except StreamDPError as error:
+        yield _bad(*_split(str(error)))
+    else:
+        version = ".".join(map(str, broker.version))
+        if broker.version < _OLDEST_KAFKA:
+            yield _note(f"Kafka at {servers} is {version}, which was never tried", "run Kafka 4")
+        else:
+            yield _good(f"Kafka {version} answers at {servers}")
+        yield from _topics(topics, broker.brokers)
+        yield _workers(servers, settings)
+    yield from _collected(_redis(connection, settings, topics))
+    if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
+        try:
+            yield from _datasets(connection)
+        except StreamDPError as error:
+            yield _bad(*_split(str(error)))
+
+
+# ---------------------------------------------------------------- what is installed
+
+
+def _packages() -> Iterator[_Finding]:
+    """The packages that are pinned exactly are those whose behaviour was looked into."""
+    wrong = []
+    for requirement in metadata.requires("stream-dp") or ():
+        name, pinned, version = requirement.partition(";")[0].strip().partition("==")
+        if not pinned or "extra" in requirement:
+            continue
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = "missing"
+        if found != version:
+            wrong.append(f"{name} is {found} and must be {version}")
+    if wrong:
+        yield _bad("; ".join(wrong), "pip install --force-reinstall stream-dp")
+    else:
+        yield _good(
+            f"stream-dp {metadata.version('stream-dp')} with the packages it was tried with"
+        )
+
+
+# ---------------------------------------------------------------- Kafka
+
+
+def _topics(topics: Mapping[str, TopicState], brokers: int) -> Iterator[_Finding]:
+    missing = [state.name for state in topics.values() if state.partitions == 0]
+    if missing:
+        yield _bad(f"topics are missing: {', '.join(missing)}", "stream-dp topics create")
+    for role, state in topics.items():
+        for setting, (found, wanted) in state.wrong.items():
+            yield _setting(role, state.name, setting, found, wanted)
+    counts = {topics[role].name: topics[role].partitions for role in INPUTS}
+    if not missing and len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield _bad(
+            f"the input topics differ in their partitions: {shown}",
+            "create them afresh under another --topic-prefix: a count can never be lowered",
+        )
+    elif not missing:
+        count = topics["queries"].partitions
+        yield _good(f"all {len(topics)} topics are there, the inputs with {count} partitions each")
+    single = [topics[role].name for role in ("ledger", "batches") if topics[role].replicas == 1]
+    if brokers > 1 and single:
+        yield _note(
+            f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
+            "raise their replication with kafka-reassign-partitions.sh",
+        )
+
+
+def _setting(role: str, name: str, setting: str, found: str, wanted: str) -> _Finding:
+    fix = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}"
+    text = f"{name} has {setting} {found}, not {wanted}"
+    if setting == "retention.ms" and int(found) != -1 and TOPICS[role].retention_ms == -1:
+        return _bad(f"{text}: what must be kept for ever is deleted", fix)
+    if setting == "cleanup.policy":
+        return _bad(text, fix)
+    if setting == "retention.ms" and role in INPUTS and 0 <= int(found) < int(wanted):
+        hours = int(found) / 3_600_000
+        return _note(f"{text}: what no worker reads within {hours:g} hours never counts", fix)
+    return _note(text, fix)
+
+
+def _workers(servers: str, settings: WorkerSettings) -> _Finding:
+    try:
+        found = workers(servers, settings.group_id)
+    except StreamDPError as error:
+        return _note(f"nobody can see whether a worker runs: {error}")
+    if not found:
+        return _note(
+            f"no worker runs: nobody has joined the group {settings.group_id}",
+            "stream-dp worker, or stream-dp up",
+        )
+    return _good(f"{len(found)} worker{'s' * (len(found) > 1)} in the group {settings.group_id}")
+
+
+# ---------------------------------------------------------------- Redis
+
+
+def _collected(findings: AsyncIterator[_Finding]) -> list[_Finding]:
+    async def collect() -> list[_Finding]:
+        return [finding async for finding in findings]
+
+    return asyncio.run(collect())
+
+
+async def _redis(
+    connection: Connection, settings: WorkerSettings, topics: Mapping[str, TopicState]
+) -> AsyncIterator[_Finding]:
+    try:
+        url = connection.redis_url
+    except StreamDPError:
+        yield _note("Redis was not checked", "pass --redis-url to check it, as an operator")
+        return
+    opened = store(connection)
+    try:
+        problems = await opened.problems()
+        yield await _redis_version(url)
+        for problem in problems:
+            yield _bad(*_split(problem))
+        if not problems:
+            declared = settings.redis_durability == "declared"
+            how = "as its operator declares" if declared else "AOF always, noeviction"
+            yield _good(f"Redis keeps every acknowledged commit ({how})")
+        async for finding in _recorded(url, settings.redis_prefix, topics):
+            yield finding
+    except StoreUnavailable:
+        yield _bad(
+            f"Redis does not answer at {without_password(url)}",
+            "start it, or pass another --redis-url",
+        )
+    except StreamDPError as error:
+        yield _bad(f"Redis refuses: {error}", "mend its access rights, or pass another --redis-url")
+    finally:
+        await opened.close()
+
+
+async def _redis_version(url: str) -> _Finding:
+    info = await _ask_redis(url, lambda client: client.info("server"))
+    compatible = str(info.get("redis_version", "0"))
+    valkey = info.get("valkey_version")
+    name = f"Valkey {valkey}" if valkey else f"Redis {compatible}"
+    if int(compatible.split(".")[0]) < _OLDEST_REDIS:
+        return _bad(f"{name} is too old", "run Redis 7 or newer, or Valkey 8 or newer")
+    return _good(f"{name} answers at {without_password(url)}")
+
+
+async def _recorded(
+    url: str, prefix: str, topics: Mapping[str, TopicState]
+) -> AsyncIterator[_Finding]:
+    """Compares the topics with what the first worker found; only reads, so that nothing is set by looking."""
+    counts = await _ask_redis(url, lambda client: client.hgetall(f"{{{prefix}}}:partitions"))
+    ids = await _ask_redis(url, lambda client: client.hgetall(f"{{{prefix}}}:constants"))
+    for state in (topics[role] for role in INPUTS if role in topics):
+        if state.partitions == 0:
+            continue
+        name = state.name.encode()
+        recorded = int(counts.get(name, state.partitions))
+        if recorded != state.partitions:
+            yield _bad(
+                f"{state.name} has {state.partitions} partitions but had {recorded} when the first worker "
+                "started: data sets would change their owner, and no worker serves it",
+                "restore the topic with the old count, or copy its records to topics under a new prefix",
+            )
+        made = ids.get(b"topic " + name)
+        if made is not None and made != state.topic_id.encode():
+            yield _bad(
+                f"{state.name} was deleted and made again since the first worker started: nobody knows what "
+                "was read of it, and no worker serves it",
+                "restore it, or start afresh under another --topic-prefix",
+            )
+
+
+async def _ask_redis(url: str, ask: Any) -> Any:
+    import redis.asyncio
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    client = redis.asyncio.Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+    try:
+        return await ask(client)
+    except redis.RedisError as error:  # a cluster, or no right to read: then there is less to say
+        if isinstance(error, redis.ConnectionError):
+            raise StoreUnavailable(str(error)) from error
+        return {}
+    finally:
+        await client.aclose()
+
+
+# ---------------------------------------------------------------- data sets
 
 
 def _datasets(connection: Connection) -> Iterator[_Finding]:
     with Client(connection.bootstrap_servers, topic_prefix=connection.topic_prefix) as client:
         catalog = client.catalog()
-        ledgers = client.ledgers()
+        entries = client.ledger_entries()
     for name, definition in sorted(catalog.items()):
-        odometer = Odometer.read(ledgers.get(name, []))
-        if odometer.rows and definition.privacy.delta > 1 / (100 * odometer.rows):
-            yield _Finding(
-                _Health.NOTE,
-                f"{name}: delta {definition.privacy.delta:g} is large for {odometer.rows:,} rows; below "
-                f"{1 / (100 * odometer.rows):.1g} is usual",
-                "choose a smaller privacy.delta for a new data set",
-            )
-        elif odometer.most_spent > 0.9:
-            yield _Finding(
-                _Health.NOTE,
-                f"{name}: {100 * odometer.most_spent:.0f}% of a line is spent",
-                "ask windows that leave the spent phases out, or accept unverified answers",
-            )
-        else:
-            yield _Finding(
-                _Health.GOOD,
-                f"{name}: {len(odometer.blocks)} phases, {odometer.rows:,} rows, "
-                f"{100 * odometer.most_spent:.1f}% of the most used line spent",
-            )
+        yield from _dataset(name, definition, entries.get(name, []))
+
+
+def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterator[_Finding]:
+    try:
+        ledger.verify(entries, dataset=name)
+    except LedgerBroken as error:
+        yield _bad(
+            f"{name}: the published ledger does not hold: {error}",
+            "compare it with the one in Redis, and find out who wrote to the topic",
+        )
+        return
+    odometer = Odometer.read([json.loads(entry) for entry in entries])
+    if odometer.rows and definition.privacy.delta > 1 / (100 * odometer.rows):
+        yield _note(
+            f"{name}: delta {definition.privacy.delta:g} is large for {odometer.rows:,} rows; below "
+            f"{1 / (100 * odometer.rows):.1g} is usual",
+            "choose a smaller privacy.delta for a new data set",
+        )
+    if odometer.most_spent > _LOW and definition.mechanism.profile == "calibrated":
+        spent = [n for n, block in enumerate(odometer.blocks, 1) if block.spent > _LOW]
+        yield _note(
+            f"{name}: more than {100 * _LOW:.0f}% is spent on phase {', '.join(map(str, spent[:10]))}",
+            "ask windows that leave these out, or live with unverified answers and refusals",
+        )
+    yield _good(
+        f"{name}: {len(odometer.blocks)} phases, {odometer.rows:,} rows, {share(odometer.most_spent)} of the "
+        f"line spent most; its ledger of {len(entries):,} entries holds"
+    )

@@ -70,10 +70,16 @@ def _span_of_comparison(sql: str, leaf: Any) -> tuple[int, int] | None:
     tokens = _tokens(sql)
     names = [t for t in tokens if t.text.lower() == str(leaf["attribute"]).lower()]
     values = [t for t in tokens if _number(t.text) in numbers]
-    pairs = [(abs(name.start - value.start), name, value) for name in names for value in values]
+    joints = [t.start for t in tokens if t.text.upper() in ("AND", "OR")]
+
+    def distance(pair: tuple[Any, Any]) -> tuple[bool, int]:
+        start, end = sorted(token.start for token in pair)
+        return any(start < joint < end for joint in joints), end - start
+
+    pairs = [(name, value) for name in names for value in values]
     if not pairs:
         return None
-    _, name, value = min(pairs, key=lambda pair: pair[0])
+    name, value = min(pairs, key=distance)
     return min(name.start, value.start), max(name.end, value.end) + 1
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -14,11 +17,17 @@ __all__ = [
     "answer_line",
     "answer_lines",
     "answer_table",
+    "busy",
     "difficulty",
     "event_line",
+    "output",
     "rejection_line",
     "rows_of_a_phase",
+    "share",
+    "spending_bar",
 ]
+
+_WIDTH = 1000
 
 _PATHS = {
     "repeat": "asked before",
@@ -58,7 +67,7 @@ def answer_lines(answer: Answer) -> list[Text]:
     else:
         lines = [] if answer.table is not None else [Text(_figures(answer), "bold")]
         cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
-        price = f"cost {_share(cost)} of a line" if cost else "free"
+        price = f"cost {share(cost)} of a line" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
@@ -78,17 +87,41 @@ def _figures(answer: Answer) -> str:
 
 def _price(answer: Answer) -> str:
     cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
-    price = f"would cost {_share(cost)} of a line" if cost else "would be free"
+    price = f"would cost {share(cost)} of a line" if cost else "would be free"
     return f"{price}; {_left(answer)}"
 
 
 def _left(answer: Answer) -> str:
-    return f"{_share(answer.budget.left)} of the budget left" if answer.budget else ""
+    return f"{share(answer.budget.left)} of the budget left" if answer.budget else ""
 
 
-def _share(share: float) -> str:
+def share(part: float) -> str:
     """A percentage that never shows a cost as nothing."""
-    return f"{100 * share:.2f}%" if share >= 5e-5 or share == 0 else "less than 0.01%"
+    return f"{100 * part:.2f}%" if part >= 5e-5 or part == 0 else "less than 0.01%"
+
+
+def spending_bar(spent: float, width: int = 20) -> str:
+    """A bar of so many characters, in markup; redder as it fills up."""
+    full = max(1, min(width, round(width * spent))) if spent else 0
+    colour = "green" if spent < 0.5 else "yellow" if spent < 0.9 else "red"
+    return f"[{colour}]{'━' * full}[/{colour}][dim]{'─' * (width - full)}[/dim]"
+
+
+def output() -> Console:
+    """Where results go; in a file or a pipe no line is broken."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Says in a terminal what goes on."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
 
 
 def _phases(answer: Answer) -> str:
@@ -134,21 +167,31 @@ def rows_of_a_phase(definition: Definition) -> int:
     return max(definition.phase.min_rows, mechanism.min_rows)
 
 
+_EVENTS = {
+    "dataset_accepted": "is defined",
+    "dataset_refused": "definition refused",
+    "dataset_retired": "is retired: its rows are erased",
+    "batch_accepted": "batch taken in",
+    "batch_refused": "batch refused",
+    "phase_opened": "phase opened",
+    "budget_low": "budget is low",
+    "quarantined": "is in quarantine",
+}
+
+
 def event_line(event: Event) -> str:
-    facts = [f"{event.dataset}  {event.event}"]
-    if event.batch_id is not None:
-        facts.append(f"batch {event.batch_id}")
-    if event.rows is not None:
-        facts.append(f"{event.rows:,} rows")
-    if event.waiting is not None:
-        facts.append(f"{event.waiting:,} waiting")
-    if event.phase is not None:
-        facts.append(f"phase {event.phase}")
-    if event.reason is not None:
-        facts.append(event.reason.message)
-    return "  ".join(facts)
+    """One event in words."""
+    words = _EVENTS.get(event.event, event.event)
+    if event.event == "phase_opened":
+        words = f"phase {event.phase} opened with {event.rows:,} rows"
+    elif event.event == "batch_accepted":
+        words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
+    elif event.batch_id is not None:
+        words += f" {event.batch_id}"
+    return f"{words}: {event.reason.message}" if event.reason is not None else words
 
 
 def rejection_line(rejected: Rejected) -> str:
+    """One rejection in words, with the place of the record."""
     place = f"{rejected.topic}[{rejected.partition}]@{rejected.offset}"
-    return f"{rejected.dataset or '-'}  rejected  {place}  {rejected.reason.message}"
+    return f"rejected {place}: {rejected.reason.message}"

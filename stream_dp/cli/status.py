@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import click
-from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import busy, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
 
 __all__ = ["command"]
@@ -14,36 +16,56 @@ __all__ = ["command"]
 
 @click.command()
 @connected()
-def command(connection: Connection) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a data set and line.")
+def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
     """Phases, rows and budget of every data set, from what was published."""
-    with connection.client() as client:
+    with busy("Reading what was published"), connection.client() as client:
         catalog = client.catalog()
         ledgers = client.ledgers()
+        waiting = client.waiting()
         easy, hard = client.difficulties()
+        problem = client.worker_problem()
+    odometers = {name: Odometer.read(ledgers.get(name, [])) for name in sorted(catalog)}
+    if as_json:
+        for name, odometer in odometers.items():
+            facts = {
+                "dataset": name,
+                "phases": len(odometer.blocks),
+                "rows": odometer.rows,
+                "waiting": waiting.get(name, 0),
+                "epsilon": catalog[name].privacy.epsilon,
+                "spent": odometer.most_spent,
+                "looks": odometer.looks,
+                "easy": easy[name],
+                "hard": hard[name],
+                "worker": problem is None,
+            }
+            click.echo(json.dumps(facts))
+        return
+    if problem is not None:
+        click.echo(problem, err=True)
     if not catalog:
         click.echo("no data sets yet; create one with: stream-dp dataset create DEFINITION.json")
         return
-    table = Table(
-        "data set",
-        "phases",
-        "rows",
-        "epsilon",
-        "budget spent",
-        "paid looks",
-        "easy",
-        "hard",
-        box=None,
-    )
-    for name, definition in sorted(catalog.items()):
-        odometer = Odometer.read(ledgers.get(name, []))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("data set")
+    for name in ("phases", "rows", "waiting", "epsilon"):
+        table.add_column(name, justify="right")
+    table.add_column("budget spent")
+    for name in ("looks", "easy", "hard"):
+        table.add_column(name, justify="right")
+    for name, odometer in odometers.items():
+        definition = catalog[name]
         table.add_row(
             name,
             str(len(odometer.blocks)),
             f"{odometer.rows:,}",
+            f"{waiting.get(name, 0):,}",
             f"{definition.privacy.epsilon:g}",
-            f"{100 * odometer.most_spent:.1f}%",
-            str(odometer.looks),
+            spending_bar(odometer.most_spent, width=10) + f" {share(odometer.most_spent)}",
+            f"{odometer.looks:,}",
             f"{easy[name]:,}",
             f"{hard[name]:,}",
         )
-    Console().print(table)
+    output().print(table)
+    click.echo("budget: of the phase that spent most; easy and hard: among recent answers")

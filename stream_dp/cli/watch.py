@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import click
+from rich.console import Console
+from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import answer_line, event_line, rejection_line
-from stream_dp.messages import Answer, Event
+from stream_dp.messages import Answer, Event, Rejected
 
 __all__ = ["command"]
 
@@ -17,15 +21,30 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line.")
 def command(connection: Connection, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Follow answers, events and rejections, of one DATASET or of all, until Ctrl-C."""
+    console = Console(highlight=False, soft_wrap=True)
     with connection.client() as client:
+        if dataset is not None:
+            client.definition(dataset)
         client.open()
         click.echo("watching; Ctrl-C ends", err=True)
-        for reply in client.follow(dataset):
-            if as_json:
-                click.echo(reply.to_bytes().decode())
-            elif isinstance(reply, Answer):
-                click.echo(f"{reply.dataset}  {reply.query_id[:12]:12}  {answer_line(reply)}")
-            elif isinstance(reply, Event):
-                click.echo(event_line(reply))
-            else:
-                click.echo(rejection_line(reply))
+        try:
+            for reply in client.follow(dataset):
+                if as_json:
+                    click.echo(reply.to_bytes().decode())
+                else:
+                    console.print(_line(reply))
+        except KeyboardInterrupt:
+            return
+
+
+def _line(reply: Answer | Event | Rejected) -> Text:
+    now = time.strftime("%H:%M:%S")
+    if isinstance(reply, Answer):
+        colour = {"easy": "green", "hard": "yellow"}.get(reply.difficulty or "", "red")
+        words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
+    elif isinstance(reply, Event):
+        colour = "cyan" if reply.reason is None else "red"
+        words = event_line(reply)
+    else:
+        colour, words = "red", rejection_line(reply)
+    return Text.assemble((now, "dim"), "  ", (reply.dataset or "-", "bold"), "  ", (words, colour))

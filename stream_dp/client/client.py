@@ -101,7 +101,7 @@ class Client:
         self._on_delay = on_delay
         self._config: dict[str, object] = {
             "bootstrap_servers": bootstrap_servers.split(","),
-            "bootstrap_timeout_ms": 5000,
+            "bootstrap_timeout_ms": 20_000,
             **self._kafka,
         }
         self._lock = threading.Lock()
@@ -193,10 +193,17 @@ class Client:
 
     def ledgers(self) -> dict[str, list[dict[str, Any]]]:
         """The published ledgers of all data sets."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        return {
+            name: [json.loads(entry) for entry in entries]
+            for name, entries in self.ledger_entries().items()
+        }
+
+    def ledger_entries(self) -> dict[str, list[bytes]]:
+        """The same as bytes, which the hash chain is about; an entry that was sent twice comes once."""
+        found: dict[str, dict[bytes, None]] = {}
         for key, value in self._read_topic("ledger"):
-            found.setdefault(key, []).append(json.loads(value or b"{}"))
-        return found
+            found.setdefault(key, {})[value or b"{}"] = None
+        return {name: list(entries) for name, entries in found.items()}
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
         """Easy and hard answers of each data set among the ``latest`` of each partition."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, TOPICS, Topics
 
 __all__ = [
+    "BrokerFacts",
     "TopicState",
-    "broker_version",
     "check_reachable",
     "create_topics",
+    "describe_broker",
     "describe_topics",
     "no_broker",
     "worker_group",
@@ -25,6 +28,7 @@ __all__ = [
 ]
 
 _NOT_FOUND = "GroupIdNotFoundError"
+_COORDINATOR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,15 @@ class TopicState:
     Attributes:
         partitions: 0 when the topic does not exist.
         wrong: Settings that differ: name -> (found, wanted).
+        topic_id: Another one when the topic was deleted and made again.
+        replicas: Copies of the partition that has fewest.
     """
 
     name: str
     partitions: int
     wrong: Mapping[str, tuple[str, str]]
+    topic_id: str = ""
+    replicas: int = 0
 
 
 def no_broker(bootstrap_servers: str, why: object) -> ServerUnavailable:
@@ -76,7 +84,7 @@ def _admin(
 ) -> Iterator[KafkaAdminClient]:
     config = {
         "bootstrap_servers": bootstrap_servers.split(","),
-        "bootstrap_timeout_ms": 5000,
+        "bootstrap_timeout_ms": 20_000,
         **(kafka or {}),
     }
     check_reachable(bootstrap_servers)
@@ -101,8 +109,8 @@ def describe_topics(
     names = {topics.name(role): role for role in TOPICS}
     with _admin(bootstrap_servers, kafka) as admin:
         existing = set(admin.list_topics()) & names.keys()
-        partitions = {
-            found["name"]: len(found["partitions"])
+        described = {
+            found["name"]: found
             for found in (admin.describe_topics(sorted(existing)) if existing else [])
         }
         configs = (
@@ -118,7 +126,14 @@ def describe_topics(
         wanted = TOPICS[role].config()
         found = {key: str(_value(configs[name][key])) for key in wanted} if name in existing else {}
         wrong = {key: (value, wanted[key]) for key, value in found.items() if value != wanted[key]}
-        states[role] = TopicState(name, partitions.get(name, 0), wrong)
+        topic = described.get(name, {"partitions": [], "topic_id": ""})
+        states[role] = TopicState(
+            name,
+            len(topic["partitions"]),
+            wrong,
+            str(topic["topic_id"]),
+            min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0),
+        )
     return states
 
 
@@ -184,20 +199,43 @@ def workers(
         ServerUnavailable: No broker there, or it does not tell.
     """
     with _admin(bootstrap_servers, kafka) as admin:
-        found = admin.describe_groups([group])[group]
+        found = _described(admin, group)
         if found.get("error") and _NOT_FOUND not in found["error"]:
             raise ServerUnavailable(f"the broker does not tell who is in the group {group}")
         return [str(member["client_host"]).lstrip("/") for member in found["members"]]
 
 
-def broker_version(
+def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
+    deadline = time.monotonic() + _COORDINATOR_S
+    while True:
+        try:
+            found: dict[str, Any] = admin.describe_groups([group])[group]
+        except CoordinatorNotAvailableError:  # a new broker has none until it is asked for one
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return found
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """A Kafka cluster: how many brokers, and their version as well as what they support tells."""
+
+    brokers: int
+    version: tuple[int, ...]
+
+
+def describe_broker(
     bootstrap_servers: str, *, kafka: Mapping[str, object] | None = None
-) -> tuple[int, ...]:
-    """The broker's version, as well as what it supports tells.
+) -> BrokerFacts:
+    """The cluster that answers there.
 
     Raises:
         ServerUnavailable: No broker there.
     """
     with _admin(bootstrap_servers, kafka) as admin:
-        (node, *_) = (broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
-        return tuple(admin.get_broker_version_data(node).broker_version)
+        nodes = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
+        return BrokerFacts(
+            len(nodes), tuple(admin.get_broker_version_data(nodes[0]).broker_version)
+        )

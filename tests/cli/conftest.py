@@ -1,0 +1,138 @@
+"""Running commands as at a terminal, in this process, and a deployment to run them against."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp import cli
+from stream_dp.cli.up import await_worker
+from stream_dp.client.topics import create_topics
+from stream_dp.embedded import ports
+from stream_dp.embedded.child import Child
+from stream_dp.messages import Topics
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Ended]:
+    """``run("ask", "people", ...)``: without servers of its own, and away from those of this machine."""
+    monkeypatch.setenv("STREAM_DP_STATE_DIR", str(tmp_path / "state"))
+    for name in ("STREAM_DP_BOOTSTRAP_SERVERS", "STREAM_DP_REDIS_URL", "STREAM_DP_TOPIC_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["stream-dp", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        return Ended(int(end.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def served_prefix(
+    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A topic prefix under which a worker answers, for the whole run."""
+    prefix = f"cli{secrets.token_hex(4)}."
+    folder = tmp_path_factory.mktemp("worker")
+    port = ports.choose("the worker's pages", None)
+    create_topics(kafka_server, Topics(prefix), partitions=2)
+    command = [sys.executable, "-m", "stream_dp", "worker", "--topic-prefix", prefix]
+    command += ["--bootstrap-servers", kafka_server, "--redis-url", valkey_server]
+    command += ["--web-port", str(port)]
+    with Child("worker", command, log=folder / "worker.log", folder=folder) as worker:
+        await_worker(worker, port)
+        yield prefix
+
+
+@pytest.fixture
+def served(
+    run: Callable[..., Ended],
+    served_prefix: str,
+    kafka_server: str,
+    valkey_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Ended]:
+    """``run``, with the servers in the environment."""
+    monkeypatch.setenv("STREAM_DP_BOOTSTRAP_SERVERS", kafka_server)
+    monkeypatch.setenv("STREAM_DP_REDIS_URL", valkey_server)
+    monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", served_prefix)
+    return run
+
+
+@pytest.fixture
+def definition() -> dict[str, Any]:
+    """A small data set under a name of its own."""
+    return {
+        "dataset": f"people-{secrets.token_hex(4)}",
+        "attributes": [
+            {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"]},
+            {
+                "name": "age",
+                "type": "number",
+                "edges": [18, 30, 45],
+                "integer": True,
+                "missing": True,
+            },
+            {"name": "smoker", "type": "boolean", "missing": True},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.1, "failure_probability": 0.01},
+        "phase": {"min_rows": 2000},
+    }
+
+
+@pytest.fixture
+def define(
+    served: Callable[..., Ended], definition: dict[str, Any], tmp_path: Path
+) -> Callable[..., str]:
+    """``define(phase=...)``: creates the data set with these fields changed; its name."""
+
+    def define(**changed: object) -> str:
+        document = {**definition, **changed}
+        file = tmp_path / "definition.json"
+        file.write_text(json.dumps(document))
+        ended = served("dataset", "create", file)
+        assert ended.code == 0, ended.err
+        return str(document["dataset"])
+
+    return define
+
+
+@pytest.fixture
+def write_people(tmp_path: Path) -> Callable[..., Path]:
+    """``write_people(name, n)``: a csv of n people, half of them in Bonn, one in five of no known age."""
+
+    def write(name: str, n: int = 5000) -> Path:
+        draw = random.Random(7)
+        file = tmp_path / f"{name}.csv"
+        with file.open("w") as text:
+            text.write("id,city,age,smoker\n")
+            for i in range(n):
+                city = ("Bonn", "Bonn", "Graz", "Oslo")[i % 4]
+                age = "" if i % 5 == 0 else draw.randrange(90)
+                text.write(f"{i},{city},{age},{'true' if i % 3 else 'false'}\n")
+        return file
+
+    return write

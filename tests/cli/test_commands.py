@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.cli import _COMMANDS
+from stream_dp.embedded import ports
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def nowhere() -> str:
+    return f"127.0.0.1:{ports.choose('nobody', None)}"
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_command_explains_itself(run: Run, command: str) -> None:
+    ended = run(command, "--help")
+    assert ended.code == 0
+    assert "Usage: stream-dp" in ended.out
+
+
+def test_help_comes_without_loading_what_it_does_not_need() -> None:
+    script = (
+        "import sys; from stream_dp.cli import _root\n"
+        "try: _root(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([n for n in ('kafka', 'pydantic', 'numpy', 'rich', 'sqlglot', 'faust') if n in sys.modules])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert printed.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ask", "people"],
+        ["status"],
+        ["budget", "people"],
+        ["watch"],
+        ["dataset", "list"],
+        ["dataset", "show", "people"],
+        ["topics", "create"],
+        ["worker"],
+    ],
+)
+def test_without_servers_each_command_says_how_to_start_them(run: Run, words: list[str]) -> None:
+    ended = run(*words)
+    assert ended.code == 1
+    assert "start them with `stream-dp up`, or pass --bootstrap-servers" in ended.err
+
+
+def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:
+    began = time.monotonic()
+    ended = run("ask", "people", "age >= 30", "--bootstrap-servers", nowhere)
+    assert ended.code == 1
+    assert f"error: no Kafka broker answers at {nowhere} (Connection refused)" in ended.err
+    assert time.monotonic() - began < 3
+
+
+def test_what_keeps_a_worker_from_starting_is_one_sentence(
+    run: Run, nowhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    servers = ("--bootstrap-servers", nowhere, "--redis-url", "redis://127.0.0.1:1/0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = run("worker", *servers, "--web-port", port)
+        assert f"cannot be served on port {port} of 127.0.0.1 (Address already in use)" in ended.err
+        assert "pass a free --web-port" in ended.err
+        ended = run("up", "--web-port", port)
+        assert (
+            f"error: port {port} is taken by another program; pass another --web-port" in ended.err
+        )
+    servers += ("--web-port", str(ports.choose("nobody", None)))
+    ended = run("worker", *servers)
+    assert f"no Kafka broker answers at {nowhere}" in ended.err
+    ended = run("worker", *servers, "--redis-url", "localhost:6379")
+    assert "--redis-url: it is no URL; write redis://HOST:PORT/0" in ended.err
+    monkeypatch.setenv("STREAM_DP_SESSION_TIMEOUT_S", "secret")
+    ended = run("worker", *servers)
+    assert ended.err.startswith(
+        "error: STREAM_DP_SESSION_TIMEOUT_S: Input should be a valid number"
+    )
+    assert "secret" not in ended.err
+
+
+def test_a_state_folder_that_cannot_be_used_is_named(run: Run) -> None:
+    ended = run("up", "--state-dir", "/proc/nothing/here")
+    assert ended.code == 1
+    assert "/proc/nothing/here cannot be used for data" in ended.err
+    assert "pass another --state-dir" in ended.err
+
+
+def test_down_with_nothing_up_is_no_fault(run: Run, tmp_path: Path) -> None:
+    ended = run("down")
+    assert (ended.code, ended.out) == (0, f"nothing runs in {tmp_path / 'state'}\n")
+
+
+def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
+    run: Run, tmp_path: Path, nowhere: str
+) -> None:
+    file = tmp_path / "definition.json"
+    servers = ("--bootstrap-servers", nowhere)
+
+    def complaint(text: str) -> str:
+        file.write_text(text)
+        ended = run("dataset", "create", file, *servers)
+        assert ended.code == 1
+        return str(ended.err)
+
+    good: dict[str, Any] = {
+        "dataset": "people",
+        "attributes": [{"name": "city", "type": "category", "values": ["Bonn"]}],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20000},
+    }
+    assert "no Kafka broker answers" in complaint(json.dumps(good))
+    assert "definition.json: it is not JSON (line 1, column 2)" in complaint("{oops")
+    assert "an object names a key twice" in complaint('{"dataset": "a", "dataset": "b"}')
+    assert "privacy.epsilon: Input should be greater than" in complaint(
+        json.dumps({**good, "privacy": {"epsilon": -1.0, "delta": 1e-9}})
+    )
+    assert "phases: this field is unknown (got 3); remove it or mend its spelling" in complaint(
+        json.dumps({**good, "phases": 3})
+    )
+    assert "phase: this field is missing; add it" in complaint(
+        json.dumps({name: value for name, value in good.items() if name != "phase"})
+    )
+    assert "delta 0.001 is large for phases of 20,000 rows" in complaint(
+        json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 1e-3}})
+    )

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import KafkaError
+
+from stream_dp.embedded import ports
+from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.messages import INPUTS
+from stream_dp.state.redis import RedisStore
+
+pytestmark = pytest.mark.kafka
+
+Examine = Callable[..., dict[str, list[tuple[str, str]]]]
+
+
+@pytest.fixture
+def examine(run: Callable[..., Any], deployment: Any) -> Examine:
+    """``examine(...)``: findings by health, each with its fix; the exit code must fit to them."""
+
+    def examine(**other: str) -> dict[str, list[tuple[str, str]]]:
+        options = {
+            "bootstrap-servers": deployment.bootstrap_servers,
+            "redis-url": deployment.redis_url,
+            "topic-prefix": deployment.prefix,
+            **{name.replace("_", "-"): value for name, value in other.items()},
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        ended = run("doctor", "--json", *words)
+        found: dict[str, list[tuple[str, str]]] = {"good": [], "note": [], "bad": []}
+        for line in ended.out.splitlines():
+            finding = json.loads(line)
+            found[finding["health"]].append((finding["finding"], finding["fix"]))
+        assert ended.code == (1 if found["bad"] else 0), ended.err
+        return found
+
+    return examine
+
+
+@pytest.fixture
+def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=kafka_server)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[str]:
+    """A store whose settings a test may spoil."""
+    server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log")
+    server.start()
+    yield server.url
+    server.stop()
+
+
+def record(deployment: Any) -> None:
+    """What a worker notes in the store when it starts for the first time."""
+
+    async def note() -> None:
+        store = RedisStore.from_url(deployment.redis_url, prefix=deployment.prefix.rstrip("."))
+        for role in INPUTS:
+            await store.partitions(deployment.topics.name(role), 2)
+        await store.close()
+
+    asyncio.run(note())
+
+
+def test_a_good_setup_is_called_good_and_nothing_is_written(
+    examine: Examine, deployment: Any
+) -> None:
+    found = examine()
+    assert found["bad"] == []
+    good = "; ".join(text for text, _ in found["good"])
+    assert "with the packages it was tried with" in good
+    assert f"answers at {deployment.bootstrap_servers}" in good
+    assert "all 8 topics are there, the inputs with 2 partitions each" in good
+    assert "Redis keeps every acknowledged commit (AOF always, noeviction)" in good
+    ((note, fix),) = found["note"]
+    assert "no worker runs" in note
+    assert fix == "stream-dp worker, or stream-dp up"
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        assert client.keys(f"*{deployment.prefix.rstrip('.')}*") == []
+
+
+def test_redis_that_can_forget_is_bad_and_each_setting_has_its_fix(
+    examine: Examine, own_valkey: str
+) -> None:
+    with redis.Redis.from_url(own_valkey) as client:
+        client.config_set("appendonly", "no")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    faults = dict(examine(redis_url=own_valkey)["bad"])
+    appendonly = next(text for text in faults if text.startswith("appendonly is no"))
+    assert "CONFIG SET appendonly yes" in faults[appendonly]
+    eviction = next(text for text in faults if text.startswith("maxmemory-policy is allkeys-lru"))
+    assert "CONFIG SET maxmemory-policy noeviction" in faults[eviction]
+
+
+def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
+    examine: Examine,
+) -> None:
+    nobody = f"127.0.0.1:{ports.choose('nobody', None)}"
+    found = examine(bootstrap_servers=nobody)
+    ((fault, fix),) = found["bad"]
+    assert fault == f"no Kafka broker answers at {nobody} (Connection refused)"
+    assert fix == "start one with `stream-dp up`, or pass --bootstrap-servers"
+    assert any("Redis keeps" in text for text, _ in found["good"])
+    ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
+    assert fault == f"Redis does not answer at redis://{nobody}"
+    assert fix == "start it, or pass another --redis-url"
+
+
+def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[..., Any]) -> None:
+    prefix = make_deployment(partitions=0).prefix
+    ((fault, fix),) = examine(topic_prefix=prefix)["bad"]
+    assert fault.startswith(f"topics are missing: {prefix}datasets, {prefix}batches")
+    assert fix == "stream-dp topics create"
+
+
+def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    record(deployment)
+    assert examine()["bad"] == []
+    admin.create_partitions({deployment.topics.name(role): 3 for role in INPUTS})
+    faults = examine()["bad"]
+    assert len(faults) == 3
+    assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
+    assert "restore the topic with the old count" in faults[2][1]
+
+
+def test_inputs_that_differ_in_their_partitions_are_bad(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    admin.create_partitions({deployment.topics.name("queries"): 3})
+    ((fault, fix),) = examine()["bad"]
+    assert "the input topics differ in their partitions" in fault
+    assert "under another --topic-prefix" in fix
+
+
+def test_a_topic_that_was_made_again_is_bad(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    from stream_dp.client.topics import create_topics
+
+    deployment.worker().wait_ready().stop()
+    assert examine()["bad"] == []
+    admin.delete_topics([deployment.topics.name("batches")])
+    for _ in range(50):
+        try:
+            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2):
+                break
+        except KafkaError:
+            pass
+    ((fault, _),) = examine()["bad"]
+    assert f"{deployment.prefix}batches was deleted and made again" in fault
+
+
+def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    def alter(role: str, **settings: str) -> None:
+        name = deployment.topics.name(role)
+        configs = {key.replace("_", "."): value for key, value in settings.items()}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
+
+    alter("ledger", retention_ms="1000")
+    alter("batches", retention_ms="3600000", max_message_bytes="6291456")
+    found = examine()
+    ((fault, fix),) = found["bad"]
+    assert fault == (
+        f"{deployment.prefix}ledger has retention.ms 1000, not -1: what must be kept for ever is deleted"
+    )
+    assert fix == (
+        f"kafka-configs.sh --alter --topic {deployment.prefix}ledger --add-config retention.ms=-1"
+    )
+    assert any(
+        "what no worker reads within 1 hours never counts" in text for text, _ in found["note"]
+    )
+
+
+def test_a_forged_ledger_is_bad(
+    examine: Examine, deployment: Any, definition: dict[str, Any]
+) -> None:
+    deployment.worker().wait_ready()
+    with deployment.client() as client:
+        name = client.define(definition).dataset
+        examined = examine()
+        assert any(f"{name}: 0 phases, 0 rows" in text for text, _ in examined["good"])
+        assert any("1 worker in the group" in text for text, _ in examined["good"])
+        entry = client.ledger(name)[0]
+    deployment.produce("ledger", {**entry, "seq": 1, "kind": "retired"}, key=name)
+    ((fault, _),) = examine()["bad"]
+    assert f"{name}: the published ledger does not hold: ledger entry 1" in fault
+
+
+def test_a_large_delta_and_a_spent_line_are_noted(
+    examine: Examine, deployment: Any, definition: dict[str, Any]
+) -> None:
+    deployment.worker().wait_ready()
+    definition["privacy"] = {"epsilon": 0.02, "delta": 1e-4}
+    definition["accuracy"] = {"error": 0.05, "failure_probability": 0.01}
+    definition["phase"] = {"min_rows": 1000}
+    with deployment.client() as client:
+        name = client.define(definition).dataset
+        client.send(name, cells=[{"city": "Bonn", "count": 2000}])
+        for question in ("smoker", "age >= 30", "city = 'Bonn'", "smoker AND age >= 45"):
+            for _ in range(3):
+                client.ask(name, question)
+    notes = [text for text, _ in examine()["note"]]
+    assert any("delta 0.0001 is large for 2,000 rows" in text for text in notes), notes
+
+
+def test_another_version_of_a_pinned_package_is_bad(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib import metadata
+
+    pinned = metadata.version
+
+    def version(name: str) -> str:
+        return "0.0.1" if name == "mode-streaming" else pinned(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    ((fault, fix),) = examine()["bad"]
+    assert fault.startswith("mode-streaming is 0.0.1 and must be ")
+    assert "pip install" in fix
+
+
+def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
+    run: Callable[..., Any], deployment: Any
+) -> None:
+    assert "STREAM_DP_REDIS_URL" not in os.environ
+    words = ("--bootstrap-servers", deployment.bootstrap_servers)
+    ended = run("doctor", *words, "--topic-prefix", deployment.prefix)
+    assert ended.code == 0
+    assert "note  Redis was not checked" in ended.out
+    assert "everything that was checked is as it must be" in ended.out

@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+Run = Callable[..., Any]
+Define = Callable[..., str]
+Write = Callable[..., Path]
+
+
+def counted(served: Run, name: str) -> int:
+    """Rows that were taken in, sealed or not."""
+    (line,) = [
+        json.loads(line)
+        for line in served("status", "--json").out.splitlines()
+        if json.loads(line)["dataset"] == name
+    ]
+    return int(line["rows"] + line["waiting"])
+
+
+# ---------------------------------------------------------------- asking
+
+
+@pytest.fixture
+def people(served: Run, define: Define, write_people: Write) -> str:
+    """A data set with 5,000 people in two phases."""
+    name = define()
+    ended = served("ingest", write_people(name), "--batch-rows", 2500)
+    assert ended.code == 0, ended.err
+    return name
+
+
+def test_an_answer_says_how_sure_it_is_and_what_it_cost(served: Run, people: str) -> None:
+    ended = served("ask", people, "city = 'Bonn'")
+    assert ended.code == 0
+    found = re.match(r"([\d.]+)% ± ([\d.]+)%: [\d,]+ ± [\d,]+ of 5,000 rows\n", ended.out)
+    assert found is not None, ended.out
+    assert abs(float(found[1]) - 50) < float(found[2]) < 10
+    assert re.search(r"(easy|hard), \w+ \(.*\); .*% of the budget left; phases 1 to 2\n", ended.out)
+
+
+def test_an_answer_is_a_message_for_scripts(served: Run, people: str) -> None:
+    first = served("ask", people, "smoker", "--id", "q1", "--analyst", "ann", "--json").out
+    again = served("ask", people, "smoker", "--id", "q1", "--analyst", "ann", "--json").out
+    assert first == again
+    message = json.loads(first)
+    assert (message["analyst"], message["query_id"], message["n"]) == ("ann", "q1", 5000)
+
+
+def test_a_group_by_is_a_table_with_a_line_a_cell(served: Run, people: str) -> None:
+    ended = served("ask", people, "--group-by", "city")
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["city", "share", "±", "error", "rows"]
+    assert [line.split()[0] for line in lines[1:5]] == ["Bonn", "Graz", "Lyon", "other"]
+    sql = f'SELECT smoker, COUNT(*) FROM "{people}" WHERE age >= 30 GROUP BY smoker'
+    assert served("ask", people, sql).out.splitlines()[1].startswith("false")
+
+
+def test_a_quote_and_a_window_longer_than_history_say_what_they_are(
+    served: Run, people: str
+) -> None:
+    ended = served("ask", people, "smoker", "--quote")
+    assert "would be free" in ended.out or "would cost" in ended.out
+    ended = served("ask", people, "smoker", "--window", 9)
+    assert "note: the window was clamped to the 2 phases there are" in ended.out
+
+
+def test_a_wrong_question_is_answered_with_the_piece_that_is_wrong(
+    served: Run, people: str
+) -> None:
+    def complaint(question: str, *more: str) -> str:
+        ended = served("ask", people, question, *more)
+        assert (ended.code, ended.out) == (1, "")
+        return str(ended.err)
+
+    assert complaint("city = 'Bonn' AND age >= 33") == (
+        "refused: this cuts the bin 30 to 44 of age; ask >= 30 or >= 45\n"
+        "  city = 'Bonn' AND age >= 33\n"
+        "                    ^^^^^^^^^\n"
+    )
+    assert complaint("city = 'Oslo'") == (
+        "error: 'Oslo' is not a listed value of city (Bonn, Graz, Lyon); city = 'other' asks for all "
+        "unlisted values together\n"
+        "  city = 'Oslo'\n"
+        "         ^^^^^^\n"
+    )
+    assert "write a text in single quotes: 'Lyon'" in complaint('city = "Lyon"')
+    assert "did you mean age?" in complaint("agee >= 30")
+    assert "did you mean age?" in complaint("smoker", "--group-by", "agee")
+
+
+def test_an_unknown_data_set_is_met_with_those_there_are(served: Run, people: str) -> None:
+    assert f"did you mean {people}?" in served("ask", people[:-1], "smoker").err
+    assert "there is no data set 'zzz'; choose one of: " in served("budget", "zzz").err
+
+
+def test_before_a_phase_is_open_the_refusal_counts_what_waits(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define()
+    served("ingest", write_people(name, 700))
+    ended = served("ask", name, "smoker")
+    assert ended.code == 1
+    assert ended.err == (
+        f"refused: no phase is open yet: 700 rows of {name} wait, and the first phase opens at 2,000; send "
+        "more with: stream-dp ingest FILE\n"
+    )
+
+
+def test_with_no_budget_left_a_refusal_says_so(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define(
+        privacy={"epsilon": 0.05, "delta": 1e-9},
+        accuracy={"error": 0.01, "failure_probability": 0.01},
+        phase={"min_rows": 1000},
+        on_exhausted="refuse",
+    )
+    served("ingest", write_people(name, 1000))
+    ended = served("ask", name, "age >= 30 AND city = 'Bonn'")
+    assert ended.code == 1
+    assert ended.err.startswith("refused: ")
+    assert re.search("too few rows for the promised accuracy|no budget left", ended.err), ended.err
+
+
+def test_nobody_at_work_is_noticed_soon_and_said(
+    deployment: Any, run: Run, definition: dict[str, Any], tmp_path: Path
+) -> None:
+    servers = (
+        "--bootstrap-servers",
+        deployment.bootstrap_servers,
+        "--topic-prefix",
+        deployment.prefix,
+    )
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps(definition))
+    worker = deployment.worker().wait_ready()
+    assert run("dataset", "create", file, *servers).code == 0
+    worker.stop()
+    with deployment.client() as client:
+        worker.until(client.worker_problem)  # the broker takes a while to forget a member
+    ended = run("ask", definition["dataset"], "smoker", *servers, "--timeout", 10)
+    hint = f"no worker runs (nobody has joined the group {deployment.prefix[:-1]}-worker)"
+    assert ended.code == 1
+    assert ended.err.startswith(f"still waiting: {hint}; start one with `stream-dp up`")
+    assert f"within 10 s: {hint}" in ended.err
+    assert hint in run("status", *servers).err
+
+
+# ---------------------------------------------------------------- sending
+
+
+def test_rows_of_a_file_count_once_however_often_it_is_sent(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define()
+    file = write_people(name)
+    ended = served("ingest", file, "--batch-rows", 900)
+    assert (
+        ended.out
+        == (
+            f"5,000 rows of {file.name} are counted\n"
+            "1 phase is open; 2,300 rows wait for the next, which opens at 2,000\n"
+        )
+        or "phases are open" in ended.out
+    )
+    for batch_rows in (900, 777, 5000):
+        ended = served("ingest", file, "--batch-rows", batch_rows)
+        assert ended.out == f"all 5,000 rows of {file.name} were counted before; nothing was sent\n"
+    assert counted(served, name) == 5000
+
+
+def test_a_break_in_the_middle_loses_and_doubles_nothing(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define(phase={"min_rows": 10**6})
+    file = write_people(name, 60_000)
+    words = [sys.executable, "-m", "stream_dp", "ingest", str(file), "--batch-rows", "100"]
+    sending = subprocess.Popen(words, stderr=subprocess.PIPE, env=dict(os.environ), text=True)
+    while counted(served, name) < 1000:
+        assert sending.poll() is None
+    sending.send_signal(signal.SIGINT)
+    _, said = sending.communicate(timeout=30)
+    assert sending.returncode == 1
+    assert "stopped; run the same command again to send the rest, each row counts once" in said
+    before = counted(served, name)
+    assert 1000 <= before < 60_000
+    ended = served("ingest", file, "--batch-rows", 7000)
+    assert re.search(r"rows of .* are counted \([\d,]+ were counted before\)", ended.out), ended.out
+    assert counted(served, name) == 60_000
+
+
+def test_nothing_is_sent_of_a_file_that_breaks_off(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define()
+    file = tmp_path / f"{name}.ndjson"
+    good = json.dumps({"city": "Bonn", "age": 20, "smoker": True})
+    file.write_text(f"{good}\n" * 50 + "{\n" + f"{good}\n" * 50)
+    ended = served("ingest", file, "--batch-rows", 10)
+    assert ended.code == 1
+    assert f"{file.name} line 51: it is no JSON object" in ended.err
+    assert counted(served, name) == 0
+    file.write_text(f"{good}\n" * 101)
+    assert served("ingest", file).code == 0
+    assert counted(served, name) == 101
+
+
+def test_a_file_without_its_columns_or_rows_is_named(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define()
+    file = tmp_path / f"{name}.csv"
+    file.write_text("town;age;smoker\n")
+    assert "pass --delimiter ';'" in served("ingest", file).err
+    assert "there is no column city (found: town, age, smoker)" in (
+        served("ingest", file, "--delimiter", ";").err
+    )
+    file.write_text("")
+    assert "it is empty" in served("ingest", file).err
+    file.write_text("city,age,smoker\n")
+    assert served("ingest", file).out == f"{file.name} holds no rows\n"
+    file.write_bytes("city,age,smoker\nKöln,1,true\n".encode("latin-1"))
+    assert f"{file.name} line 2: it is not UTF-8; pass --encoding" in served("ingest", file).err
+    assert served("ingest", file, "--encoding", "latin-1").code == 0
+    other = file.rename(tmp_path / "nobody.csv")
+    ended = served("ingest", other)
+    assert "there is no data set 'nobody'" in ended.err
+    assert "pass --dataset" in ended.err
+
+
+def test_text_nan_and_nonsense_in_cells_never_stop_a_batch(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define()
+    file = tmp_path / f"{name}.ndjson"
+    file.write_text(
+        '{"city": "Bonn", "age": "44", "smoker": 1}\n'
+        '{"city": 7, "age": NaN, "smoker": "FALSE"}\n'
+        '{"city": null, "age": -Infinity, "smoker": []}\n'
+        '{"age": 1e999, "extra": "stays here"}\n'
+    )
+    assert served("ingest", file).code == 0
+    assert counted(served, name) == 4
+
+
+def test_many_wide_columns_are_split_into_records_that_are_served(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    values = [f"{i:03}" + "é" * 100 for i in range(4)]
+    name = define(
+        attributes=[{"name": f"a{i}", "type": "category", "values": values} for i in range(64)],
+        phase={"min_rows": 10**6},
+    )
+    file = tmp_path / f"{name}.csv"
+    with file.open("w", newline="") as text:
+        writer = csv.writer(text)
+        writer.writerow([f"a{i}" for i in range(64)])
+        writer.writerows([values[(r + i) % 4] for i in range(64)] for r in range(1000))
+    assert file.stat().st_size > 3 * 4_194_304
+    ended = served("ingest", file)
+    assert ended.code == 0, ended.err
+    assert counted(served, name) == 1000
+
+
+# ---------------------------------------------------------------- looking
+
+
+def test_data_sets_are_shown_for_people_and_for_scripts(served: Run, people: str) -> None:
+    shown = served("dataset", "show", people).out
+    assert "promised to every row, for ever: epsilon 1, delta 1e-09" in shown
+    assert re.search(r"age +whole number +< 18, 18 to 29, 30 to 44, >= 45, missing", shown)
+    assert json.loads(served("dataset", "show", people, "--json").out)["dataset"] == people
+    assert people in served("dataset", "list").out
+    assert people in served("dataset", "list", "--json").out
+    budget = served("budget", people).out
+    assert f"{people} promises every row epsilon 1 at delta 1e-09, for ever" in budget
+    facts = json.loads(served("budget", people, "--json").out)
+    assert [phase["rows"] for phase in facts["phases"]] == [2500, 2500]
+    assert all(0 < phase["epsilon"] <= 1 for phase in facts["phases"])
+    status = served("status").out
+    assert re.search(rf"{people} +2 +5,000 +0 +1 ", status), status
+
+
+def test_the_memory_profile_shows_what_its_phase_still_answers(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define(
+        attributes=[{"name": "smoker", "type": "boolean"}],
+        privacy={"epsilon": 10.0, "delta": 1e-3},
+        accuracy={"error": 0.5, "failure_probability": 0.5},
+        phase={"min_rows": 1},
+        mechanism={"profile": "memory", "queries_per_phase": 8, "phases": 1, "hypothesis_rows": 30},
+    )
+    ended = served("ask", name, "smoker")
+    assert "no phase is open yet: 0 rows" in ended.err
+    need = int(re.search(r"opens at ([\d,]+)", ended.err)[1].replace(",", ""))  # type: ignore[index]
+    file = tmp_path / f"{name}.ndjson"
+    assert need > 10_000
+    from stream_dp.client import Client
+
+    with Client(
+        os.environ["STREAM_DP_BOOTSTRAP_SERVERS"], topic_prefix=os.environ["STREAM_DP_TOPIC_PREFIX"]
+    ) as client:
+        event = client.send(
+            name, cells=[{"smoker": True, "count": need}, {"smoker": False, "count": need}]
+        )
+    assert event.phase == 1
+    assert not file.exists()
+    assert served("ask", name, "smoker").code == 0
+    budget = served("budget", name).out
+    assert "1 of 8 questions asked" in budget
+    assert re.search(r"up to [\d,]+ hard answers in all phases so far", budget)
+    assert json.loads(served("budget", name, "--json").out)["phases"][0]["epsilon"] == 10.0
+
+
+def test_a_retired_data_set_is_gone_for_ever(served: Run, people: str, tmp_path: Path) -> None:
+    ended = served("dataset", "retire", people, "--yes")
+    assert ended.code == 0
+    assert "redis-cli BGREWRITEAOF" in ended.out
+    assert f"there is no data set {people!r}" in served("ask", people, "smoker").err
+    ended = served("dataset", "create", tmp_path / "definition.json")
+    assert "this name was retired for ever; choose another name" in ended.err
+    assert "there is no data set 'zzz'" in served("dataset", "retire", "zzz", "--yes").err
+
+
+def test_watching_shows_what_happens_until_it_is_stopped(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "stream_dp", "watch", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ),
+        text=True,
+    )
+    assert watching.stderr is not None
+    assert watching.stderr.readline() == "watching; Ctrl-C ends\n"
+    served("ingest", write_people(name, 2000))
+    served("ask", name, "smoker", "--id", "seen", "--analyst", "ann")
+    time.sleep(1)
+    watching.send_signal(signal.SIGINT)
+    said, _ = watching.communicate(timeout=20)
+    assert watching.returncode == 0
+    assert "phase 1 opened with 2,000 rows" in said
+    assert "2,000 rows taken in (batch" in said
+    assert "ann/seen" in said
+
+
+def test_topics_are_made_once_and_inputs_stay_alike(
+    run: Run, kafka_server: str, topic_prefix: str
+) -> None:
+    servers = ("--bootstrap-servers", kafka_server, "--topic-prefix", topic_prefix)
+    assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 8
+    assert run("topics", "create", *servers).out == "all topics exist already\n"
+    ended = run(
+        "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"
+    )
+    assert ended.code == 1
+    assert "pass a smaller one" in ended.err
+
+
+def test_unlocking_what_is_not_locked_says_so(served: Run, people: str) -> None:
+    assert served("dataset", "unlock", people).out == f"{people} is not in quarantine\n"
+    assert "there is no data set 'zzz'" in served("dataset", "unlock", "zzz").err
