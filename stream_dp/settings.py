@@ -47,7 +47,7 @@ class WorkerSettings(BaseSettings):
     group_id: str = ""
     secret: SecretStr | None = None
     instance_id: str | None = None
-    session_timeout_s: Annotated[float, Field(ge=1)] = 10.0
+    session_timeout_s: Annotated[float, Field(ge=1, le=90)] = 10.0
     stall_timeout_s: Annotated[float, Field(ge=1)] = 300.0
     web_port: Annotated[int, Field(ge=1, le=65535)] = 6066
     web_bind: str = "127.0.0.1"

@@ -48,6 +48,7 @@ __all__ = ["Runtime", "StreamApp", "create_app"]
 
 _LAST_WORDS_S = 30.0
 _STORE_CHECK_S = 5.0
+_GROUP_CHECK_S = 5.0
 
 
 class _Consumer(driver.Consumer):
@@ -227,7 +228,9 @@ class StreamApp(faust.App):
             broker_max_poll_interval=300.0,
             consumer_max_fetch_size=LARGEST_MESSAGE,
             consumer_auto_offset_reset="earliest",
-            consumer_group_instance_id=settings.instance_id or "",
+            consumer_group_instance_id=settings.instance_id,
+            # A static member gets its old assignment back, and Faust stops at one that names another address.
+            canonical_url=f"http://worker/{settings.instance_id}" if settings.instance_id else None,
             worker_redirect_stdouts=False,
             web_port=settings.web_port,
             web_bind=settings.web_bind,
@@ -252,6 +255,7 @@ class StreamApp(faust.App):
             worker.run_releaser,
             self._take_groups,
             self.runtime.watch_store,
+            self._watch_group,
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(
@@ -285,6 +289,17 @@ class StreamApp(faust.App):
         last.start()
         await self.crash(error)
         await asyncio.Event().wait()
+
+    async def _watch_group(self) -> None:
+        """Raises when aiokafka has left the group for good: it only logs that, and would idle for ever."""
+        while True:
+            await asyncio.sleep(_GROUP_CHECK_S)
+            consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells
+            if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001
+                try:
+                    consumer._coordinator.check_errors()  # noqa: SLF001
+                except KafkaError as error:
+                    raise ServerUnavailable(f"the consumer group was lost ({error})") from error
 
     def _has_work(self) -> bool:
         """Whether something is in hand, or waits in the log."""

@@ -1,0 +1,173 @@
+"""A worker that must not run says why and ends with exit code 1; one that is asked to end does."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from kafka.admin import KafkaAdminClient
+
+from stream_dp.client.topics import create_topics, describe_topics
+
+pytestmark = pytest.mark.kafka
+
+DEFINITION = {
+    "version": 1,
+    "dataset": "flights",
+    "attributes": [{"name": "carrier", "type": "category", "values": ["AA", "UA"]}],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.02, "failure_probability": 0.01},
+    "phase": {"min_rows": 20_000},
+}
+
+
+def _fails(worker: Any, *words: str) -> None:
+    assert worker.wait() == 1, worker.output
+    errors = re.findall(r"^error: .*$", worker.output, re.MULTILINE)
+    assert errors, worker.output
+    for word in words:
+        assert word in errors[-1]
+
+
+@pytest.fixture
+def admin(deployment: Any) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_asked_to_end_ends_well(deployment: Any, number: int) -> None:
+    worker = deployment.worker().wait_ready()
+    worker.signal(number)
+    assert worker.wait(30) == 0, worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_missing_topics_are_named_with_the_command_that_makes_them(
+    make_deployment: Callable[..., Any],
+) -> None:
+    deployment = make_deployment(partitions=0)
+    _fails(deployment.worker(), f"{deployment.prefix}batches", "stream-dp topics create")
+
+
+def test_no_broker(deployment: Any) -> None:
+    deployment.bootstrap_servers = "127.0.0.1:9"
+    _fails(deployment.worker(), "no Kafka broker", "127.0.0.1:9")
+
+
+def test_no_store(deployment: Any) -> None:
+    deployment.redis_url = "redis://127.0.0.1:9/0"
+    _fails(deployment.worker(), "redis://127.0.0.1:9")
+
+
+def test_a_changed_number_of_partitions_stops_the_worker(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    deployment.worker().wait_ready().stop()
+    names = [deployment.topics.name(role) for role in ("datasets", "batches", "queries")]
+    admin.create_partitions(dict.fromkeys(names, 3))
+    _fails(deployment.worker(), "has 3 partitions but had 2", "Restore the old count")
+
+
+def test_unequal_numbers_of_partitions_stop_the_worker(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    admin.create_partitions({deployment.topics.name("batches"): 3})
+    _fails(deployment.worker(), "differ in their partitions")
+
+
+def test_a_topic_that_was_made_again_stops_the_worker(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
+    worker.stop()
+    admin.delete_topics([deployment.topics.name("batches")])
+    while describe_topics(deployment.bootstrap_servers, deployment.topics)["batches"].partitions:
+        pass
+    create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
+    _fails(deployment.worker(), "batches was deleted and made again")
+
+
+def test_records_that_were_deleted_unread_stop_the_worker(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
+    worker.stop()
+    document = {"version": 1, "dataset": "flights", "batch_id": "lost", "rows": []}
+    for _ in range(3):
+        topic, partition, offset = deployment.produce("batches", document, key="flights")
+    from kafka import TopicPartition
+
+    admin.delete_records({TopicPartition(topic, partition): offset})
+    _fails(deployment.worker(), "deleted before they were read")
+
+
+@pytest.fixture
+def setting(deployment: Any) -> Iterator[Callable[[str, str], None]]:
+    """``setting(name, value)``: changes a setting of the store until the test is over."""
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        before: dict[str, str] = {}
+
+        def change(name: str, value: str) -> None:
+            before.update(client.config_get(name))
+            client.config_set(name, value)
+
+        yield change
+        for name, value in before.items():
+            client.config_set(name, value)
+
+
+def test_an_unsafe_store_stops_the_start(deployment: Any, setting: Any) -> None:
+    setting("maxmemory-policy", "allkeys-lru")
+    _fails(deployment.worker(), "maxmemory-policy", "CONFIG SET maxmemory-policy noeviction")
+
+
+def test_a_store_that_becomes_unsafe_stops_a_running_worker(deployment: Any, setting: Any) -> None:
+    worker = deployment.worker().wait_ready()
+    setting("appendfsync", "everysec")
+    _fails(worker, "appendfsync is everysec", "CONFIG SET appendfsync always")
+
+
+def test_a_fixed_name_gets_its_partitions_back_at_once_also_at_another_address(
+    deployment: Any,
+) -> None:
+    """Each worker has another web port here. The first is killed, and its session has not run out."""
+    first = deployment.worker(instance_id="one", session_timeout_s=80).wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        first.kill()
+        deployment.worker(instance_id="one", session_timeout_s=80).wait_ready(30)
+        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
+
+
+def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
+    """Whatever a producer compresses with, the worker needs no codec for it."""
+    states = describe_topics(deployment.bootstrap_servers, deployment.topics)
+    assert all(state.wrong == {} for state in states.values())
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=deployment.bootstrap_servers, compression_type="gzip"
+    )
+    value = (
+        b'{"version": 1, "dataset": "flights", "batch_id": "b", "cells": []' + b" " * 9_000 + b"}"
+    )
+    producer.send(deployment.topics.name("batches"), key=b"flights", value=value).get(30)
+    producer.close()
+    worker.until(lambda: any("batch_id" in e for e in deployment.replies("events")))
+    for record in deployment.read("batches"):
+        assert record.serialized_value_size == len(value)
