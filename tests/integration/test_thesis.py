@@ -1,11 +1,12 @@
 """W6: the thesis profile on 1e17 rows, through the whole system.
 
-With the papers' constants every answer lies within the promised error; with ``m`` set by hand the hard queries
-run out and the refusal says so; and the ledger reads what Theorem 5.1 says.
+With the papers' constants every answer lies within the promised error; with ``m`` set by hand the hard
+queries run out and the refusal says so; and the ledger reads what Theorem 5.1 says.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 from typing import Any
@@ -48,7 +49,7 @@ def _block(chance: random.Random) -> list[int]:
     """Counts of the four cells; they sum to ROWS exactly."""
     cuts = sorted(chance.randrange(ROWS) for _ in CELLS[1:])
     ends = [0, *cuts, ROWS]
-    return [stop - start for start, stop in zip(ends, ends[1:], strict=False)]
+    return [stop - start for start, stop in itertools.pairwise(ends)]
 
 
 def _condition(cells: list[int]) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _phases(client: Any, name: str, seed: int) -> list[tuple[int, list[int], Ans
     for phase in range(1, PHASES + 1):
         counts = _block(chance)
         rows = [{"a": a, "b": b, "count": n} for (a, b), n in zip(CELLS, counts, strict=True)]
-        assert client.send(name, cells=rows, batch_id=str(counts)[1:-1].replace(", ", "-")).phase
+        assert client.send(name, cells=rows, batch_id=f"phase-{phase}").phase
         asked = [sorted(chance.sample(range(4), chance.randint(1, 3))) for _ in range(ASKS)]
         replies = client.ask_many(name, [Question(_condition(cells)) for cells in asked])
         found += [(phase, cells, reply) for cells, reply in zip(asked, replies, strict=True)]
