@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -12,16 +13,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Self
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
+from stream_dp.cli.demo_view import (
+    MONTHS,
+    AskedQuestion,
+    AskedTable,
+    Story,
+    plain_line,
+    plain_table,
+    view,
+)
 from stream_dp.cli.progress import StartProgress
 from stream_dp.cli.up import await_worker, worker_child
 from stream_dp.client import Client
@@ -30,15 +36,15 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Servers
-from stream_dp.errors import StreamDPError
+from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Topics
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 
 __all__ = ["command"]
 
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_KILL_AFTER = 6
-_STANDING = (
+_KILL_AFTER: Final = 6
+_FRESH: Final = 9
+_STANDING: Final = (
     "arr_delay >= 30",
     "arr_delay IS NULL",
     "carrier = 'UA'",
@@ -46,23 +52,32 @@ _STANDING = (
     "carrier IN ('AA', 'DL', 'UA') AND hour >= 16",
     "NOT (origin = 'LGA' OR distance < 502)",
 )
-_TABLES = (
-    "SELECT carrier, COUNT(*) FROM flights GROUP BY carrier",
-    "SELECT origin, hour, COUNT(*) FROM flights GROUP BY origin, hour",
-    "SELECT origin, COUNT(*) FROM flights WHERE arr_delay >= 30 GROUP BY origin",
+_TABLES: Final = (
+    (("carrier",), None),
+    (("origin", "hour"), None),
+    (("origin",), "arr_delay >= 30"),
 )
-_SHOWN = 14
+_ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
+    attribute["name"]: attribute for attribute in FLIGHTS_DEFINITION["attributes"]
+}
+_PLAIN_WIDTH: Final = 120
+_MOST_OUTSIDE: Final = 0.05  # five times what may be; by chance once in many thousand runs
 
 
 @click.command()
 @click.option("--fast", is_flag=True, help="Three months instead of twelve.")
-def command(fast: bool) -> None:  # noqa: FBT001 - click
+@click.option(
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Save the last picture there."
+)
+def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
     """Stream a year of flight records, ask some 200 questions, kill the worker once, and check.
 
     The exact answers beside the noisy ones are computed here, from the demo's own public file; the
     worker never publishes them.
     """
-    console = Console()
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PLAIN_WIDTH)
     started = time.monotonic()
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dp-demo-")))
@@ -76,11 +91,22 @@ def command(fast: bool) -> None:  # noqa: FBT001 - click
             progress.step("Reading 336,776 flights")
             sample = flights()
             exact = _Exact(sample)
+            progress.step("Waiting for the worker")
             await_worker(worker, web_port)
-        client = stack.enter_context(Client(addresses.bootstrap_servers, analyst="demo"))
-        screen = stack.enter_context(_Screen(console))
-        _Demo(client, worker, sample, exact, screen).run(3 if fast else 12)
-    screen.summary(time.monotonic() - started)
+
+        def check_worker(_: str) -> None:
+            if worker.exit_code() is not None:
+                raise ServerUnavailable(worker.explain("the worker ended"))
+
+        client = Client(addresses.bootstrap_servers, analyst="demo", on_delay=check_worker)
+        stack.enter_context(client)
+        months = 3 if fast else 12
+        screen = stack.enter_context(_Screen(console, Story(months)))
+        demo = _Demo(client, worker, sample, exact, screen)
+        demo.run(months)
+    if svg is not None:
+        svg.write_text(_picture(screen.story), encoding="utf-8")
+    _summarise(console, screen.story, demo, time.monotonic() - started)
 
 
 class _Exact:
@@ -102,139 +128,132 @@ class _Exact:
         ).fetchone()
         return int(count)
 
+    def table(
+        self, group_by: tuple[str, ...], condition: str | None, window: tuple[int, int]
+    ) -> tuple[int, ...]:
+        """The count of each cell, in the order of an answer's table."""
+        cells = [f"({self._cell(name)})" for name in group_by]
+        found = {
+            row[:-1]: row[-1]
+            for row in self._database.execute(
+                f"SELECT {', '.join(cells)}, COUNT(*) FROM flights WHERE month BETWEEN ? AND ? "  # noqa: S608
+                f"AND ({condition or 'TRUE'}) GROUP BY {', '.join(cells)}",
+                window,
+            )
+        }
+        sizes = [_n_cells(name) for name in group_by]
+        return tuple(found.get(cell, 0) for cell in itertools.product(*map(range, sizes)))
 
-@dataclass(frozen=True)
-class _Line:
-    """One question as the screen shows it."""
+    @staticmethod
+    def _cell(name: str) -> str:
+        """The number of a row's cell, in SQL."""
+        attribute = _ATTRIBUTES[name]
+        if attribute["type"] == "category":
+            cases = " ".join(f"WHEN '{v}' THEN {i}" for i, v in enumerate(attribute["values"]))
+            return f"CASE {name} {cases} END"
+        return " + ".join(f"({name} >= {edge})" for edge in attribute["edges"])
 
-    question: str
-    window: str
-    answer: Answer
-    exact: int | None
 
-    @property
-    def off(self) -> float:
-        """How far the answer is from the truth, as a share of the rows asked."""
-        assert self.exact is not None
-        assert self.answer.count is not None
-        assert self.answer.n
-        return abs(self.answer.count - self.exact) / self.answer.n
+def _n_cells(name: str) -> int:
+    attribute = _ATTRIBUTES[name]
+    return len(attribute["values"]) if "values" in attribute else len(attribute["edges"]) + 1
 
 
 class _Screen:
-    """The live view; plain lines where there is no terminal."""
+    """Shows the story as it unfolds: a live picture in a terminal, else a line at a time."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, story: Story) -> None:
+        self.story = story
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self.lines: list[_Line] = []
-        self.months: list[str] = []
-        self.rows = 0
-        self.tables = 0
-        self.notice = "the worker joins its group"
-        self.same_bytes: bool | None = None
+        self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
-        self.say("defining the data set")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def say(self, notice: str) -> None:
-        self.notice = notice
+        self.story.notice = notice
+        self._show(notice)
+
+    def question(self, asked: AskedQuestion) -> None:
+        self.story.questions.append(asked)
+        self._show(plain_line(asked))
+
+    def table(self, asked: AskedTable) -> None:
+        self.story.tables.append(asked)
+        self._show(plain_table(asked))
+
+    def _show(self, plain: str) -> None:
         if self._console.is_terminal:
-            self._refresh()
+            width, height = self._console.size
+            self._live.update(view(self.story, width, height - 1), refresh=True)
         else:
-            self._console.print(notice)
+            self._console.print(plain, markup=False)
 
-    def add(self, line: _Line) -> None:
-        self.lines.append(line)
-        if self._console.is_terminal:
-            self._refresh()
 
-    def _refresh(self) -> None:
-        self._live.update(self._view(), refresh=True)
-
-    def _view(self) -> RenderableType:
-        spent = max(
-            (line.answer.budget.spent for line in self.lines if line.answer.budget), default=0.0
-        )
-        head = Table.grid(padding=(0, 3))
-        head.add_row(
-            f"[b]{self.rows:,}[/b] rows in",
-            f"phase [b]{len(self.months)}[/b] ({self.months[-1] if self.months else '-'})",
-            f"[b]{len(self.lines) + self.tables}[/b] questions",
-            "budget spent",
-            ProgressBar(total=1.0, completed=spent, width=20),
-            f"{100 * spent:.1f}%",
-        )
-        return Panel(
-            Group(
-                head,
-                Text(),
-                question_table(self.lines[-_SHOWN:]),
-                Text(),
-                Text(self.notice, "cyan"),
-            ),
-            title="stream_dp: private answers about flights out of New York",
-        )
-
-    def summary(self, elapsed_s: float) -> None:
-        """What the demo showed; raises when a promise did not hold."""
-        answered = [line for line in self.lines if line.answer.status == "answered"]
-        easy = sum(line.answer.difficulty == "easy" for line in answered)
-        outside = sum(line.off > (line.answer.error_bar or 1.0) for line in answered)
-        worst = max(line.off for line in answered)
-        spent = max(line.answer.budget.spent for line in answered if line.answer.budget)
-        print_ = self._console.print
-        print_(question_table(self.lines[-_SHOWN:]))
-        print_()
-        print_(f"[b]{self.rows:,}[/b] rows in [b]{len(self.months)}[/b] phases")
+def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) -> None:
+    """What the demo showed; raises when a promise did not hold."""
+    asked = story.questions
+    outside = sum(line.outside for line in asked)
+    cells = sum(len(table.labels) for table in story.tables)
+    cells_outside = sum(table.outside for table in story.tables)
+    print_ = console.print
+    print_()
+    print_(
+        f"[b]{story.rows:,} rows[/b] in {story.opened} phases; [b]{len(asked)} questions[/b] and "
+        f"{len(story.tables)} tables answered; {elapsed_s:.0f} s in all"
+    )
+    print_(
+        f"[green]{story.count('easy')} easy[/green]: answered from what was published before; "
+        f"[yellow]{story.count('hard')} hard[/yellow]: the rows were looked at, with noise"
+    )
+    print_(f"largest error [b]{100 * story.worst:.2f}%[/b], where 2% is promised")
+    print_(
+        f"{outside} of {len(asked)} answers and {cells_outside} of {cells:,} table cells lie outside their "
+        "own error bar, where 1 in 100 may"
+    )
+    print_(
+        f"at most [b]{100 * story.spent:.1f}%[/b] of any row's lifetime budget (epsilon 1) is spent"
+    )
+    if demo.same_bytes is not None:
+        same = "[b]the same bytes[/b]" if demo.same_bytes else "[red]other bytes[/red]"
         print_(
-            f"[b]{len(answered)}[/b] of {len(self.lines)} questions answered and "
-            f"{self.tables} tables (GROUP BY); {easy} easy, {len(answered) - easy} hard"
+            f"kill -9 of the worker: {demo.recovered_s:.1f} s later the same question under the same id gave "
+            + same
         )
-        print_(
-            f"largest error {100 * worst:.2f}% where 2% is promised; {outside} of {len(answered)} outside "
-            "their own error bar, where 1 in 100 may be"
-        )
-        print_(f"at most [b]{100 * spent:.1f}%[/b] of any row's lifetime budget (epsilon 1) spent")
-        print_(
-            "the worker was killed with kill -9 once; the same question afterwards gave "
-            + ("[b]the same bytes[/b]" if self.same_bytes else "[red]other bytes[/red]")
-        )
-        print_(f"{elapsed_s:.0f} s in all")
-        if not self.same_bytes or len(answered) < len(self.lines) or outside > len(answered) / 20:
-            raise StreamDPError("the demo did not keep its promises; please report this")
+    if not demo.same_bytes or outside > _MOST_OUTSIDE * len(asked):
+        raise StreamDPError("the demo did not keep its promises; please report this")
 
 
-def question_table(lines: list[_Line]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("question", no_wrap=True, max_width=52)
-    table.add_column("phases")
-    for name in ("answer", "± error", "exact (own file)"):
-        table.add_column(name, justify="right")
-    table.add_column("how")
-    for line in lines:
-        answer = line.answer
-        if answer.value is None:
-            table.add_row(line.question, line.window, "refused", "", "", "")
-            continue
-        hard = answer.difficulty == "hard"
-        assert line.exact is not None
-        assert answer.n
-        table.add_row(
-            line.question,
-            line.window,
-            f"{100 * answer.value:.2f}%",
-            "-" if answer.error_bar is None else f"{100 * answer.error_bar:.2f}%",
-            f"{100 * line.exact / answer.n:.2f}%",
-            Text(f"{answer.difficulty}, {answer.path}", "yellow" if hard else "green"),
+def _picture(story: Story) -> str:
+    """The last picture as SVG, without a font from elsewhere."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
+        console = Console(
+            record=True, width=132, file=nowhere, force_terminal=True, highlight=False
         )
-    return table
+        console.print(view(story, 132, 33))
+        return console.export_svg(title="stream-dp demo", code_format=_SVG, unique_id="demo")
+
+
+_SVG: Final = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
+{styles}
+</style>
+<defs><clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
 
 
 @dataclass
@@ -245,35 +264,40 @@ class _Demo:
     exact: _Exact
     screen: _Screen
     chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
+    same_bytes: bool | None = None
+    recovered_s: float = 0.0
 
     def run(self, months: int) -> None:
+        self.screen.say("defining the data set")
         self.client.define(FLIGHTS_DEFINITION, timeout_s=60)
         for month in range(1, months + 1):
             self._month(month)
             if month == min(_KILL_AFTER, months - 1):
                 self._kill()
-        self.screen.say("done")
+        self.screen.say("done: everything above was asked while the rows came in")
 
     def _month(self, month: int) -> None:
         columns = self.sample.of_month(month)
-        name = _MONTHS[month - 1]
-        self.screen.say(f"sending {name}: {len(columns['carrier']):,} flights")
+        name, n_rows = MONTHS[month - 1], len(columns["carrier"])
+        self.screen.say(f"sending {n_rows:,} flights of {name}")
         self.client.send("flights", columns=columns, batch_id=f"2013-{month:02}", timeout_s=60)
-        self.screen.rows += len(columns["carrier"])
-        self.screen.months.append(name)
-        self.screen.say(f"{name} opened phase {month}")
-        for condition, last in self._questions(month):
+        self.screen.story.rows += n_rows
+        self.screen.story.opened = month
+        self.screen.say(f"{n_rows:,} flights of {name} opened phase {month}")
+        tables = itertools.cycle(_TABLES[: 1 + month % len(_TABLES)])
+        n_tables = 1 + month % len(_TABLES)
+        for number, (condition, last) in enumerate(self._questions(month)):
             self._ask(condition, last)
-        for question in _TABLES[: 1 + month % len(_TABLES)]:
-            self.client.ask("flights", question)
-            self.screen.tables += 1
+            if number % 5 == 4 and n_tables:
+                n_tables -= 1
+                self._table(*next(tables))
 
     def _questions(self, month: int) -> Iterator[tuple[str, int | None]]:
         """Standing questions about everything so far, and fresh ones about it or recent months."""
         for condition in _STANDING:
             yield condition, None
-        for _ in range(9):
-            last = self.chance.choice([None, 1, 3, 6])
+        for _ in range(_FRESH):
+            last = self.chance.choice([None, 1, 1, 3, 6])
             yield self._fresh(), last if last is None or last < month else None
 
     def _fresh(self) -> str:
@@ -287,13 +311,11 @@ class _Demo:
             ),
             "distance": lambda: f"distance < {pick.choice([502, 872, 1389])}",
         }
-        chosen = pick.sample(sorted(parts), pick.randint(1, 3))
+        chosen = pick.sample(sorted(parts), pick.randint(1, 4))
         return " AND ".join(parts[name]() for name in chosen)
 
     def _some(self, attribute: str) -> str:
-        (values,) = [
-            a["values"] for a in FLIGHTS_DEFINITION["attributes"] if a["name"] == attribute
-        ]
+        values = _ATTRIBUTES[attribute]["values"]
         return ", ".join(
             f"'{value}'" for value in self.chance.sample(values, self.chance.randint(1, 4))
         )
@@ -302,23 +324,38 @@ class _Demo:
         answer = self.client.ask(
             "flights", condition, last_phases=last, query_id=query_id, timeout_s=60
         )
-        exact = self.exact.count(condition, answer.window) if answer.window else None
-        window = "-"
-        if answer.window:
-            first, stop = answer.window
-            window = (
-                f"{_MONTHS[first - 1]}-{_MONTHS[stop - 1]}" if first < stop else _MONTHS[first - 1]
-            )
-        self.screen.add(_Line(condition, window, answer, exact))
+        exact = self.exact.count(condition, self._answered(answer, condition))
+        self.screen.question(AskedQuestion(condition, answer, exact))
         return answer
+
+    def _table(self, group_by: tuple[str, ...], condition: str | None) -> None:
+        where = f" WHERE {condition}" if condition else ""
+        names = ", ".join(group_by)
+        question = f"SELECT {names}, COUNT(*) FROM flights{where} GROUP BY {names}"  # noqa: S608 - ours
+        answer = self.client.ask("flights", question, timeout_s=60)
+        exact = self.exact.table(group_by, condition, self._answered(answer, names))
+        assert answer.table is not None
+        labels = tuple(" ".join(cell) for cell in itertools.product(*answer.table.labels))
+        self.screen.table(AskedTable(f"GROUP BY {names}{where}", answer, labels, exact))
+
+    @staticmethod
+    def _answered(answer: Answer, question: str) -> tuple[int, int]:
+        """The phases that an answer speaks of; raises when it is none."""
+        if answer.window is None:
+            why = answer.reason.message if answer.reason else "no reason given"
+            raise StreamDPError(f"the demo's question {question} was refused: {why}")
+        return answer.window
 
     def _kill(self) -> None:
         """Asks, kills the worker, starts it again, and asks under the same id."""
-        before = self._ask("carrier = 'B6' AND arr_delay >= 30", None, query_id="before-the-crash")
-        self.screen.say("kill -9 of the worker, and a new one")
+        question, query_id = "carrier = 'B6' AND arr_delay >= 30", "before-the-crash"
+        before = self._ask(question, None, query_id)
+        self.screen.say("kill -9 of the worker, a new one, and the same question under the same id")
+        killed = time.monotonic()
         os.kill(self.worker.pid, signal.SIGKILL)
         self.worker.stop()
         self.worker.start()
-        after = self._ask("carrier = 'B6' AND arr_delay >= 30", None, query_id="before-the-crash")
-        self.screen.same_bytes = before.to_bytes() == after.to_bytes()
-        self.screen.say("the same question under the same id gave the same bytes")
+        after = self._ask(question, None, query_id)
+        self.recovered_s = time.monotonic() - killed
+        self.same_bytes = before.to_bytes() == after.to_bytes()
+        self.screen.say(f"the same bytes again, {self.recovered_s:.1f} s after the kill")

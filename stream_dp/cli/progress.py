@@ -12,9 +12,15 @@ __all__ = ["StartProgress"]
 
 
 class StartProgress:
-    """A line that says what is being started, with a bar while the broker is downloaded."""
+    """A line that says what is being started, with a bar while the broker is downloaded.
+
+    Without a terminal, a line for each step.
+    """
 
     def __init__(self, console: Console) -> None:
+        self._console = console
+        self._drawn = console.is_terminal
+        self._downloading = False
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -23,6 +29,7 @@ class StartProgress:
             TimeElapsedColumn(),
             console=console,
             transient=True,
+            disable=not self._drawn,
         )
         self._task = self._progress.add_task("Starting", total=None, detail="")
 
@@ -39,12 +46,18 @@ class StartProgress:
         self._progress.stop()
 
     def step(self, text: str) -> None:
-        self._progress.update(self._task, description=text, total=None, detail="")
+        if self._drawn:
+            self._progress.update(self._task, description=text, total=None, detail="")
+        else:
+            self._console.print(text)
 
     def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
+        if not self._drawn and n_bytes and not self._downloading:
+            self._downloading = True
+            self._console.print(f"Downloading Apache Kafka, once: {jars_total} jars, 80 MB")
         self._progress.update(
             self._task,
-            description="Downloading Apache Kafka",
+            description="Downloading Apache Kafka, once",
             completed=jars,
             total=jars_total,
             detail=f"{jars}/{jars_total} jars, {n_bytes / 1e6:.0f} MB",

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from stream_dp.cli.demo_view import AskedQuestion, AskedTable, Story, plain_line, plain_table, view
+from stream_dp.messages import Answer, Budget, Table
+
+LONG = "carrier IN ('AA', 'DL', 'UA') AND origin = 'JFK' AND arr_delay >= 30 AND distance < 872"
+FACTS = {"dataset": "flights", "query_id": "q", "analyst": "demo", "status": "answered"}
+
+
+def question(text: str, *, hard: bool = False, window: tuple[int, int] = (1, 12)) -> AskedQuestion:
+    answer = Answer(
+        **FACTS,  # type: ignore[arg-type]
+        value=0.1742,
+        count=58_659,
+        n=336_776,
+        error_bar=0.005,
+        difficulty="hard" if hard else "easy",
+        path="measured" if hard else "unverified",
+        budget=Budget(spent=0.2, left=0.8),
+        window=window,
+    )
+    return AskedQuestion(text, answer, 58_665)
+
+
+def table(cells: int) -> AskedTable:
+    labels = tuple(f"LGA {number} to {number + 4}" for number in range(cells))
+    answer = Answer(
+        **FACTS,  # type: ignore[arg-type]
+        n=336_776,
+        difficulty="easy",
+        path="certified",
+        window=(1, 12),
+        table=Table(
+            attributes=("origin",),
+            labels=(labels,),
+            values=tuple(0.5 / (i + 1) for i in range(cells)),
+            counts=tuple(round(336_776 * 0.5 / (i + 1)) for i in range(cells)),
+            error_bars=(0.01,) * (cells - 1) + (None,),
+        ),
+    )
+    return AskedTable("GROUP BY origin WHERE arr_delay >= 30", answer, labels, (168_000,) * cells)
+
+
+def story(n_questions: int, cells: int) -> Story:
+    asked = [
+        question(LONG if i % 2 else "carrier = 'UA'", hard=i % 3 == 0) for i in range(n_questions)
+    ]
+    tables = [table(cells)] if cells else []
+    return Story(12, 7, 336_776, asked, tables, "sending 29,425 flights of Jul")
+
+
+@pytest.mark.parametrize("size", [(150, 44), (120, 30), (119, 30), (80, 23), (200, 60)])
+@pytest.mark.parametrize(("n_questions", "cells"), [(0, 0), (1, 0), (3, 3), (200, 18), (200, 0)])
+def test_the_picture_fits_the_terminal_and_no_figure_is_cut(
+    size: tuple[int, int], n_questions: int, cells: int
+) -> None:
+    width, height = size
+    console = Console(file=io.StringIO(), width=width, height=height, record=True, highlight=False)
+    console.print(view(story(n_questions, cells), width, height))
+    text = console.export_text()
+    lines = text.splitlines()
+    assert len(lines) <= height
+    assert {len(line) for line in lines} == {width}
+    assert "336,776 rows in" in text
+    assert "sending 29,425 flights of Jul" in text
+    if n_questions:
+        assert "17.42%   0.50%  17.42%" in text
+        assert "largest error 0.00%" in text
+    if n_questions > 3:
+        assert "measured" in text
+        assert "unverified" in text
+        assert ("…" in text) == (width < 200)
+    if cells:
+        assert "GROUP BY origin WHERE arr_delay >= 30" in text
+        assert "┃" in text
+        assert "50.00%" in text
+
+
+def test_a_line_without_a_terminal_is_a_line_of_readable_width() -> None:
+    assert plain_line(question("carrier = 'UA'", hard=True)) == (
+        "Jan-Dec  17.42% ±  0.50%  exact  17.42%  hard, measured   carrier = 'UA'"
+    )
+    assert len(plain_line(question(LONG))) == 120
+    assert len(plain_table(table(18))) <= 120
+    assert "17 outside" not in plain_table(table(18))
+
+
+def test_an_answer_outside_its_bar_is_seen() -> None:
+    right = question("carrier = 'UA'")
+    assert not right.outside
+    wrong = AskedQuestion(right.question, right.answer, right.exact + 2000)
+    assert wrong.outside
+    assert table(3).outside == 1
