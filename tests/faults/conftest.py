@@ -1,0 +1,136 @@
+"""What the fault tests share: a data set's life, and a referee that reads topics and the store's end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.state import ledger
+
+ROWS = 21_000
+
+
+def _definition(dataset: str) -> dict[str, Any]:
+    """Hardly anything is measured when a phase opens, so every new question has to look."""
+    return {
+        "version": 1,
+        "dataset": dataset,
+        "attributes": [
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20_000},
+        "mechanism": {"base_share": 0.0005},
+    }
+
+
+class Life:
+    """What was done with some data sets, and whether all of it had exactly one outcome."""
+
+    questions = ("carrier = 'AA'", "delay >= 30", "carrier = 'AA' OR delay >= 10", "NOT delay >= 0")
+
+    def __init__(self, deployment: Any, names: Collection[str]) -> None:
+        self.deployment = deployment
+        self.names = tuple(names)
+        self.phases = 0
+
+    def define(self, client: Any) -> None:
+        for name in self.names:
+            client.define(_definition(name), timeout_s=90)
+
+    def phase(self, client: Any, number: int | None = None) -> None:
+        """A batch that opens a phase and all questions, for each data set; a known number repeats one."""
+        self.phases = max(self.phases, number or self.phases + 1)
+        number = number or self.phases
+        cells = [
+            {"carrier": "AA", "delay": 5, "count": 12_000},
+            {"carrier": "UA", "delay": 45, "count": 9_000},
+        ]
+        for name in self.names:
+            client.send(name, cells=cells, batch_id=f"batch-{number}", timeout_s=90)
+            for n, question in enumerate(self.questions):
+                client.ask(name, question, query_id=f"{number}-{n}", timeout_s=90)
+
+    def complaints(self) -> list[str]:
+        """What is wrong, from the topics and the store's final state alone."""
+        said = []
+        answers: dict[tuple[str, str], set[bytes]] = {}
+        for record in self.deployment.read("answers"):
+            name = record.key.decode(), dict(record.headers)["query_id"].decode()
+            answers.setdefault(name, set()).add(record.value)
+        numbers = range(1, self.phases + 1)
+        asked = {
+            (name, f"{p}-{n}")
+            for name in self.names
+            for p in numbers
+            for n in range(len(self.questions))
+        }
+        if answers.keys() != asked:
+            said.append(f"answers to {answers.keys() ^ asked} are lacking or too many")
+        said += [f"{name} has several answers" for name, some in answers.items() if len(some) > 1]
+        replies = [json.loads(value) for values in answers.values() for value in values]
+        events = [
+            json.loads(e) for e in {record.value for record in self.deployment.read("events")}
+        ]
+        chains = self._chains()
+        for name in self.names:
+            mine = [event for event in events if event["dataset"] == name]
+            said += self._of_data_set(name, mine, chains[name])
+            measured = [r for r in replies if r["dataset"] == name and r["path"] == "measured"]
+            spent = sum(self._spent(name).values())
+            paid = sum(reply["privacy_loss"]["share"] for reply in measured) * UNITS
+            if not 0 < paid <= spent * (1 + 1e-9):
+                said.append(f"{name} released answers for {paid} and charged {spent}")
+        if rejected := self.deployment.replies("rejected"):
+            said.append(f"rejected: {rejected}")
+        return said
+
+    def _of_data_set(self, name: str, events: list[Any], chain: list[bytes]) -> list[str]:
+        said = []
+        numbers = range(1, self.phases + 1)
+        taken = sorted(e["batch_id"] for e in events if e["event"] == "batch_accepted")
+        opened = sorted((e["phase"], e["rows"]) for e in events if e["event"] == "phase_opened")
+        if taken != sorted(f"batch-{p}" for p in numbers) or opened != [(p, ROWS) for p in numbers]:
+            said.append(f"{name} took {taken} and opened {opened}")
+        ledger.verify(chain, dataset=name)
+        spent = self._spent(name)
+        charged = dict.fromkeys(spent, 0)
+        for entry in chain:
+            for block, rho, delta in json.loads(entry).get("charges", []):
+                charged[b"%d:rho" % block] += rho
+                charged[b"%d:delta" % block] += delta
+        if charged != spent:
+            said.append(f"{name} has spent {spent} and published {charged}")
+        said += [
+            f"{name} has something left in {part}"
+            for part in ("outbox", "intents")
+            if self.deployment.stored(name, part)
+        ]
+        return said
+
+    def _spent(self, name: str) -> dict[bytes, int]:
+        return {k: int(v) for k, v in self.deployment.stored(name, "spent").items()}
+
+    def _chains(self) -> Mapping[str, list[bytes]]:
+        """The published ledgers, each entry once, in order."""
+        chains: dict[str, list[bytes]] = {name: [] for name in self.names}
+        for record in self.deployment.read("ledger"):
+            chain = chains[record.key.decode()]
+            if record.value not in chain:
+                chain.append(record.value)
+        return chains
+
+    def wait_until_released(self, worker: Any) -> None:
+        worker.until(lambda: not any(self.deployment.stored(name, "outbox") for name in self.names))
+
+
+@pytest.fixture
+def make_life() -> Callable[..., Life]:
+    """``make_life(deployment, names)``"""
+    return Life

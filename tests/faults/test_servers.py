@@ -1,0 +1,100 @@
+"""A real broker or store that restarts while questions are asked."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.embedded.valkey import ValkeyServer
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def tidy() -> Iterator[None]:
+    """Closes the sockets that kafka-python forgets when a broker refuses it. Requested first, done last."""
+
+    def sockets() -> list[socket.socket]:
+        return [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
+
+    before = {id(one) for one in sockets()}
+    yield
+    for one in sockets():
+        if id(one) not in before:
+            one.close()
+
+
+@pytest.fixture
+def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaServer]:
+    """A broker of this test's own, which it may restart."""
+    server = KafkaServer(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[ValkeyServer]:
+    """A store of this test's own, which it may restart."""
+    server = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_broker_and_a_store_restart_while_questions_are_asked(
+    tidy: None,
+    own_kafka: KafkaServer,
+    own_valkey: ValkeyServer,
+    make_deployment: Callable[..., Any],
+    make_life: Callable[..., Any],
+    tmp_path: Path,
+    kafka_jars: tuple[Path, ...],
+) -> None:
+    deployment = make_deployment(
+        bootstrap_servers=own_kafka.bootstrap_servers, redis_url=own_valkey.url
+    )
+    life = make_life(deployment, ["flights", "trains"])
+    worker = deployment.worker().wait_ready()
+    restarted = []
+
+    def restart() -> None:
+        own_valkey.stop()
+        time.sleep(1)
+        again = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", port=own_valkey.port)
+        again.start()
+        restarted.append(again)
+        time.sleep(1)
+        own_kafka.stop()
+        broker = KafkaServer(
+            tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log", port=own_kafka.port
+        )
+        broker.start()
+        restarted.append(broker)
+
+    try:
+        with deployment.client() as client:
+            life.define(client)
+            life.phase(client)
+            restarting = threading.Thread(target=restart)
+            restarting.start()
+            while restarting.is_alive():
+                life.phase(client)
+            life.phase(client)
+            life.phase(client, 1)
+        life.wait_until_released(worker)
+        assert worker.exit_code is None, worker.output
+        assert life.complaints() == []
+        worker.kill()
+    finally:
+        deployment.close()
+        for server in restarted:
+            server.stop()
