@@ -78,8 +78,7 @@ def worker_child(addresses: Addresses, state_dir: Path, web_port: int) -> Child:
     """A worker on the embedded servers, as a child that dies with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
-    # Faust does not come up as a member that the broker remembers under another address.
-    arguments += ["--instance-id", f"embedded-{web_port}"]
+    arguments += ["--instance-id", "embedded"]
     return Child(
         "the worker",
         [sys.executable, "-m", "stream_dp", *arguments],

@@ -1,0 +1,89 @@
+"""A newcomer's first quarter of an hour, literally as the README has it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def block(kind: str, word: str) -> str:
+    """The block of the README that holds a word."""
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (found,) = [text for text in blocks if word in text]
+    return str(found)
+
+
+def test_the_definition_among_the_examples_is_that_of_the_readme() -> None:
+    assert (ROOT / "examples/definition.json").read_text() == block("json", '"people"')
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")},
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+    def shell(command: str, code: int = 0) -> str:
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == code, (command, ended.stdout, ended.stderr)
+        return ended.stdout + ended.stderr
+
+    commands = [line for line in block("sh", "stream-dp up").splitlines() if line]
+    assert len(commands) == 5
+    (tmp_path / "definition.json").write_text(block("json", '"people"'))
+    (made,) = re.findall(r"`(python examples/people.py > people.csv)`", README)
+    shell(made.replace("examples", str(ROOT / "examples")))
+    with (tmp_path / "people.csv").open() as file:
+        people = list(csv.DictReader(file))
+    share = sum(row["city"] == "Lyon" and int(row["age"] or 0) >= 30 for row in people) / len(
+        people
+    )
+
+    up, define, ingest, ask, down = commands
+    try:
+        assert "next: stream-dp dataset create DEFINITION.json" in shell(up)
+        assert shell(define).startswith("people is defined; a phase opens at 20,000 rows\n")
+        assert "60,000 rows of people.csv are counted\n3 phases are open; 0 rows wait" in shell(
+            ingest
+        )
+        assert "all 60,000 rows of people.csv were counted before" in shell(ingest)
+        answer = shell(ask)
+        promised = block("text", "of 60,000 rows")
+        assert re.sub(r"[\d.,]+", "#", answer) == re.sub(r"[\d.,]+", "#", promised)
+        value, bar = map(float, re.findall(r"([\d.]+)%", answer)[:2])
+        assert abs(value / 100 - share) < 3 * bar / 100
+
+        assert "already up: Kafka at 127.0.0.1:" in shell(up)
+        assert "everything that was checked is as it must be" in shell("stream-dp doctor")
+        servers = json.loads((tmp_path / "state/stream-dp/servers.json").read_text())
+        example = f"python {ROOT / 'examples/analyst.py'} {servers['bootstrap_servers']}"
+        assert "month 2: 25,000 rows, phase 2 is open" in shell(example)
+        shell(example)  # nothing counts twice, and an answer stays what it was
+        assert re.search(r"people +3 +60,000 ", shell("stream-dp status"))
+        assert re.search(r"visits +2 +50,000 ", shell("stream-dp status"))
+    finally:
+        shell(down)
+    assert "nothing runs in" in shell(down)
+    assert "start them with `stream-dp up`" in shell(ask, code=1)

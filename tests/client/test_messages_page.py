@@ -1,0 +1,113 @@
+"""The page about messages is true of the models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from stream_dp.core.outcome import Path as AnswerPath
+from stream_dp.core.outcome import RefusalCode
+from stream_dp.core.query import compile_where
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import (
+    TOPICS,
+    Answer,
+    Batch,
+    Definition,
+    Event,
+    Query,
+    QueryEnvelope,
+    Rejected,
+    read_json,
+)
+from stream_dp.pipeline.building import build
+from stream_dp.state import ledger
+
+PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()
+REPLIES: dict[str, type[BaseModel]] = {"answer": Answer, "event": Event, "rejected": Rejected}
+
+
+def examples(kind: str) -> Iterator[dict[str, Any]]:
+    for text in re.findall(rf"^```json {kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        yield read_json(text.encode(), max_bytes=100_000)
+
+
+def test_every_example_is_of_a_kind_that_is_tested() -> None:
+    kinds = set(re.findall(r"^```json (\w+)$", PAGE, re.MULTILINE))
+    assert kinds == {"definition", "batch", "query", "ledger", *REPLIES}
+    assert PAGE.count("```json") == sum(len(list(examples(kind))) for kind in kinds)
+
+
+def test_definitions_are_accepted_by_the_worker_too() -> None:
+    names = [build(Definition.read(example))[0].names for example in examples("definition")]
+    assert names == [("city", "age", "smoker"), ("agrees",)]
+
+
+def test_batches_fit_the_definition_beside_them() -> None:
+    universe, _ = build(Definition.read(next(examples("definition"))))
+    n_rows = []
+    for example in examples("batch"):
+        batch = Batch.read(example)
+        if batch.columns is not None:
+            n_rows.append(universe.encode_columns(batch.columns).n_rows)
+        elif batch.rows is not None:
+            n_rows.append(universe.encode_rows(batch.rows).n_rows)
+        else:
+            assert batch.cells is not None
+            n_rows.append(universe.encode_cells(batch.cells).n_rows)
+    assert n_rows == [3, 2, 12]
+
+
+def test_questions_fit_the_definition_beside_them() -> None:
+    universe, _ = build(Definition.read(next(examples("definition"))))
+    ids = []
+    for example in examples("query"):
+        for item in QueryEnvelope.read(example).queries:
+            query = Query.read(item)
+            compile_where(universe, query.where)
+            ids.append(query.query_id)
+    assert ids == ["q-1", "q-2", "q-3", "q-4"]
+
+
+def test_replies_are_what_the_models_write() -> None:
+    for kind, model in REPLIES.items():
+        for example in examples(kind):
+            written = model.model_validate(example).model_dump(mode="json", exclude_none=True)
+            assert written == example
+
+
+def test_an_example_with_a_fault_is_noticed() -> None:
+    (first, *_) = examples("definition")
+    with pytest.raises(InvalidInput):
+        Definition.read({**first, "colour": "red"})
+
+
+def test_ledger_entries_are_read() -> None:
+    for example in examples("ledger"):
+        entry = json.dumps(example, sort_keys=True, separators=(",", ":")).encode()
+        assert ledger.read(entry) == example
+
+
+def test_every_topic_code_event_and_path_is_on_the_page() -> None:
+    for role, settings in TOPICS.items():
+        days = settings.retention_ms // 86_400_000
+        kept = "for ever" if settings.retention_ms == -1 else f"{days} days"
+        assert re.search(rf"^\| `{role}` \| .* \| {kept} \|$", PAGE, re.MULTILINE), role
+    for code in RefusalCode:
+        assert f"`{code.value}`" in PAGE, code
+    for path in AnswerPath:
+        assert f"`{path.value}`" in PAGE, path
+    for field in Answer.model_fields.keys() - {
+        "version",
+        "dataset",
+        "query_id",
+        "analyst",
+        "status",
+    }:
+        assert f"`{field}`" in PAGE, field
