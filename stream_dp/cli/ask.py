@@ -9,7 +9,7 @@ import click
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
-from stream_dp.cli.rendering import answer_lines, answer_table, output, rows_of_a_phase
+from stream_dp.cli.rendering import answer_lines, answer_table, busy, output, rows_of_a_phase
 from stream_dp.client import Client, Question
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import Answer
@@ -58,7 +58,7 @@ def command(
     # The SQL reader takes half a second to load; the broker answers meanwhile.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     asked = Question(question, group_by, window, query_id)
-    with connection.client(analyst) as client:
+    with busy("Asking"), connection.client(analyst) as client:
         try:
             answer = client.ask_question(dataset, asked, quote=quote, timeout_s=timeout_s)
         except InvalidQuery as error:

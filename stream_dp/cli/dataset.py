@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import output, rows_of_a_phase
+from stream_dp.cli.rendering import busy, output, rows_of_a_phase
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import Definition, read_json
 
@@ -37,7 +37,7 @@ def create(connection: Connection, definition: Path) -> None:
         raise InvalidInput(definition.name, error.problem, error.fix) from None
     checked = Definition.read({"version": 1, **document})
     _warn(checked)
-    with connection.client() as client:
+    with busy("Defining"), connection.client() as client:
         client.define(document)
     click.echo(f"{checked.dataset} is defined; a phase opens at {rows_of_a_phase(checked):,} rows")
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {checked.dataset}")
@@ -136,7 +136,8 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
                 f"This erases the rows of {name} for ever, and the name can never be used again. Go on?",
                 abort=True,
             )
-        client.retire(name)
+        with busy("Retiring"):
+            client.retire(name)
     click.echo(f"{name} is retired")
     click.echo(
         "its rows are in Redis' append-only file until that is rewritten: redis-cli BGREWRITEAOF; and in the "

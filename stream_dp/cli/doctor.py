@@ -237,7 +237,7 @@ async def _redis(
             declared = settings.redis_durability == "declared"
             how = "as its operator declares" if declared else "AOF always, noeviction"
             yield _good(f"Redis keeps every acknowledged commit ({how})")
-        async for finding in _recorded(url, settings.redis_prefix, topics):
+        async for finding in _recorded(url, settings, topics):
             yield finding
     except StoreUnavailable:
         yield _bad(
@@ -261,11 +261,16 @@ async def _redis_version(url: str) -> _Finding:
 
 
 async def _recorded(
-    url: str, prefix: str, topics: Mapping[str, TopicState]
+    url: str, settings: WorkerSettings, topics: Mapping[str, TopicState]
 ) -> AsyncIterator[_Finding]:
     """Compares the topics with what the first worker found; only reads, so that nothing is set by looking."""
-    counts = await _ask_redis(url, lambda client: client.hgetall(f"{{{prefix}}}:partitions"))
-    ids = await _ask_redis(url, lambda client: client.hgetall(f"{{{prefix}}}:constants"))
+    prefix, cluster = settings.redis_prefix, settings.redis_cluster
+
+    async def noted(part: str) -> Any:
+        key = f"{{{prefix}}}:{part}"
+        return await _ask_redis(url, lambda client: client.hgetall(key), cluster=cluster)
+
+    counts, ids = await noted("partitions"), await noted("constants")
     for state in (topics[role] for role in INPUTS if role in topics):
         if state.partitions == 0:
             continue
@@ -286,15 +291,16 @@ async def _recorded(
             )
 
 
-async def _ask_redis(url: str, ask: Any) -> Any:
+async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
     import redis.asyncio
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
-    client = redis.asyncio.Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+    kind: Any = redis.asyncio.RedisCluster if cluster else redis.asyncio.Redis
+    client = kind.from_url(url, retry=Retry(NoBackoff(), 0))
     try:
         return await ask(client)
-    except redis.RedisError as error:  # a cluster, or no right to read: then there is less to say
+    except redis.RedisError as error:  # no right to read: then there is less to say
         if isinstance(error, redis.ConnectionError):
             raise StoreUnavailable(str(error)) from error
         return {}

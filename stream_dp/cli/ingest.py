@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ _HOUR_MS = 3_600_000
     "[default: made from the file's path and time of change]",
 )
 @click.option("--delimiter", help="What separates the columns of a csv file.  [default: a comma]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
 @click.option("--encoding", default="utf-8", show_default=True, help="Of a text file.")
 @click.option(
     "--timeout",
@@ -65,6 +67,7 @@ def command(
     delimiter: str | None,
     encoding: str,
     timeout_s: float,
+    as_json: bool,  # noqa: FBT001 - click
 ) -> None:
     """Send the rows of FILE: csv, tsv, ndjson (each also .gz) or parquet.
 
@@ -102,7 +105,13 @@ def command(
                 raise StreamDPError(
                     "stopped; run the same command again to send the rest, each row counts once"
                 ) from None
-    _report(definition, file, total, done, event)
+    if as_json:
+        facts = {"dataset": name, "rows": total, "counted_before": done}
+        if event is not None:
+            facts.update(phase=event.phase, waiting=event.waiting)
+        click.echo(json.dumps(facts))
+    else:
+        _report(definition, file, total, done, event)
 
 
 def _definition(client: Client, name: str, *, given: bool) -> Definition:

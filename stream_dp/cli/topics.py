@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import busy
 from stream_dp.client.topics import create_topics
 
 __all__ = ["command"]
@@ -21,12 +22,13 @@ def command() -> None:
 @click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
 def create(connection: Connection, partitions: int, replication: int) -> None:
     """Create what does not exist yet. The number of partitions can never be changed later."""
-    made = create_topics(
-        connection.bootstrap_servers,
-        connection.topics,
-        partitions=partitions,
-        replication=replication,
-    )
+    with busy("Creating topics"):
+        made = create_topics(
+            connection.bootstrap_servers,
+            connection.topics,
+            partitions=partitions,
+            replication=replication,
+        )
     for name in made:
         click.echo(f"created {name}")
     if not made:

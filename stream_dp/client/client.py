@@ -40,7 +40,7 @@ __all__ = ["Client", "Question", "Rejection"]
 _ATTEMPTS = 3
 _PATIENCE_S = 3.0
 _QUESTIONS_A_RECORD = 100
-_CLOSE_S = 10.0
+_CLOSE_S = 5.0
 _Headers = Sequence[tuple[str, bytes]]
 
 
@@ -136,7 +136,12 @@ class Client:
             mailbox, self._closed = self._mailbox, True
         if mailbox is not None:
             mailbox.close()
-        self._producer.close(timeout=_CLOSE_S)
+        try:
+            self._producer.close(timeout=_CLOSE_S)
+        except KafkaError:
+            # The broker is gone. Its own close gives up half-way then, and complains once more when collected.
+            self._producer._sender.force_close()  # noqa: SLF001
+            self._producer._closed = True  # noqa: SLF001
 
     # ------------------------------------------------------------ data sets
 
@@ -411,7 +416,7 @@ class Client:
         try:
             start = 0
             for value, taken in self._packed(dataset, items):
-                place = self._put("queries", dataset, value)
+                place = self._put("queries", dataset, value, timeout_s=timeout_s)
                 stop = start + taken
                 for item, future in zip(items[start:stop], expected[start:stop], strict=True):
                     mailbox.expect_rejection(future, place, item["query_id"])
@@ -559,7 +564,8 @@ class Client:
         slept = False
         try:
             for _ in range(_ATTEMPTS):
-                mailbox.expect_rejection(future, self._put(role, dataset, value, headers), query_id)
+                place = self._put(role, dataset, value, headers, timeout_s=timeout_s)
+                mailbox.expect_rejection(future, place, query_id)
                 deadline = time.monotonic() + timeout_s / _ATTEMPTS
                 reply = None
                 if self._on_delay is not None and not slept and timeout_s > _PATIENCE_S * _ATTEMPTS:
@@ -587,13 +593,21 @@ class Client:
             f"no reply to {what} within {timeout_s:g} s: {why}. Sending it again under the same id is safe"
         )
 
-    def _put(self, role: str, dataset: str, value: bytes | None, headers: _Headers = ()) -> Key:
+    def _put(
+        self,
+        role: str,
+        dataset: str,
+        value: bytes | None,
+        headers: _Headers = (),
+        *,
+        timeout_s: float,
+    ) -> tuple[str, int, int]:
         """Sends one record; returns its place."""
         topic = self._topics.name(role)
         try:
             sent = self._producer.send(
                 topic, key=dataset.encode(), value=value, headers=list(headers)
-            ).get(timeout=30)
+            ).get(timeout=max(1.0, timeout_s))
         except KafkaError as error:
             raise _lost(error) from error
         return topic, sent.partition, sent.offset
@@ -647,7 +661,8 @@ class Client:
 
 def _lost(error: BaseException) -> ServerUnavailable:
     return ServerUnavailable(
-        f"the broker took no record ({type(error).__name__}: {error}); see: stream-dp doctor"
+        f"the broker took no record ({type(error).__name__}); is it gone? See: stream-dp doctor. Sending "
+        "again under the same id is safe"
     )
 
 

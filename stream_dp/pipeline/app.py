@@ -14,7 +14,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +291,7 @@ class StreamApp(faust.App):
         await asyncio.Event().wait()
 
     async def _watch_group(self) -> None:
-        """Raises when aiokafka has left the group for good: it only logs that, and would idle for ever."""
+        """Raises when aiokafka has left the group for good, or reads another log: it only logs that."""
         while True:
             await asyncio.sleep(_GROUP_CHECK_S)
             consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells
@@ -300,19 +300,28 @@ class StreamApp(faust.App):
                     consumer._coordinator.check_errors()  # noqa: SLF001
                 except KafkaError as error:
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
+            for place, read, end in self._read():
+                if read is not None and end is not None and end < read:
+                    raise ServerUnavailable(
+                        f"{place} was read to offset {read} and ends at {end}: the topic was deleted and "
+                        "made again, or cut. Restore it, or start afresh under another topic prefix"
+                    )
+
+    def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
+        """Each place that is read: the offset behind the last record taken, and the last known end."""
+        worker = self.runtime.worker
+        for tp in list(self.consumer.assignment()):
+            if self.is_input(tp.topic):
+                # The end is asked for second, so that it is never behind what was taken.
+                read = worker.next_offset(_place(tp))
+                with contextlib.suppress(Exception):  # a rebalance in between
+                    yield _place(tp), read, self.consumer.highwater(tp)
 
     def _has_work(self) -> bool:
         """Whether something is in hand, or waits in the log."""
-        worker = self.runtime.worker
-        if worker.busy:
+        if self.runtime.worker.busy:
             return True
-        for tp in list(self.consumer.assignment()):
-            if self.is_input(tp.topic):
-                read = worker.next_offset(_place(tp))
-                with contextlib.suppress(Exception):  # a rebalance in between
-                    if read is None or (self.consumer.highwater(tp) or 0) > read:
-                        return True
-        return False
+        return any(read is None or (end or 0) > read for _, read, end in self._read())
 
     def _end(self, why: str) -> None:
         """Ends the process at once, as a kill would: every step can be cut short."""

@@ -44,7 +44,9 @@ def _source() -> str:
 def _pieces(message: str) -> list[str]:
     """The parts of a message that are the same every time."""
     return [
-        piece.strip(" :;") for piece in re.split(r"\.\.\.|[\d,]*\d|; ", message) if piece.strip(" :;")
+        piece.strip(" :;")
+        for piece in re.split(r"\.\.\.|[\d,]*\d|; ", message)
+        if piece.strip(" :;")
     ]
 
 

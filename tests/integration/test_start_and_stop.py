@@ -96,6 +96,38 @@ def test_a_topic_that_was_made_again_stops_the_worker(
     _fails(deployment.worker(), "batches was deleted and made again")
 
 
+def test_a_topic_that_is_made_again_under_a_running_worker_stops_it(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    """Its records would come at offsets that were read already, and be taken for repetitions."""
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        for n in range(3):
+            client.send("flights", cells=[{"carrier": "AA", "count": n}])
+    admin.delete_topics([deployment.topics.name("batches")])
+    while describe_topics(deployment.bootstrap_servers, deployment.topics)["batches"].partitions:
+        pass
+    create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
+    document = {"version": 1, "dataset": "flights", "batch_id": "new", "rows": []}
+    deployment.produce("batches", document, key="flights")
+    _fails(worker, "batches", "made again")
+
+
+def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
+    """The store takes no writes for a while and does not say so: nothing fails, and nothing goes on."""
+    worker = deployment.worker(stall_timeout_s=2).wait_ready()
+    with redis.Redis.from_url(deployment.redis_url) as store:
+        store.client_pause(60_000, all=False)
+        try:
+            document = {"version": 1, "dataset": "flights", "batch_id": "b", "rows": []}
+            deployment.produce("batches", document, key="flights")
+            assert worker.wait(30) == 1
+        finally:
+            store.client_unpause()
+    assert "there was work" in worker.output
+
+
 def test_records_that_were_deleted_unread_stop_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
