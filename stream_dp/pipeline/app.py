@@ -74,7 +74,16 @@ class _Consumer(driver.Consumer):
         # In this order: the consumer's thread changes the assignment first and the generation after it.
         generation = app.consumer_generation_id
         inputs = [tp for tp in self.assignment() if app.is_input(tp.topic)]
-        worker.assigned({tp.partition for tp in inputs}, generation)
+        held = {tp.partition for tp in inputs}
+        for role in INPUTS:
+            topic = app.runtime.names.name(role)
+            if {tp.partition for tp in inputs if tp.topic == topic} != held:
+                # Faust would go on without it. Whoever owns a data set must read all three.
+                raise ServerUnavailable(
+                    f"{topic} was deleted, or has another number of partitions than the other topics; "
+                    "restore it"
+                )
+        worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
         stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})

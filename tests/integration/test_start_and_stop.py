@@ -111,7 +111,7 @@ def test_a_topic_that_is_made_again_under_a_running_worker_stops_it(
     create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
     document = {"version": 1, "dataset": "flights", "batch_id": "new", "rows": []}
     deployment.produce("batches", document, key="flights")
-    _fails(worker, "batches", "made again")
+    _fails(worker, f"{deployment.prefix}batches", "was deleted")
 
 
 def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
