@@ -139,7 +139,7 @@ class Client:
         try:
             self._producer.close(timeout=_CLOSE_S)
         except KafkaError:
-            # The broker is gone. Its own close gives up half-way then, and complains once more when collected.
+            # The broker is gone: its own close gives up half-way, and complains again when collected.
             self._producer._sender.force_close()  # noqa: SLF001
             self._producer._closed = True  # noqa: SLF001
 
