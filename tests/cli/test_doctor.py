@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -124,12 +125,22 @@ def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[.
     assert fix == "stream-dp topics create"
 
 
+def _grow(admin: KafkaAdminClient, deployment: Any, roles: tuple[str, ...]) -> None:
+    """Gives topics a third partition and waits until the broker tells everybody."""
+    names = [deployment.topics.name(role) for role in roles]
+    admin.create_partitions(dict.fromkeys(names, 3))
+    deadline = time.monotonic() + 30
+    while any(len(topic["partitions"]) != 3 for topic in admin.describe_topics(names)):
+        assert time.monotonic() < deadline, "the broker tells of the new partitions"
+        time.sleep(0.05)
+
+
 def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
     record(deployment)
     assert examine()["bad"] == []
-    admin.create_partitions({deployment.topics.name(role): 3 for role in INPUTS})
+    _grow(admin, deployment, INPUTS)
     faults = examine()["bad"]
     assert len(faults) == 3
     assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
@@ -139,7 +150,7 @@ def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
 def test_inputs_that_differ_in_their_partitions_are_bad(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    admin.create_partitions({deployment.topics.name("queries"): 3})
+    _grow(admin, deployment, ("queries",))
     ((fault, fix),) = examine()["bad"]
     assert "the input topics differ in their partitions" in fault
     assert "under another --topic-prefix" in fix
