@@ -1,15 +1,16 @@
 """Integer noise with exact rational scales, drawn ahead of need.
 
-Every draw comes from an exact sampler of integers (Canonne, Kamath, Steinke 2020, Algorithms 1 to 3,
-in OpenDP's implementation, vectorised); no floating-point number is ever rounded into a release. A
-scale is the ``Fraction`` that the charge is computed from; one that the sampler would round is refused.
+Every draw comes from an exact sampler of integers: by inversion where a Gaussian's table is small
+(``inversion``), else Canonne, Kamath, Steinke 2020, Algorithms 1 to 3, in OpenDP's implementation. No
+floating-point number is ever rounded into a release. A scale is the ``Fraction`` that the charge is
+computed from; one that the sampler would round is refused.
 
 How long an exact sampler runs tells how large its draw is (Jin, McMurtry, Rubinstein, Ohrimenko 2022),
 so draws are taken from pools that were filled before the charge was made. A pool lives in memory only:
 it is not pickled, not copied, does not survive a fork, and a draw handed out is overwritten in it.
 
 Randomness: OpenDP draws from OpenSSL's private generator, which the operating system seeds, and which
-seeds itself anew after a fork; ``geometric_half`` reads the operating system's generator directly.
+seeds itself anew after a fork; all else reads the operating system's generator directly.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
+
+from stream_dp.core import inversion
 
 Kind: TypeAlias = Literal["gaussian", "laplace"]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -192,6 +195,23 @@ def _opendp_measurement(kind: Kind, scale: Fraction) -> Callable[[IntArray], lis
 
 
 @final
+class ExactSampler:
+    """Fresh draws of any scale, each by the quicker of the two exact samplers.
+
+    Raises:
+        RuntimeError: As ``OpenDPSampler``.
+    """
+
+    def __init__(self) -> None:
+        self._opendp = OpenDPSampler()
+
+    def __call__(self, kind: Kind, scale: Fraction, size: int) -> IntArray:
+        if kind == "gaussian" and inversion.MIN_SIGMA <= scale <= inversion.MAX_SIGMA:
+            return inversion.gaussian(_checked_scale(scale), size)
+        return self._opendp(kind, scale, size)
+
+
+@final
 class _Pool:
     """Draws first in, first out; what was handed out or given up is overwritten.
 
@@ -252,7 +272,7 @@ class PooledNoise:
     Args:
         per_pool: Most draws that a pool keeps beyond those reserved.
         max_pools: Most pools; the one unused for longest is dropped, with its draws.
-        sampler: Makes fresh draws; None takes OpenDP's.
+        sampler: Makes fresh draws; None takes ``ExactSampler``.
     """
 
     def __init__(
@@ -262,7 +282,7 @@ class PooledNoise:
             raise ValueError("per_pool and max_pools must be positive")
         self._per_pool = per_pool
         self._max_pools = max_pools
-        self._sampler: Sampler = OpenDPSampler() if sampler is None else sampler
+        self._sampler: Sampler = ExactSampler() if sampler is None else sampler
         self._pools: OrderedDict[tuple[Kind, Fraction], _Pool] = OrderedDict()
         _living.add(self)
 
@@ -407,6 +427,7 @@ __all__ = [
     "MAX_RESERVED",
     "MAX_SCALE",
     "MIN_SCALE",
+    "ExactSampler",
     "IntArray",
     "Kind",
     "NoiseSource",

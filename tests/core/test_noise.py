@@ -21,10 +21,12 @@ from stream_dp.core.noise import (
     MAX_RESERVED,
     MAX_SCALE,
     MIN_SCALE,
+    ExactSampler,
     Kind,
     NoiseSource,
     OpenDPSampler,
     PooledNoise,
+    Sampler,
     grid_index,
     grid_sigma,
 )
@@ -62,9 +64,10 @@ def _draw(noise: NoiseSource, kind: Kind, scale: Fraction, size: int) -> Draws:
     return noise.gaussian(scale, size) if kind == "gaussian" else noise.laplace(scale, size)
 
 
-@pytest.fixture(scope="module")
-def opendp() -> OpenDPSampler:
-    return OpenDPSampler()
+@pytest.fixture(scope="module", params=[ExactSampler, OpenDPSampler])
+def sampler(request: pytest.FixtureRequest) -> Sampler:
+    made: Sampler = request.param()
+    return made
 
 
 @pytest.fixture
@@ -86,9 +89,9 @@ class TestLaw:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("scale", SCALES, ids=str)
     def test_pooled_noise_has_the_charged_scale_and_not_one_a_tenth_off(
-        self, opendp: OpenDPSampler, kind: Kind, scale: Fraction
+        self, sampler: Sampler, kind: Kind, scale: Fraction
     ) -> None:
-        noise = PooledNoise(sampler=opendp)
+        noise = PooledNoise(sampler=sampler)
         noise.reserve(kind, scale, DRAWS // 2)
         draws = _draw(noise, kind, scale, DRAWS)  # half from the pool, half on the spot
         assert _p_value(draws, kind, float(scale)) > FALSE_ALARM
@@ -120,8 +123,8 @@ class TestLaw:
             assert wrong.pvalue < FALSE_ALARM
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_draws_of_one_pool_are_not_correlated(self, opendp: OpenDPSampler, kind: Kind) -> None:
-        draws = _draw(PooledNoise(sampler=opendp), kind, Fraction(20), 20_000)
+    def test_draws_of_one_pool_are_not_correlated(self, sampler: Sampler, kind: Kind) -> None:
+        draws = _draw(PooledNoise(sampler=sampler), kind, Fraction(20), 20_000)
         r = float(np.corrcoef(draws[:-1], draws[1:])[0, 1])
         assert abs(r) < 4.9 / math.sqrt(draws.size)  # two-sided 1e-6
         twice = np.repeat(draws[:10_000], 2)
@@ -132,9 +135,9 @@ class TestScale:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("scale", [*SCALES, MIN_SCALE, MAX_SCALE], ids=str)
     def test_a_scale_at_the_limits_gives_int64_of_the_asked_shape(
-        self, opendp: OpenDPSampler, kind: Kind, scale: Fraction
+        self, sampler: Sampler, kind: Kind, scale: Fraction
     ) -> None:
-        draws = _draw(PooledNoise(sampler=opendp), kind, scale, 3)
+        draws = _draw(PooledNoise(sampler=sampler), kind, scale, 3)
         assert draws.dtype == np.int64
         assert draws.shape == (3,)
 
