@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import from_json, to_json
 
 from stream_dp.errors import InvalidDefinition, InvalidInput, InvalidMessage
 
@@ -99,6 +100,8 @@ class Topics:
 
 # ---------------------------------------------------------------- reading
 
+_TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
+
 
 def _refuse_constant(name: str) -> NoReturn:
     raise InvalidMessage(
@@ -136,8 +139,37 @@ def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[st
             "split it",
             reason="too_large",
         )
+    found = _read_quickly(value, private=private)
+    if found is None:
+        found = _read_patiently(value, private=private)
+    if not isinstance(found, dict):
+        raise InvalidMessage("value", "it is not a JSON object", "send one JSON object")
+    return found
+
+
+def _read_quickly(value: bytes, *, private: bool) -> object:
+    """What is found by a parser that accepts less; None where only the patient one can tell.
+
+    It lets a key that is named twice pass, and a number that is too large for a float: then what it found,
+    written again, has fewer colons, or names infinity. One level of nesting is one space of indentation.
+    """
     try:
-        found = json.loads(
+        found: object = from_json(value, allow_inf_nan=False)
+        again = to_json(found, indent=None if private else 1)
+    except ValueError:
+        return None
+    allowed = (
+        b"\\u003" not in value  # an escaped colon would make up for a lost one
+        and value.count(b":") == again.count(b":")
+        and b"Infinity" not in again
+        and _TOO_DEEP not in again
+    )
+    return found if allowed else None
+
+
+def _read_patiently(value: bytes, *, private: bool) -> object:
+    try:
+        found: object = json.loads(
             value, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
     except InvalidMessage:
@@ -153,16 +185,15 @@ def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[st
         raise InvalidMessage(
             "value", f"it is not JSON{place}", "send one JSON object in UTF-8", reason="bad_json"
         ) from None
-    if not isinstance(found, dict):
-        raise InvalidMessage("value", "it is not a JSON object", "send one JSON object")
-    # What a row holds is never asked about; elsewhere few brackets cannot nest deeply.
-    if not private and value.count(b"{") + value.count(b"[") > MAX_NESTING:
+    if not private:  # what a row holds is never asked about
         _check_nesting(found)
     return found
 
 
 def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     """Refuses a document nested deeper than ``limit``; iterative, so depth cannot hurt it.
+
+    What is empty has no level of its own.
 
     Raises:
         InvalidMessage: It is deeper.
@@ -174,7 +205,7 @@ def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
             for outer in layer
             if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            if inner and isinstance(inner, dict | list)
         ]
         if not layer:
             return
@@ -400,7 +431,7 @@ class Query(_Request):
         return self
 
     @classmethod
-    def read(cls, document: object) -> Query:
+    def read(cls, document: object) -> Self:
         """Validates one question.
 
         Raises:
@@ -410,6 +441,14 @@ class Query(_Request):
             return cls.model_validate(document)
         except ValidationError as error:
             raise _translated(error, InvalidMessage, show_input=True) from None
+
+
+class SingleQuery(Query):
+    """One question that is a message of its own: the fields of its envelope are beside its own."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    analyst: Id
 
 
 class QueryEnvelope(_Request):
@@ -577,6 +616,7 @@ __all__ = [
     "QueryEnvelope",
     "Reason",
     "Rejected",
+    "SingleQuery",
     "Table",
     "TopicSettings",
     "Topics",
