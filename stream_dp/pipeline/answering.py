@@ -15,7 +15,6 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
-    TableAnswered,
 )
 from stream_dp.core.query import Predicate, Question, compile_group_by, compile_where
 from stream_dp.core.universe import Universe
@@ -31,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 MOST_CELLS = 50_000
 """Of a table: its answer still fits into one record."""
+
+_NO_LOSS = PrivacyLoss(share=0.0, blocks=0)
 
 
 def answer_name(analyst: str, query_id: str) -> str:
@@ -99,7 +100,7 @@ def _digest(query: Query, request: tuple[object, object]) -> bytes:
 
 async def _outcome(dataset: Dataset, question: Question) -> tuple[Outcome, tuple[Charge, ...]]:
     step = dataset.mechanism.answer(question)
-    if isinstance(step, Answered | TableAnswered | Refused):
+    if isinstance(step, Outcome):
         return step, ()
     (release,) = await dataset.look([step])
     return dataset.mechanism.conclude(question, step, release), step.charges
@@ -173,21 +174,18 @@ def _reply(
         return Answer(
             **facts, status="refused", reason=_reason(outcome), budget=dataset.budget(window)
         )
-    common: dict[str, Any] = {
+    facts = {
+        **facts,
+        **dataset.standing(window),
+        "status": "answered",
         "difficulty": outcome.difficulty.value,
         "path": outcome.path.value,
-        "n": dataset.rows_in(window),
         "privacy_loss": _loss(charges),
-        "budget": dataset.budget(window),
-        "phase": dataset.phase,
-        "window": (window.start + 1, window.stop),
         "note": note,
     }
     if isinstance(outcome, Answered):
         return Answer(
             **facts,
-            **common,
-            status="answered",
             value=outcome.value,
             count=round(outcome.count),
             error_bar=outcome.error_bar,
@@ -202,9 +200,7 @@ def _reply(
         error_bars=tuple(cell.error_bar for cell in outcome.cells),
         error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in outcome.cells),
     )
-    return Answer(
-        **facts, **common, status="answered", table=table, confidence=outcome.cells[0].confidence
-    )
+    return Answer(**facts, table=table, confidence=outcome.cells[0].confidence)
 
 
 def _quoted(
@@ -217,20 +213,19 @@ def _quoted(
     difficulty = Difficulty.HARD if quote.outcome is None else quote.outcome.difficulty
     return Answer(
         **facts,
+        **dataset.standing(question.window),
         status="quoted",
         difficulty=difficulty.value,
         path=path.value,
-        n=dataset.rows_in(question.window),
         privacy_loss=_loss(quote.charges),
-        budget=dataset.budget(question.window),
-        phase=dataset.phase,
-        window=(question.window.start + 1, question.window.stop),
         note=note,
     )
 
 
 def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
-    worst = max((max(charge.rho, charge.delta) for charge in charges), default=0)
+    if not charges:
+        return _NO_LOSS
+    worst = max(max(charge.rho, charge.delta) for charge in charges)
     return PrivacyLoss(share=worst / UNITS, blocks=len(charges))
 
 

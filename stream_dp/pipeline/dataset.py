@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
@@ -54,6 +55,15 @@ class _Draft:
     erase: bool = False
 
 
+class Standing(TypedDict):
+    """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
+
+    n: int
+    budget: Budget
+    phase: int
+    window: tuple[int, int]
+
+
 class Dataset:
     """A data set that this worker owns. Until it is defined it only remembers that it is not."""
 
@@ -80,6 +90,7 @@ class Dataset:
         self._head = snapshot.head
         self._draft = _Draft()
         self._drafted = 0
+        self._standings: dict[range, Standing] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
         self._lost = sorted(snapshot.intents.items())
@@ -127,6 +138,17 @@ class Dataset:
         """What is spent and left on the line that is spent most among ``window``."""
         worst = max((max(self.spent[block]) for block in window), default=0)
         return Budget(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
+
+    def standing(self, window: range) -> Standing:
+        """What every answer about ``window`` says of it."""
+        if window not in self._standings:
+            self._standings[window] = Standing(
+                n=self.rows_in(window),
+                budget=self.budget(window),
+                phase=self.phase,
+                window=(window.start + 1, window.stop),
+            )
+        return self._standings[window]
 
     # ------------------------------------------------------------ the draft
 
@@ -214,6 +236,7 @@ class Dataset:
     def _build(self, definition: Definition) -> None:
         self._universe, self._mechanism = build(definition)
         self._data = Blocks(self._universe)
+        self._standings.clear()
         self.definition = definition
 
     def _replay(self, snapshot: Snapshot) -> None:
@@ -287,6 +310,7 @@ class Dataset:
         block = Block.seal(self._universe, Rows.concat(self._pending))
         self._data.append(block)
         self.spent.append((0, 0))
+        self._standings.clear()
         self._draft.seal = block.to_bytes()
         self._draft.pending.clear()
         self._pending.clear()
@@ -330,6 +354,7 @@ class Dataset:
         for charge in charges:
             rho, delta = self.spent[charge.block]
             self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
+        self._standings.clear()
         releases = [look.take(self._noise, self._data) for look in looks]
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
