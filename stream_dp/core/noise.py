@@ -284,6 +284,7 @@ class PooledNoise:
         self._max_pools = max_pools
         self._sampler: Sampler = ExactSampler() if sampler is None else sampler
         self._pools: OrderedDict[tuple[Kind, Fraction], _Pool] = OrderedDict()
+        self._unfilled: OrderedDict[tuple[Kind, Fraction], _Pool] = OrderedDict()
         _living.add(self)
 
     def gaussian(self, sigma: Fraction, size: int) -> IntArray:
@@ -308,16 +309,17 @@ class PooledNoise:
 
     def refill(self, budget: int) -> int:
         left = _checked_size(budget)
-        for pool in self._pools.values():
+        for pool in self._unfilled.values():
             pool.demand = max(pool.demand, pool.used)
             pool.used = pool.reserved = 0
             pool.trim(self._per_pool)
         self._drop_oldest()
-        for (kind, scale), pool in reversed(self._pools.items()):
+        while self._unfilled and left:
+            key, pool = self._unfilled.popitem()
             wanted = min(self._per_pool, max(_FLOOR, 2 * pool.demand))
-            left -= self._draw(kind, scale, pool, min(left, wanted - len(pool)))
-            if left == 0:
-                break
+            left -= self._draw(*key, pool, min(left, wanted - len(pool)))
+            if len(pool) < wanted:
+                self._unfilled[key] = pool
         return budget - left
 
     def discard(self) -> None:
@@ -325,6 +327,7 @@ class PooledNoise:
         for pool in self._pools.values():
             pool.wipe()
         self._pools.clear()
+        self._unfilled.clear()
 
     def _take(self, kind: Kind, scale: Fraction, size: int) -> IntArray:
         pool = self._pool(kind, scale)
@@ -345,6 +348,8 @@ class PooledNoise:
             self._drop_oldest(keep=key)
         else:
             self._pools.move_to_end(key)
+        self._unfilled[key] = pool
+        self._unfilled.move_to_end(key)
         return pool
 
     def _draw(self, kind: Kind, scale: Fraction, pool: _Pool, size: int) -> int:
@@ -360,6 +365,7 @@ class PooledNoise:
         idle = [key for key, pool in self._pools.items() if key != keep and not pool.reserved]
         for key in idle[:surplus]:
             self._pools.pop(key).wipe()
+            self._unfilled.pop(key, None)
 
     def __repr__(self) -> str:
         return f"PooledNoise(pools={len(self._pools)})"

@@ -370,7 +370,7 @@ class Universe:
         Raises:
             InvalidBatch: A row is no mapping, or has a key that is no attribute.
         """
-        if not all(isinstance(row, Mapping) for row in rows):
+        if not _all_mappings(rows):
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
         self._check_names("rows", set().union(*rows), complete=False)
         return Rows(tuple(a.encode([row.get(a.name) for row in rows]) for a in self.attributes))
@@ -381,7 +381,7 @@ class Universe:
         Raises:
             InvalidBatch: As for rows, or a count is absent, no integer, negative, or they sum over 2**62.
         """
-        if not all(isinstance(cell, Mapping) for cell in cells):
+        if not _all_mappings(cells):
             raise InvalidBatch("cells", "a cell is not an object", "give name and value pairs")
         self._check_names("cells", set().union(*cells) - {COUNT}, complete=False)
         counts = [cell.get(COUNT) for cell in cells]
@@ -532,6 +532,10 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of more than 4,300 digits
         return "a number that long"
     return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def _all_mappings(items: Sequence[object]) -> bool:
+    return all(issubclass(kind, Mapping) for kind in set(map(type, items)))
 
 
 def _scalars(column: Column) -> tuple[Sequence[_Scalar], set[type]]:
