@@ -10,16 +10,17 @@ last. Latency is measured at half of the rate that single questions reached.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from rich.console import Console
@@ -27,7 +28,7 @@ from rich.table import Table
 from system import System, running_system
 from workloads import Asked, flight_questions
 
-from stream_dp.client import Client, Question
+from stream_dp.client import Client
 from stream_dp.embedded import ports
 from stream_dp.messages import Topics
 from stream_dp.pipeline.decoding import partition_of
@@ -37,6 +38,7 @@ TOPICS = Topics()
 PARTITIONS = 4
 PHASES = 3
 PATIENCE_S = 180.0
+LATENCY_S = 15
 
 
 @dataclass(frozen=True)
@@ -111,22 +113,24 @@ class Load:
             for month in range(1, PHASES + 1):
                 client.send(name, columns=self._sample.of_month(month), timeout_s=120)
 
-    def questions(self, n: int, seed: int) -> dict[str, list[Asked]]:
-        """``n`` fresh random conjunctions in all, the same number for each data set."""
-        return {
-            name: list(flight_questions(seed + place, PHASES - 1, n // len(self.names)))
-            for place, name in enumerate(self.names)
+    def messages(self, n: int, seed: int, per_message: int = 1) -> list[tuple[str, bytes]]:
+        """``n`` fresh random conjunctions in all, the data sets by turns: their name, and the message."""
+        waiting = {
+            name: [self._item(a) for a in flight_questions(seed + at, PHASES - 1, n // PARTITIONS)]
+            for at, name in enumerate(self.names)
         }
+        found = []
+        for start in range(0, n // PARTITIONS, per_message):
+            for name, items in waiting.items():
+                some = items[start : start + per_message]
+                head = {"version": 1, "dataset": name, "analyst": "benchmark"}
+                body = some[0] if per_message == 1 else {"queries": some}
+                found.append((name, _encoded({**head, **body})))
+        return found
 
-    def put_questions(self, questions: dict[str, list[Asked]], per_message: int) -> None:
-        waiting = {name: [self._item(asked) for asked in some] for name, some in questions.items()}
-        while any(waiting.values()):
-            for name in self.names:
-                some, waiting[name] = waiting[name][:per_message], waiting[name][per_message:]
-                if some:
-                    head = {"version": 1, "dataset": name, "analyst": "benchmark"}
-                    body = some[0] if per_message == 1 else {"queries": some}
-                    self.put("queries", name, {**head, **body})
+    def put_questions(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        for name, value in messages:
+            self.put("queries", name, value)
         self._producer.flush()
 
     def _item(self, asked: Asked) -> dict[str, object]:
@@ -143,12 +147,11 @@ class Load:
             self._made += 1
             batch = {"version": 1, "batch_id": f"b{self._made}", "columns": columns}
             name = self.names[number % len(self.names)]
-            self.put("batches", name, {**batch, "dataset": name})
+            self.put("batches", name, _encoded({**batch, "dataset": name}))
         self._producer.flush()
         return rows
 
-    def put(self, role: str, name: str, document: dict[str, object]) -> None:
-        value = json.dumps(document, separators=(",", ":")).encode()
+    def put(self, role: str, name: str, value: bytes) -> None:
         self._producer.send(TOPICS.name(role), key=name.encode(), value=value)
 
     def put_raw(self, topic: str, n: int, size: int) -> None:
@@ -191,36 +194,30 @@ def worker_rate(
     return meter.wait(results, wanted)
 
 
-def latencies(client: Client, questions: dict[str, list[Asked]], per_second: float) -> list[float]:
-    """Seconds from sending a question to its answer, at an even rate."""
-    stream = [
-        (name, asked)
-        for group in zip(
-            *([(name, asked) for asked in some] for name, some in questions.items()), strict=True
-        )
-        for name, asked in group
-    ]
-    taken = [0.0] * len(stream)
-    done = threading.Semaphore(0)
+async def latencies(
+    system: System, questions: Sequence[tuple[str, bytes]], per_second: float
+) -> list[float]:
+    """Seconds from sending a question to reading its answer, at an even rate, ascending."""
+    servers = system.addresses.bootstrap_servers
+    consumer = AIOKafkaConsumer(TOPICS.name("answers"), bootstrap_servers=servers)
+    started: dict[bytes, float] = {}
+    taken: list[float] = []
 
-    def ask(place: int, name: str, asked: Asked) -> None:
-        started = time.perf_counter()
+    async def read() -> None:
+        async for record in consumer:
+            taken.append(time.perf_counter() - started[dict(record.headers)["query_id"]])
+            if len(taken) == len(questions):
+                return
 
-        def answered(_: object) -> None:
-            taken[place] = time.perf_counter() - started
-            done.release()
-
-        client.ask_soon(
-            name, Question(asked.where, last_phases=asked.last_phases)
-        ).add_done_callback(answered)
-
-    begin = time.perf_counter()
-    for place, (name, asked) in enumerate(stream):
-        time.sleep(max(0.0, begin + place / per_second - time.perf_counter()))
-        ask(place, name, asked)
-    for _ in stream:
-        done.acquire(timeout=PATIENCE_S)
-    return taken
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer, consumer:
+        reading = asyncio.create_task(read())
+        begin = time.perf_counter()
+        for place, (name, value) in enumerate(questions):
+            await asyncio.sleep(max(0.0, begin + place / per_second - time.perf_counter()))
+            started[json.loads(value)["query_id"].encode()] = time.perf_counter()
+            await producer.send(TOPICS.name("queries"), key=name.encode(), value=value)
+        await asyncio.wait_for(reading, PATIENCE_S)
+    return sorted(taken)
 
 
 def main() -> None:
@@ -247,7 +244,7 @@ def main() -> None:
 
         def asked(count: int, per_message: int, seed: int) -> Callable[[], int]:
             def fill() -> int:
-                load.put_questions(load.questions(count, seed), per_message)
+                load.put_questions(load.messages(count, seed, per_message))
                 return count
 
             return fill
@@ -273,8 +270,8 @@ def main() -> None:
             say(f"100 questions a message: {many[-1]:,.0f} answers/s")
         say("latency at half load")
         half = statistics.median(single) / 2
-        questions = load.questions(max(400, int(min(10 * half, 20_000)) // 4 * 4), seed=4000)
-        taken = sorted(latencies(client, questions, half))
+        questions = load.messages(int(LATENCY_S * half) // PARTITIONS * PARTITIONS, seed=4000)
+        taken = asyncio.run(latencies(system, questions, half))
         for _ in range(arguments.rounds):
             batch_rows = 0
             rate = worker_rate(
@@ -299,6 +296,10 @@ def main() -> None:
         "",
     )
     console.print(table)
+
+
+def _encoded(document: dict[str, object]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
