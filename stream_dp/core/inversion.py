@@ -89,28 +89,33 @@ def tails(sigma: Fraction, bits: int) -> list[int]:
 def _tail_bounds(sigma: Fraction, bits: int, precision: int) -> tuple[list[int], list[int]]:
     """Bounds of ``floor(2**bits * G(m))`` for falling m, from sums of weights of ``precision`` bits."""
     one = 1 << precision
-    low_ratio, high_ratio = _exp_bounds(1 / (2 * sigma**2), precision)
+    # Numbers are cut to ``precision`` bits, so the true ones lie above, by at most an error, counted in last
+    # bits. A product of two numbers up to 1 is off by at most the sum of their errors plus 1.
+    ratio, ratio_high = _exp_bounds(1 / (2 * sigma**2), precision)
+    ratio_error = ratio_high - ratio
+    step, step_error = ratio * ratio >> precision, 2 * ratio_error + 1
     # The weight of m is exp(-m**2 a); the next is that times exp(-(2 m + 1) a), whose next is that times
     # exp(-2 a).
-    low_step = low_ratio * low_ratio >> precision
-    high_step = _up(high_ratio * high_ratio, precision)
-    low, high = [one], [one]
-    while low[-1]:
-        low.append(low[-1] * low_ratio >> precision)
-        high.append(_up(high[-1] * high_ratio, precision))
-        low_ratio = low_ratio * low_step >> precision
-        high_ratio = _up(high_ratio * high_step, precision)
+    weights, errors = [one], [0]
+    while weights[-1]:
+        weights.append(weights[-1] * ratio >> precision)
+        errors.append(errors[-1] + ratio_error + 1)
+        ratio = ratio * step >> precision
+        ratio_error += step_error + 1
     # Ratios fall, so what follows the last weight sums to less than a geometric series.
-    high.append((high[-1] << precision) // (one - high_ratio) + 1)
-    low.append(0)
+    weights.append(0)
+    errors.append((errors[-1] << precision) // (one - ratio - ratio_error) + 1)
     # Sums of the weights from m on, for falling m down to 0; both signs of m together, 0 counts once.
-    low_sums = [2 * total for total in accumulate(reversed(low))]
-    high_sums = [2 * total for total in accumulate(reversed(high))]
-    low_total, high_total = low_sums.pop() - one, high_sums.pop() - one
-    return (
-        [(total << bits) // high_total for total in low_sums],
-        [(total << bits) // low_total for total in high_sums],
-    )
+    sums = [2 * total for total in accumulate(reversed(weights))]
+    sum_errors = [2 * total for total in accumulate(reversed(errors))]
+    low_total = sums.pop() - one
+    high_total = low_total + sum_errors.pop()
+    low = [(total << bits) // high_total for total in sums]
+    high = [
+        ((total + error) << bits) // low_total
+        for total, error in zip(sums, sum_errors, strict=True)
+    ]
+    return low, high
 
 
 def _exp_bounds(a: Fraction, precision: int) -> tuple[int, int]:
@@ -124,10 +129,6 @@ def _exp_bounds(a: Fraction, precision: int) -> tuple[int, int]:
     # Terms fall, so the sum lies between the last two partial sums.
     low, high = (total, total + term) if n % 2 else (total - term, total)
     return int(low * 2**precision), int(high * 2**precision) + 1
-
-
-def _up(number: int, shift: int) -> int:
-    return -(-number >> shift)
 
 
 __all__ = ["MAX_SIGMA", "MIN_SIGMA", "gaussian", "tails"]
