@@ -24,7 +24,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["MOST_CELLS", "answer", "answer_name", "resend"]
+__all__ = ["MOST_CELLS", "answer", "answer_name", "released_again", "resend"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def answer_name(analyst: str, query_id: str) -> str:
 
 def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
     """Queues the stored answer again; False when it was given to another request under this id."""
-    digest, value = answer_from_bytes(stored)
+    digest, _ = answer_from_bytes(stored)
     try:
         predicate, group_by = _compiled(dataset, query)
         asked = _digest(query, (predicate.key, group_by))
@@ -49,8 +49,13 @@ def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
         asked = _digest(query, (query.where, query.group_by))
     if digest != asked:
         return False
-    _release(dataset, analyst, query, value)
+    dataset.release(released_again(dataset.name, answer_name(analyst, query.query_id), stored))
     return True
+
+
+def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
+    """The record of a stored answer, as it was the first time."""
+    return _outgoing(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
 
 
 async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, bytes | None]:
@@ -83,11 +88,12 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
             outcome, charges = await _outcome(dataset, question)
             reply = _reply(dataset, question, outcome, charges, facts, note)
     value = reply.to_bytes()
+    name = answer_name(analyst, query.query_id)
     stored = None
     if not query.quote:
         stored = answer_to_bytes(_digest(query, request), value)
-        dataset.add_answer(answer_name(analyst, query.query_id), stored)
-    _release(dataset, analyst, query, value)
+        dataset.add_answer(name, stored)
+    dataset.release(_outgoing(dataset.name, name, value, is_stored=not query.quote))
     return reply, stored
 
 
@@ -239,6 +245,7 @@ def _reason(refused: Refused) -> Reason:
     )
 
 
-def _release(dataset: Dataset, analyst: str, query: Query, value: bytes) -> None:
-    headers = (("query_id", query.query_id.encode()), ("analyst", analyst.encode()))
-    dataset.release(Outgoing("answers", dataset.name, value, headers))
+def _outgoing(dataset: str, name: str, value: bytes, *, is_stored: bool) -> Outgoing:
+    analyst, _, query_id = name.partition(" ")
+    headers = (("query_id", query_id.encode()), ("analyst", analyst.encode()))
+    return Outgoing("answers", dataset, value, headers, name if is_stored else None)

@@ -192,6 +192,8 @@ class Runtime:
 
     async def stop(self) -> None:
         """Closes what was opened."""
+        if hasattr(self, "worker"):
+            await self.worker.put_down()
         if hasattr(self, "_sender"):
             await self._sender.stop()
         if hasattr(self, "_store"):

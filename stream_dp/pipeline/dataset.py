@@ -90,6 +90,7 @@ class Dataset:
         self._head = snapshot.head
         self._draft = _Draft()
         self._drafted = 0
+        self._committing: tuple[bytes, list[Outgoing]] = (self._head, [])
         self._standings: dict[range, Standing] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
@@ -365,17 +366,18 @@ class Dataset:
 
     async def flush(self) -> None:
         """Commits the draft; what it queued may leave from then on."""
-        if not self.dirty:
-            return
-        draft, self._draft = self._draft, _Draft()
-        self._drafted = 0
+        if self.dirty:
+            transition = self.prepare()
+            await persistently(partial(self._store.commit, transition))
+            self.committed()
+
+    def prepare(self) -> Transition:
+        """The draft as a commit, for the caller to make; ``committed`` says that it is made."""
+        draft, self._draft, self._drafted = self._draft, _Draft(), 0
         head = self._head_next if draft.ledger else self._head
-        outbox = (
-            outbox_to_bytes([(o.role, o.key.encode(), o.headers, o.value) for o in draft.outgoing])
-            if draft.outgoing
-            else None
-        )
-        transition = Transition(
+        self._committing = head, draft.outgoing
+        self._fuse(CrashPoint.BEFORE_COMMIT)
+        return Transition(
             dataset=self.name,
             token=self.token,
             seq=self._seq,
@@ -394,21 +396,31 @@ class Dataset:
             intent=draft.intent,
             settles=draft.settles,
             ledger=draft.ledger,
-            outbox=outbox,
+            outbox=_outbox(draft.outgoing),
             erase=draft.erase,
         )
-        self._fuse(CrashPoint.BEFORE_COMMIT)
-        await persistently(partial(self._store.commit, transition))
+
+    def committed(self) -> None:
+        """Says that the prepared commit is durable; what it queued may leave from now on."""
+        self._head, outgoing = self._committing
         self._seq += 1
-        self._head = head
         self._fuse(CrashPoint.AFTER_COMMIT)
-        if draft.outgoing:
-            self._on_commit(self, self._seq, draft.outgoing)
+        if outgoing:
+            self._on_commit(self, self._seq, outgoing)
 
     @property
     def _defined(self) -> Definition:
         assert self.definition is not None, "the caller has checked that the data set exists"
         return self.definition
+
+
+def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:
+    """What a commit queues, to be released even if this process dies."""
+    if not outgoing:
+        return None
+    return outbox_to_bytes(
+        one.answer or (one.role, one.key.encode(), one.headers, one.value) for one in outgoing
+    )
 
 
 def _merged(looks: Sequence[Look]) -> tuple[Charge, ...]:

@@ -25,7 +25,6 @@ class CrashPoint(StrEnum):
     AFTER_SEND = "after-send"
     AFTER_RELEASE = "after-release"
     AFTER_MARK = "after-mark"
-    AFTER_WATERMARK = "after-watermark"
 
 
 Fuse = Callable[[CrashPoint], None]

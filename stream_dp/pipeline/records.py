@@ -41,9 +41,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to release. ``role`` names the topic in ``messages.TOPICS``."""
+    """One record to release. ``role`` names the topic in ``messages.TOPICS``.
+
+    Attributes:
+        answer: Name of the stored answer that it is; None for all else.
+    """
 
     role: str
     key: str
     value: bytes = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
+    answer: str | None = None

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import hmac
 import logging
+import secrets
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -27,6 +28,7 @@ from functools import partial
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
+    CorruptState,
     Fenced,
     InvalidInput,
     InvalidMessage,
@@ -69,7 +71,10 @@ GROUP_SIZE = 128
 """Most records that a worker is given at once; a worker that died had no more in hand of any partition."""
 
 MOST_ATTEMPTS = 3
-"""How often a record may end a worker before its data set is quarantined."""
+"""How often a record may end a worker that takes it alone before its data set is quarantined.
+
+It is taken alone after it has ended one that took it among others.
+"""
 
 _IN_FLIGHT = 4
 _GROUPS_A_MARK = 16
@@ -88,6 +93,19 @@ class _Work:
     outgoing: list[Outgoing] = field(default_factory=list)
     released: dict[str, tuple[int, int]] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Doubt:
+    """Where the record may be at which a worker died.
+
+    Attributes:
+        end: Offset behind the last record there was; what came later was in nobody's hand.
+        left: Records that may still be it.
+    """
+
+    end: int
+    left: int = GROUP_SIZE
 
 
 class Worker:
@@ -118,7 +136,8 @@ class Worker:
         self._fuse = fuse
         self._datasets: dict[str, Dataset] = {}
         self._next: dict[str, int] = {}
-        self._careful: dict[str, int] = {}
+        self._doubts: dict[str, _Doubt] = {}
+        self._name = secrets.token_hex(8)
         self._rejected_below: dict[str, int] = {}
         self._unknown: list[tuple[Record, Outgoing]] = []
         self._held: frozenset[int] = frozenset()
@@ -176,7 +195,7 @@ class Worker:
 
     def _let_go(self, held: frozenset[int]) -> None:
         self._held = held
-        for by_place in (self._next, self._careful):
+        for by_place in (self._next, self._doubts):
             for place in [place for place in by_place if _partition_in(place) not in held]:
                 del by_place[place]
         for name in [name for name in self._datasets if self._partition(name) not in held]:
@@ -187,7 +206,7 @@ class Worker:
         return partition_of(name.encode(), self._partitions)
 
     async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Where reading goes on.
+        """Where reading goes on; from now on the store knows who holds the partitions.
 
         Args:
             ranges: ``topic:partition`` -> first offset that the broker has, and the one behind the last.
@@ -216,7 +235,23 @@ class Worker:
                     "made again, or cut. Restore it, or start afresh under another topic prefix"
                 )
             positions[place] = position
+        # Who died said no goodbye, and the next one must find out at which record.
+        inherited = await persistently(partial(self._store.hold, self._name, self._held))
+        for place, (_, end) in ranges.items():
+            if _partition_in(place) in inherited:
+                self._doubts.setdefault(place, _Doubt(end))
         return positions
+
+    async def put_down(self) -> None:
+        """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
+        if isinstance(self._cut_short, _Stopped | None):
+            in_doubt = {
+                _partition_in(place)
+                for place, doubt in self._doubts.items()
+                if doubt.left and self._next.get(place, 0) < doubt.end
+            }
+            with contextlib.suppress(StoreError):
+                await self._store.hold(self._name, in_doubt)
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
         """Tells that the broker's reading position is set; records of other places are dropped."""
@@ -254,8 +289,9 @@ class Worker:
             for name in await persistently(self._store.datasets):
                 async with self._whole():
                     if self._generation == generation and self._partition(name) in self._held:
-                        await self._guarded(generation, name, self._owned(name))
-                        await self._hand_over()
+                        if name not in self._datasets:
+                            await self._guarded(generation, name, self._take_over(name))
+                            await self._hand_over()
                         self._progress += 1
             self._to_take_over = self._wake.is_set()
 
@@ -293,7 +329,7 @@ class Worker:
                 self._cut_short = error
                 raise
             except BaseException:
-                self._cut_short = RuntimeError("this worker was stopped; start another one")
+                self._cut_short = _Stopped("this worker was stopped; start another one")
                 raise
 
     # ------------------------------------------------------------ a group
@@ -323,20 +359,29 @@ class Worker:
         """Records to be taken together, and those to be taken alone and with care."""
         group: list[Record] = []
         for record in records:
-            left = self._careful.setdefault(record.place, GROUP_SIZE)
-            if left == 0:
+            if self._is_suspicious(record):
+                if group:
+                    yield group, False
+                    group = []
+                yield [record], True
+            else:
                 group.append(record)
-                continue
-            self._careful[record.place] = left - 1
-            if group:
-                yield group, False
-                group = []
-            yield [record], True
         if group:
             yield group, False
 
+    def _is_suspicious(self, record: Record) -> bool:
+        """Whether the last worker may have died at this record. Asked once of each."""
+        doubt = self._doubts.get(record.place)
+        if doubt is None or doubt.left == 0 or record.offset >= doubt.end:
+            return False
+        dataset = self._datasets.get((record.key or b"").decode(errors="replace"))
+        if dataset is not None and record.offset < dataset.cursor.get(record.place, 0):
+            return False  # its outcome was committed
+        doubt.left -= 1
+        return True
+
     async def _take_carefully(self, record: Record) -> None:
-        """Takes one of the first records after a take-over, which may be the one that killed a worker.
+        """Takes one of the first records after a worker has died, which may be the one that killed it.
 
         Attempts are counted in the store beforehand, since a process that dies counts nothing. After too
         many the record is rejected unread if it cannot even be decoded, and else its data set is
@@ -367,28 +412,52 @@ class Worker:
     ) -> None:
         """Decides and commits decoded records in log order."""
         self._fuse(CrashPoint.AFTER_DECODE)
+        generation = self._generation
         # A rebalance may take the partition away at any step; its next owner reads these records again.
         for record, request in requests:
-            if request is not None and self._is_mine(record):
-                await self._guarded(
-                    record.generation, request.dataset, self._owned(request.dataset)
-                )
+            if (
+                request is not None
+                and request.dataset not in self._datasets
+                and self._is_mine(record)
+            ):
+                await self._guarded(generation, request.dataset, self._take_over(request.dataset))
         known = await self._known([request for _, request in requests if request is not None])
         for record, request in requests:
             if request is not None and self._is_mine(record):
                 step = self._handle(record, request, known, suspect=suspect)
-                await self._guarded(record.generation, request.dataset, step)
-        for record, request in requests:
-            if request is not None and self._is_mine(record) and request.dataset in self._datasets:
-                step = self._datasets[request.dataset].flush()
-                await self._guarded(record.generation, request.dataset, step)
+                await self._guarded(generation, request.dataset, step)
+        await self._flush(
+            generation,
+            {
+                request.dataset: None
+                for record, request in requests
+                if request is not None and self._is_mine(record)
+            },
+        )
         await self._reject_unknown()
         for record, request in requests:
             if self._is_mine(record):
                 self._next[record.place] = record.offset + 1
                 self._work.watermarks[record.place] = record.offset + 1
-            if request is not None and request.dataset in self._datasets:
+            if request is not None:
                 self._drop_if_undefined(request.dataset)
+
+    async def _flush(self, generation: int, names: Iterable[str]) -> None:
+        """Commits what is drafted for these data sets, in one round trip."""
+        dirty = [
+            dataset
+            for dataset in map(self._datasets.get, names)
+            if dataset is not None and dataset.dirty
+        ]
+        if not dirty:
+            return
+        commits = [dataset.prepare() for dataset in dirty]
+        refused = await persistently(partial(self._store.commit_all, commits))
+        for dataset, error in zip(dirty, refused, strict=True):
+            if error is None:
+                dataset.committed()
+            else:
+                self._lost(generation, dataset.name, error)
 
     async def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""
@@ -399,15 +468,11 @@ class Worker:
                 self._work.outgoing.append(outgoing)
                 marks[_REJECTED + record.place] = record.offset + 1
         if marks:
-            await persistently(partial(self._store.advance, marks))
-
-    async def _owned(self, name: str) -> None:
-        if name not in self._datasets:
-            await self._take_over(name)
+            await persistently(partial(self._store.mark, watermarks=marks))
 
     def _drop_if_undefined(self, name: str) -> None:
         """Names that nobody defined are forgotten: there is no end of them."""
-        if self._datasets[name].definition is None:
+        if name in self._datasets and self._datasets[name].definition is None:
             del self._datasets[name]
 
     def _decode(self, record: Record) -> Request | None:
@@ -430,7 +495,7 @@ class Worker:
         self._work.outgoing.append(self._rejection(record, error))
 
     async def _known(self, requests: Sequence[Request]) -> dict[tuple[str, str], bytes]:
-        """Stored answers and batch outcomes of the ids in this group, one look-up a data set."""
+        """Stored answers and batch outcomes of the ids in this group."""
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:
@@ -444,13 +509,8 @@ class Worker:
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
         known: dict[tuple[str, str], bytes] = {}
         for look_up, ids in ((self._store.answers, answers), (self._store.batches, batches)):
-            for dataset, names in ids.items():
-                found = await persistently(partial(look_up, dataset, names))
-                known.update(
-                    ((dataset, name), value)
-                    for name, value in zip(names, found, strict=True)
-                    if value is not None
-                )
+            if ids:
+                known |= await persistently(partial(look_up, ids))
         return known
 
     async def _handle(
@@ -626,23 +686,44 @@ class Worker:
         )
         self._datasets[name] = dataset
         self._metrics.dataset(dataset)
-        for seq, entry in snapshot.outbox:
-            outgoing = [_outgoing(record) for record in outbox_from_bytes(entry)]
-            self._committed(dataset, seq, outgoing)
+        if snapshot.outbox:
+            await self._release_again(dataset, snapshot.outbox)
         await dataset.recover()
 
-    async def _guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
-        """Runs a step of one data set that may have been revoked meanwhile.
+    async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
+        """Queues what a former owner committed and may not have released."""
+        queued = [(seq, outbox_from_bytes(entry)) for seq, entry in outbox]
+        names = [one for _, records in queued for one in records if isinstance(one, str)]
+        stored = await persistently(partial(self._store.answers, {dataset.name: names}))
+        if len(stored) < len(set(names)):
+            raise CorruptState(f"{dataset.name}: an answer is to be released and not stored")
+        for seq, records in queued:
+            outgoing = [
+                answering.released_again(dataset.name, one, stored[dataset.name, one])
+                if isinstance(one, str)
+                else _outgoing(one)
+                for one in records
+            ]
+            self._committed(dataset, seq, outgoing)
 
-        Its next owner then fences this worker and reads the records again. A worker that is fenced while it
-        believes to hold the partition is wrong about the world, and stops.
-        """
+    async def _guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
+        """Runs a step of one data set that may have been revoked meanwhile."""
         try:
             await step
-        except Fenced:
-            if generation == self._generation and self._partition(name) in self._held:
-                raise
-            _log.info("data set %s was handed to another worker", name)
+        except Fenced as error:
+            self._lost(generation, name, error)
+
+    def _lost(self, generation: int, name: str, error: StoreError) -> None:
+        """Leaves a data set to its next owner, who has fenced this worker and reads the records again.
+
+        Raises:
+            StoreError: It is another error, or this worker believes to hold the partition: then it is wrong
+                about the world, and stops.
+        """
+        held = generation == self._generation and self._partition(name) in self._held
+        if held or not isinstance(error, Fenced):
+            raise error
+        _log.info("data set %s was handed to another worker", name)
 
     def _committed(self, dataset: Dataset, seq: int, outgoing: Sequence[Outgoing]) -> None:
         self._work.outgoing.extend(outgoing)
@@ -669,15 +750,9 @@ class Worker:
 
     async def _mark(self) -> None:
         done, self._unmarked, self._unmarked_groups = self._unmarked, _Work(), 0
-        for name, (token, seq) in done.released.items():
-            try:
-                await persistently(partial(self._store.released, name, token, seq))
-            except Fenced:
-                _log.info("data set %s was handed to another worker", name)
+        for name in await persistently(partial(self._store.mark, done.released, done.watermarks)):
+            _log.info("data set %s was handed to another worker", name)
         self._fuse(CrashPoint.AFTER_MARK)
-        if done.watermarks:
-            await persistently(partial(self._store.advance, done.watermarks))
-        self._fuse(CrashPoint.AFTER_WATERMARK)
 
     async def _deliver(self, outgoing: Sequence[Outgoing]) -> None:
         """Sends until the broker has everything; sending twice is harmless, the bytes are the same."""
@@ -693,6 +768,10 @@ class Worker:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+class _Stopped(RuntimeError):
+    """A step was cut short from outside."""
 
 
 _UNREADABLE = InvalidMessage(

@@ -14,7 +14,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.state.store import Transition
 
-OUTBOX_VERSION = 1
+OUTBOX_VERSION = 2  # 1 had no stored answers
 ANSWER_VERSION = 1
 DIGEST_BYTES = 16
 MAX_BYTES = 256 << 20  # half of what Redis and Valkey take as one argument, unless told otherwise
@@ -52,13 +52,20 @@ class StoredAnswer(NamedTuple):
 
 
 def outbox_to_bytes(
-    records: Iterable[Record | tuple[str, bytes | None, Sequence[tuple[str, bytes]], bytes | None]],
+    records: Iterable[
+        Record | tuple[str, bytes | None, Sequence[tuple[str, bytes]], bytes | None] | str
+    ],
 ) -> bytes:
-    """Records of one commit as bytes."""
+    """Records of one commit as bytes; of a stored answer its name alone, for it is stored once."""
     parts: list[bytes] = []
     count = 0
-    for topic, key, headers, value in records:
+    for record in records:
         count += 1
+        if isinstance(record, str):
+            _put(parts, None)
+            _put(parts, record.encode())
+            continue
+        topic, key, headers, value = record
         _put(parts, topic.encode())
         _put(parts, key)
         parts.append(_LENGTH.pack(len(headers)))
@@ -69,16 +76,19 @@ def outbox_to_bytes(
     return b"".join([bytes((OUTBOX_VERSION,)), _LENGTH.pack(count), *parts])
 
 
-def outbox_from_bytes(data: bytes) -> list[Record]:
+def outbox_from_bytes(data: bytes) -> list[Record | str]:
     """Inverse of ``outbox_to_bytes``.
 
     Raises:
         CorruptState: The bytes do not decode, or their version is unknown.
     """
     reader = _Reader(data, "outbox record", OUTBOX_VERSION)
-    records = []
+    records: list[Record | str] = []
     for _ in range(reader.number()):
-        topic = reader.text()
+        topic = reader.optional_text()
+        if topic is None:
+            records.append(reader.text())
+            continue
         key = reader.optional()
         headers = tuple((reader.text(), reader.required()) for _ in range(reader.number()))
         records.append(Record(topic, key, headers, reader.optional()))
@@ -236,9 +246,9 @@ class _Reader:
         self._what = what
         self._at = 0
         found = self.take(1)[0]
-        if found != version:
+        if not 1 <= found <= version:
             raise CorruptState(
-                f"a stored {what} is of version {found}, unknown to this release, which reads version "
+                f"a stored {what} is of version {found}, unknown to this release, which reads up to version "
                 f"{version}; run the release that wrote it, or a later one"
             )
 
@@ -264,8 +274,15 @@ class _Reader:
         return part
 
     def text(self) -> str:
+        text = self.optional_text()
+        if text is None:
+            raise CorruptState(f"a stored {self._what} lacks a part")
+        return text
+
+    def optional_text(self) -> str | None:
+        part = self.optional()
         try:
-            return self.required().decode()
+            return None if part is None else part.decode()
         except UnicodeDecodeError:
             raise CorruptState(f"a stored {self._what} has a name that is not UTF-8") from None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from stream_dp.core.accounting import UNITS
+from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.store import Snapshot, Transition, check_name, refusal
@@ -42,6 +44,7 @@ class LocalStore:
         self._partitions: dict[str, int] = {}
         self._constants: dict[str, bytes] = {}
         self._attempts: dict[str, int] = {}
+        self._hands: dict[int, tuple[str, bool]] = {}
 
     async def problems(self) -> tuple[str, ...]:
         return ()
@@ -52,8 +55,7 @@ class LocalStore:
         )
 
     async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
-        check_name(dataset)
-        held = self._datasets.get(dataset, _Dataset())
+        held = self._held(dataset)
         if token is not None and token <= held.token:
             raise refusal(dataset, "FENCED")
         self._datasets[dataset] = held
@@ -87,37 +89,48 @@ class LocalStore:
         _apply(held, transition, totals)
         held.last = fingerprint
 
-    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
-        check_name(dataset)
-        stored = self._datasets.get(dataset, _Dataset()).answers
-        return [stored.get(name) for name in fields]
+    async def commit_all(self, transitions: Sequence[Transition]) -> list[StoreError | None]:
+        refused: list[StoreError | None] = []
+        for transition in transitions:
+            try:
+                await self.commit(transition)
+            except StoreError as error:
+                refused.append(error)
+            else:
+                refused.append(None)
+        return refused
 
-    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
-        check_name(dataset)
-        stored = self._datasets.get(dataset, _Dataset()).batches
-        return [stored.get(name) for name in ids]
+    async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        return _found(ids, {dataset: self._held(dataset).answers for dataset in ids})
+
+    async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        return _found(ids, {dataset: self._held(dataset).batches for dataset in ids})
 
     async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
-        check_name(dataset)
         if start < 0:
             raise ValueError("a ledger index is not negative")
-        return self._datasets.get(dataset, _Dataset()).ledger[start:]
-
-    async def released(self, dataset: str, token: int, through_seq: int) -> None:
-        check_name(dataset)
-        held = self._datasets.get(dataset)
-        if held is None or held.token != token:
-            raise refusal(dataset, "FENCED")
-        held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > through_seq}
+        return self._held(dataset).ledger[start:]
 
     async def watermarks(self) -> dict[str, int]:
         return dict(self._watermarks)
 
-    async def advance(self, watermarks: Mapping[str, int]) -> None:
+    async def mark(
+        self,
+        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[str, ...]:
         if any(offset < 0 for offset in watermarks.values()):
             raise ValueError("an offset is not negative")
+        fenced = []
+        for name, (token, through_seq) in released.items():
+            held = self._held(name)
+            if held.token == token:
+                held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > through_seq}
+            else:
+                fenced.append(name)
         for place, offset in watermarks.items():
             self._watermarks[place] = max(offset, self._watermarks.get(place, 0))
+        return tuple(fenced)
 
     async def partitions(self, topic: str, count: int) -> int:
         if count < 1:
@@ -126,6 +139,13 @@ class LocalStore:
 
     async def constant(self, name: str, proposed: bytes) -> bytes:
         return self._constants.setdefault(name, proposed)
+
+    async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
+        before = self._hands
+        self._hands = {at: hand for at, hand in before.items() if hand[0] != holder}
+        left = {at for at in partitions if before.get(at, (holder, False)) != (holder, False)}
+        self._hands |= {at: (holder, at in left) for at in partitions}
+        return left
 
     async def attempts(self, place: str) -> int:
         self._attempts[place] = self._attempts.get(place, 0) + 1
@@ -136,6 +156,21 @@ class LocalStore:
 
     async def close(self) -> None:
         return None
+
+    def _held(self, dataset: str) -> _Dataset:
+        check_name(dataset)
+        return self._datasets.get(dataset, _Dataset())
+
+
+def _found(
+    ids: Mapping[str, Sequence[str]], stored: Mapping[str, Mapping[str, bytes]]
+) -> dict[tuple[str, str], bytes]:
+    return {
+        (dataset, name): stored[dataset][name]
+        for dataset, names in ids.items()
+        for name in names
+        if name in stored[dataset]
+    }
 
 
 def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[int, int]]) -> None:

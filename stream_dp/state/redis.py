@@ -6,10 +6,12 @@ does. All keys of a data set share a hash tag, hence a Cluster slot. Nothing has
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
+from types import MappingProxyType
 from typing import Any, Literal
 
 from redis import exceptions
@@ -64,6 +66,11 @@ _ACQUIRE = _Script("acquire.lua")
 _COMMIT = _Script("commit.lua")
 _RELEASED = _Script("released.lua")
 _ADVANCE = _Script("advance.lua")
+_HOLD = _Script("hold.lua")
+
+_Command = tuple[str | int | bytes, ...]
+_Step = tuple[_Script, Sequence[str], Sequence[bytes]]
+"""A script, its keys, its arguments."""
 
 
 class RedisStore:
@@ -198,12 +205,9 @@ class RedisStore:
     async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
         check_name(dataset)
         async with _translated():
-            taken = await self._run(
-                _ACQUIRE,
-                dataset,
-                self._keys(dataset),
-                [GENESIS.hex().encode(), b"" if token is None else b"%d" % token],
-            )
+            arguments = [GENESIS.hex().encode(), b"" if token is None else b"%d" % token]
+            (reply,) = await self._run([(_ACQUIRE, self._keys(dataset), arguments)])
+            taken = _facts(dataset, reply)
             # Commits of earlier owners are fenced from here on, so what is read now stands still. Only a
             # later owner can move it, and is noticed at the end.
             parts = {part: await self._read(dataset, part) for part in _SNAPSHOT}
@@ -216,27 +220,31 @@ class RedisStore:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
 
     async def commit(self, transition: Transition) -> None:
-        packed = codec.pack(codec.flatten(transition))
+        (refused,) = await self.commit_all([transition])
+        if refused is not None:
+            raise refused
+
+    async def commit_all(self, transitions: Sequence[Transition]) -> list[StoreError | None]:
+        created = [one.dataset for one in transitions if one.definition is not None]
+        steps = []
+        for transition in transitions:
+            packed = codec.pack(codec.flatten(transition))
+            keys = self._keys(transition.dataset)
+            steps.append((_COMMIT, keys, [codec.fingerprint(packed), packed]))
         async with _translated():
-            if transition.definition is not None:
-                await self._command("SADD", self._shared("datasets"), transition.dataset)
-            try:
-                await self._run(
-                    _COMMIT,
-                    transition.dataset,
-                    self._keys(transition.dataset),
-                    [codec.fingerprint(packed), packed],
-                )
-            except _Duplicate as duplicate:
-                known = transition.answers if duplicate.what == "answer" else transition.batches
-                name = list(known)[duplicate.position - 1]
-                raise refusal(transition.dataset, "DUPLICATE", duplicate.what, name) from None
+            if created:
+                await self._command("SADD", self._shared("datasets"), *created)
+            replies = await self._run(steps)
+        return [
+            _refused(transition, reply)
+            for transition, reply in zip(transitions, replies, strict=True)
+        ]
 
-    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
-        return await self._lookup(dataset, "answers", fields)
+    async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        return await self._found("answers", ids)
 
-    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
-        return await self._lookup(dataset, "batches", ids)
+    async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        return await self._found("batches", ids)
 
     async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
         check_name(dataset)
@@ -245,12 +253,6 @@ class RedisStore:
         async with _translated():
             return await self._pages(dataset, "ledger", start)
 
-    async def released(self, dataset: str, token: int, through_seq: int) -> None:
-        check_name(dataset)
-        keys = [self._key(dataset, "control"), self._key(dataset, "outbox")]
-        async with _translated():
-            await self._run(_RELEASED, dataset, keys, [b"%d" % token, b"%d" % max(through_seq, 0)])
-
     # What belongs to no data set ---------------------------------------------------------------
 
     async def watermarks(self) -> dict[str, int]:
@@ -258,14 +260,30 @@ class RedisStore:
             stored = await self._command("HGETALL", self._shared("watermarks"))
         return {place.decode(): int(offset) for place, offset in stored.items()}
 
-    async def advance(self, watermarks: Mapping[str, int]) -> None:
+    async def mark(
+        self,
+        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[str, ...]:
         if any(offset < 0 for offset in watermarks.values()):
             raise ValueError("an offset is not negative")
-        if not watermarks:
-            return
-        arguments = [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
+        steps: list[_Step] = []
+        for dataset, (token, through_seq) in released.items():
+            check_name(dataset)
+            keys = [self._key(dataset, "control"), self._key(dataset, "outbox")]
+            steps.append((_RELEASED, keys, [b"%d" % token, b"%d" % max(through_seq, 0)]))
+        if watermarks:
+            raised = [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
+            steps.append((_ADVANCE, [self._shared("watermarks")], raised))
         async with _translated():
-            await self._run(_ADVANCE, "watermarks", [self._shared("watermarks")], arguments)
+            replies = await self._run(steps)
+        fenced = []
+        for name, reply in zip([*released, "watermarks"], replies, strict=False):
+            if reply[0] == b"FENCED":
+                fenced.append(name)
+            else:
+                _facts(name, reply)
+        return tuple(fenced)
 
     async def partitions(self, topic: str, count: int) -> int:
         if count < 1:
@@ -281,6 +299,12 @@ class RedisStore:
             await self._command("HSETNX", key, name, proposed)
             recorded: bytes = await self._command("HGET", key, name)
         return recorded
+
+    async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
+        arguments = [holder.encode(), *(b"%d" % partition for partition in partitions)]
+        async with _translated():
+            (reply,) = await self._run([(_HOLD, [self._shared("hands")], arguments)])
+        return {int(partition) for partition in _facts("hands", reply)}
 
     async def attempts(self, place: str) -> int:
         async with _translated():
@@ -308,32 +332,54 @@ class RedisStore:
     async def _command(self, *arguments: str | int | bytes) -> Any:
         return await self._client.execute_command(*arguments)
 
-    async def _run(
-        self, script: _Script, dataset: str, keys: Sequence[str], arguments: Iterable[bytes]
-    ) -> list[bytes]:
-        """Runs one atomic step; returns what it says beside OK, raises what it refuses."""
-        rest: tuple[int | str | bytes, ...] = (len(keys), *keys, *arguments)
-        try:
-            reply = await self._client.execute_command("EVALSHA", script.sha, *rest)
-        except exceptions.NoScriptError:
-            # A new server, SCRIPT FLUSH, a failover. Nothing ran.
-            reply = await self._client.execute_command("EVAL", script.source, *rest)
-        code, *facts = reply
-        if code == b"OK":
-            return list(facts)
-        if code == b"DUPLICATE":
-            raise _Duplicate(facts[0].decode(), int(facts[1]))
-        raise refusal(dataset, code.decode(), *(fact.decode() for fact in facts))
+    async def _run(self, steps: Sequence[_Step]) -> list[list[bytes]]:
+        """Runs atomic steps, each in a slot of its own, in one round trip; returns what each says."""
+        rest: list[_Command] = [(len(keys), *keys, *arguments) for _, keys, arguments in steps]
+        replies = await self._send(
+            [("EVALSHA", script.sha, *one) for (script, *_), one in zip(steps, rest, strict=True)]
+        )
+        # A new server, SCRIPT FLUSH, a failover. Nothing of these ran.
+        unknown = [
+            at for at, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)
+        ]
+        again = await self._send([("EVAL", steps[at][0].source, *rest[at]) for at in unknown])
+        for at, reply in zip(unknown, again, strict=True):
+            replies[at] = reply
+        return replies
 
-    async def _lookup(self, dataset: str, part: str, fields: Sequence[str]) -> list[bytes | None]:
-        check_name(dataset)
-        if not fields:
+    async def _send(self, commands: Sequence[_Command]) -> list[Any]:
+        """Replies to commands that do not depend on each other; NoScriptError may be one."""
+        if not commands:
             return []
+        if isinstance(self._client, RedisCluster):
+            sent = (self._client.execute_command(*command) for command in commands)
+            replies = await asyncio.gather(*sent, return_exceptions=True)
+        else:
+            pipeline = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies = await pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, exceptions.NoScriptError):
+                raise reply
+        return replies
+
+    async def _found(
+        self, part: str, ids: Mapping[str, Sequence[str]]
+    ) -> dict[tuple[str, str], bytes]:
+        for dataset in ids:
+            check_name(dataset)
+        asked = {dataset: names for dataset, names in ids.items() if names}
         async with _translated():
-            found: list[bytes | None] = await self._command(
-                "HMGET", self._key(dataset, part), *fields
+            replies = await self._send(
+                [("HMGET", self._key(dataset, part), *names) for dataset, names in asked.items()]
             )
-        return found
+        return {
+            (dataset, name): content
+            for (dataset, names), contents in zip(asked.items(), replies, strict=True)
+            for name, content in zip(names, contents, strict=True)
+            if content is not None
+        }
 
     async def _read(self, dataset: str, part: str) -> Any:
         if part in _PAGE:
@@ -351,13 +397,26 @@ class RedisStore:
                 return read
 
 
-class _Duplicate(Exception):
-    """An id of a commit is stored already: which kind, and its place in the transition, from 1."""
+def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
+    """What a script says beside OK. Raises what it refuses."""
+    code, *facts = reply
+    if code != b"OK":
+        raise refusal(dataset, code.decode(), *(fact.decode() for fact in facts))
+    return facts
 
-    def __init__(self, what: str, position: int) -> None:
-        self.what = what
-        self.position = position
-        super().__init__(what, position)
+
+def _refused(transition: Transition, reply: Sequence[bytes]) -> StoreError | None:
+    """Why a transition was not committed; None where it was."""
+    if reply[0] == b"DUPLICATE":
+        # An id is any text; what comes back is its position, from 1.
+        what = reply[1].decode()
+        known = transition.answers if what == "answer" else transition.batches
+        return refusal(transition.dataset, "DUPLICATE", what, list(known)[int(reply[2]) - 1])
+    try:
+        _facts(transition.dataset, reply)
+    except StoreError as error:
+        return error
+    return None
 
 
 _SNAPSHOT = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from stream_dp.core.accounting import Charge
@@ -216,32 +217,48 @@ class Store(Protocol):
         """
         ...
 
-    async def answers(self, dataset: str, fields: Sequence[str]) -> list[bytes | None]:
-        """Stored answers of these ids, in order; None where there is none."""
+    async def commit_all(self, transitions: Sequence[Transition]) -> list[StoreError | None]:
+        """Makes transitions of different data sets durable in one round trip, each whole or not at all.
+
+        Returns:
+            What ``commit`` would have raised of each, in order; None for those that are done.
+
+        Raises:
+            StoreUnavailable: Which of them happened is unknown; commit the same ones again.
+        """
         ...
 
-    async def batches(self, dataset: str, ids: Sequence[str]) -> list[bytes | None]:
-        """What is stored of these batch ids, in order; None where there is nothing."""
+    async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        """Stored answers of these ids of each data set, by data set and id, in one round trip."""
+        ...
+
+    async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        """What is stored of these batch ids of each data set, by data set and id, in one round trip."""
         ...
 
     async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
         """Ledger entries from index ``start`` on."""
         ...
 
-    async def released(self, dataset: str, token: int, through_seq: int) -> None:
-        """Drops outbox records of commits up to and including ``through_seq``.
-
-        Raises:
-            Fenced: The data set has another owner.
-        """
-        ...
-
     async def watermarks(self) -> dict[str, int]:
         """ "topic:partition" -> offset below which every record is done with."""
         ...
 
-    async def advance(self, watermarks: Mapping[str, int]) -> None:
-        """Raises watermarks; one that stands higher already stays."""
+    async def mark(
+        self,
+        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[str, ...]:
+        """Notes what is done with, in one round trip.
+
+        Args:
+            released: Data set -> token of its owner, and the seq of the last commit whose outbox records
+                can be dropped, with those of all commits before it.
+            watermarks: "topic:partition" -> offset; one that stands higher already stays.
+
+        Returns:
+            The data sets that have another owner: none of their records was dropped.
+        """
         ...
 
     async def partitions(self, topic: str, count: int) -> int:
@@ -250,6 +267,18 @@ class Store(Protocol):
 
     async def constant(self, name: str, proposed: bytes) -> bytes:
         """Records a value under a name the first time, for all workers; returns the recorded one."""
+        ...
+
+    async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
+        """Says which partitions a worker has in hand from now on: these and no others.
+
+        Args:
+            holder: The worker, in a word.
+
+        Returns:
+            Those that it took over from another one that still had them in hand: it died, or does not know
+            yet that it lost them. Asked again, the same.
+        """
         ...
 
     async def attempts(self, place: str) -> int:

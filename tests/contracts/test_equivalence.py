@@ -150,22 +150,26 @@ class Stores(RuleBasedStateMachine):
     @rule(dataset=st.sampled_from(DATASETS), through=st.integers(0, 8), old=st.booleans())
     def released(self, dataset: str, through: int, old: bool) -> None:
         token = self.at[dataset][0] - old
-        self.both(lambda store: store.released(dataset, token, through))
+        self.both(lambda store: store.mark({dataset: (token, through)}))
 
     @rule(dataset=st.sampled_from(DATASETS), fields=st.lists(ids, max_size=3))
     def look_up(self, dataset: str, fields: list[str]) -> None:
-        self.both(lambda store: store.answers(dataset, fields))
-        self.both(lambda store: store.batches(dataset, fields))
+        self.both(lambda store: store.answers({dataset: fields}))
+        self.both(lambda store: store.batches(dict.fromkeys(DATASETS, fields)))
 
     @rule(watermarks=st.dictionaries(ids, offsets, max_size=2), topic=ids, count=st.integers(1, 9))
     def shared(self, watermarks: dict[str, int], topic: str, count: int) -> None:
-        self.both(lambda store: store.advance(watermarks))
+        self.both(lambda store: store.mark(watermarks=watermarks))
         self.both(lambda store: store.watermarks())
         self.both(lambda store: store.partitions(topic, count))
         self.both(lambda store: store.attempts(topic))
         if count == 1:
             self.both(lambda store: store.clear_attempts(topic))
         self.both(lambda store: store.datasets())
+
+    @rule(holder=st.sampled_from(["one", "two"]), partitions=st.sets(few))
+    def hold(self, holder: str, partitions: set[int]) -> None:
+        self.both(lambda store: store.hold(holder, partitions))
 
     def teardown(self) -> None:
         try:

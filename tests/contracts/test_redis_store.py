@@ -86,17 +86,18 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
         intent=b"look",
         outbox=b"records",
     )
-    await store.advance({"a": 1})
+    await store.mark(watermarks={"a": 1})
     await store.partitions("a", 1)
     await store.constant("a", b"")
     await store.attempts("a")
+    await store.hold("a", [1])
     with command(url) as client:
         assert client.dbsize() == len(dump(url, f"{{{PREFIX}"))
     contents = dump(url, f"{{{PREFIX}")
     of_data_set = {key(part).encode() for part in PARTS}
     shared = {
         b"{stream-dp}:" + part
-        for part in (b"datasets", b"watermarks", b"partitions", b"constants", b"attempts")
+        for part in (b"datasets", b"watermarks", b"partitions", b"constants", b"attempts", b"hands")
     }
     assert contents.keys() == of_data_set | shared
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
@@ -255,17 +256,25 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
         assert (await store.acquire(name)).pending == (b"row",)
         with pytest.raises(Fenced):
             await owner.commit()
-        assert await store.answers(name, ["a"]) == [b"b"]
+        assert await store.answers({name: ["a"]}) == {(name, "a"): b"b"}
     assert await store.datasets() == ("flights", "weather")
-    await store.advance({"queries:0": 5})
+    await store.mark(watermarks={"queries:0": 5})
     assert await store.watermarks() == {"queries:0": 5}
     assert await store.partitions("queries", 5) == 5
     assert await store.attempts("x") == 1
+    owners = [await own(store, name) for name in ("flights", "weather")]
     with command(server.url) as plain:
         plain.config_set("appendfsync", "everysec")
         plain.script_flush()
+    commits = [owner.transition(answers={"new": b"c"}) for owner in owners]
+    assert await store.commit_all(commits) == [None, None]
+    assert len(await store.answers({owner.dataset: ["new"] for owner in owners})) == 2
+    assert await store.mark({"flights": (owners[0].token, 1), "weather": (1, 1)}, {"a": 1}) == (
+        "weather",
+    )
+    assert await store.hold("one", [1]) == set()
     assert len(await store.problems()) == 1
-    assert (await store.acquire("flights")).token == 3
+    assert (await store.acquire("flights")).token == 4
     await client.aclose()
 
 
@@ -352,7 +361,7 @@ async def test_a_commit_whose_reply_is_lost_happens_once(
             await owner.commit(answers={f"a{lost}": b"x"}, pending=[b"row"], charges=[Charge(0, 7)])
             await asyncio.sleep(0)
         proxy.lose = 1
-        await store.released("flights", owner.token, 1)
+        await store.mark({"flights": (owner.token, 1)})
         proxy.lose = 1
         snapshot = await store.acquire("flights")
         assert proxy.lost == 8
@@ -401,15 +410,16 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.datasets(),
         store.acquire("flights"),
         store.commit(owner.transition()),
-        store.answers("flights", ["a"]),
+        store.answers({"flights": ["a"]}),
         store.ledger("flights"),
-        store.released("flights", 1, 1),
+        store.mark({"flights": (1, 1)}),
         store.watermarks(),
-        store.advance({"a": 1}),
+        store.mark(watermarks={"a": 1}),
         store.partitions("a", 1),
         store.constant("a", b""),
         store.attempts("a"),
         store.clear_attempts("a"),
+        store.hold("a", [1]),
     ):
         with pytest.raises(StoreUnavailable):
             await call
@@ -428,9 +438,9 @@ async def test_a_server_that_forgot_the_scripts_gets_them_again(
             client.script_flush()
             await owner.commit(outbox=b"records")
             client.script_flush()
-            await owner.store.released("flights", owner.token, owner.seq)
+            await owner.store.mark({"flights": (owner.token, owner.seq)})
             client.script_flush()
-            await owner.store.advance({"a": owner.seq})
+            await owner.store.mark(watermarks={"a": owner.seq})
         client.script_flush()
         assert (await owner.store.acquire("flights")).seq == 3
         owner.token += 1
@@ -658,8 +668,8 @@ async def test_a_killed_server_has_every_acknowledged_commit(
     assert snapshot.seq in (acknowledged, acknowledged + 1)
     assert snapshot.spent == ((snapshot.seq - 1, 0),)
     assert len(snapshot.outbox) == snapshot.seq - 1
-    stored = await store.answers("flights", [f"a{i}" for i in range(1, snapshot.seq)])
-    assert stored == [b"%d" % i for i in range(1, snapshot.seq)]
+    stored = await store.answers({"flights": [f"a{i}" for i in range(1, snapshot.seq)]})
+    assert [*stored.values()] == [b"%d" % i for i in range(1, snapshot.seq)]
     entries = await store.ledger("flights")
     assert verify(entries, head=snapshot.head) == snapshot.head
     await store._client.aclose()
@@ -695,7 +705,7 @@ async def test_a_cut_file_holds_a_whole_number_of_commits(
             outbox=b"records",
         )
         note()
-        await store.released("flights", owner.token, number)
+        await store.mark({"flights": (owner.token, number)})
         note()
     owner = await own(store)
     note()

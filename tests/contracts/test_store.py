@@ -62,7 +62,7 @@ async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, ow
     await other.commit(answers={"a1": b"x"}, batches={"b1": b"y"}, seal=b"z")
     assert (await backend.store().acquire("flights")).blocks == (b"block 0", b"block 1")
     assert (await backend.store().acquire("weather")).blocks == (b"z",)
-    assert await owner.store.answers("flights", ["a1"]) == [b"answer one"]
+    assert await owner.store.answers({"flights": ["a1"]}) == {("flights", "a1"): b"answer one"}
 
 
 # Checks -----------------------------------------------------------------------------------------
@@ -135,8 +135,7 @@ async def test_a_former_owner_can_write_nothing(backend: Any, owner: Any, own: A
     before = backend.dump()
     with pytest.raises(Fenced):
         await owner.store.commit(owner.transition(meta={"zombie": "yes"}))
-    with pytest.raises(Fenced):
-        await owner.store.released("flights", owner.token, 2)
+    assert await owner.store.mark({"flights": (owner.token, 2)}) == ("flights",)
     assert backend.dump() == before
     await successor.commit(meta={"zombie": "no"})
 
@@ -255,13 +254,53 @@ async def test_the_outbox_keeps_records_until_they_are_released(backend: Any, ow
     for number in range(3, 13):
         await owner.commit(outbox=b"records %d" % number)
     await owner.commit()
-    await owner.store.released("flights", owner.token, 9)
-    await owner.store.released("flights", owner.token, 9)
-    await owner.store.released("flights", owner.token, 4)
+    await owner.store.mark({"flights": (owner.token, 9)})
+    await owner.store.mark({"flights": (owner.token, 9)})
+    await owner.store.mark({"flights": (owner.token, 4)})
     snapshot = await owner.store.acquire("flights")
     assert snapshot.outbox == ((10, b"records 10"), (11, b"records 11"), (12, b"records 12"))
-    await owner.store.released("flights", snapshot.token, 10**20)
+    await owner.store.mark({"flights": (snapshot.token, 10**20)})
     assert (await owner.store.acquire("flights")).outbox == ()
+
+
+async def test_marks_of_many_data_sets_are_made_though_one_has_another_owner(
+    backend: Any, owner: Any, own: Any
+) -> None:
+    other = await own(backend.store(), "weather")
+    await other.commit(outbox=b"records")
+    await backend.store().acquire("flights")
+    released = {"flights": (owner.token, 2), "nobody": (1, 1), "weather": (other.token, 1)}
+    fenced = await owner.store.mark(released, {"queries:0": 7})
+    assert fenced == ("flights", "nobody")
+    assert await owner.store.watermarks() == {"queries:0": 7}
+    assert (await owner.store.acquire("weather")).outbox == ()
+    assert len((await owner.store.acquire("flights")).outbox) == 2
+
+
+async def test_commits_of_many_data_sets_are_each_whole_or_not_at_all(
+    backend: Any, owner: Any, own: Any
+) -> None:
+    """What one is refused for does not touch the others; all of them again are done already."""
+    store = backend.store()
+    weather, trains, buses = [await own(store, name) for name in ("weather", "trains", "buses")]
+    await weather.commit()
+    await trains.commit(answers={"a1": b"known"})
+    await store.acquire("trains")
+    many = [
+        weather.transition(answers={"a1": b"fair"}),
+        trains.transition(answers={"a2": b"late"}),
+        owner.transition(answers={"a0": b"", "a1": b"again"}),
+        buses.transition(outbox=b"records"),
+    ]
+    for _ in range(2):
+        refused = await store.commit_all(many)
+        assert [type(error) for error in refused] == [type(None), Fenced, DuplicateId, type(None)]
+        assert "'a1'" in str(refused[2])
+    assert await store.answers({"weather": ["a1"], "trains": ["a2"], "flights": ["a0"]}) == {
+        ("weather", "a1"): b"fair"
+    }
+    assert "buses" in await store.datasets()
+    assert await store.commit_all([]) == []
 
 
 async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
@@ -281,8 +320,11 @@ async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
     assert len(snapshot.outbox) == 2
     store = owner.store
     assert await store.ledger("flights") == [*ledger, *retirement.ledger]
-    assert await store.answers("flights", ["a1", "a2"]) == [b"answer one", b"answer two"]
-    assert await store.batches("flights", ["b1"]) == [b"batch one"]
+    assert await store.answers({"flights": ["a1", "a2"]}) == {
+        ("flights", "a1"): b"answer one",
+        ("flights", "a2"): b"answer two",
+    }
+    assert await store.batches({"flights": ["b1"]}) == {("flights", "b1"): b"batch one"}
     assert await store.datasets() == ("flights",)
 
     before = backend.dump()
@@ -381,21 +423,30 @@ async def test_any_bytes_and_any_text_come_back(backend: Any, owner: Any) -> Non
     }
     assert snapshot.intents == {1: b"look 1", 3: b""}
     assert snapshot.outbox[-1] == (3, b"")
-    assert await owner.store.answers("flights", ids) == [every] * len(ids)
-    assert await owner.store.batches("flights", ids) == [b""] * len(ids)
+    asked = {"flights": ids}
+    assert await owner.store.answers(asked) == {("flights", name): every for name in ids}
+    assert await owner.store.batches(asked) == {("flights", name): b"" for name in ids}
     owner.token += 1
     await owner.commit(seal=every)
     assert (await owner.store.acquire("flights")).blocks[-1] == every
 
 
-async def test_lookups_keep_the_order_asked_in(backend: Any, owner: Any) -> None:
-    await owner.commit(answers={"a2": b"2", "a3": b"3"})
+async def test_a_lookup_finds_what_is_stored_of_many_data_sets(
+    backend: Any, owner: Any, own: Any
+) -> None:
+    await owner.commit(answers={"a2": b"2", "a3": b""})
+    await (await own(backend.store(), "weather")).commit(answers={"a1": b"1"})
     store = owner.store
-    asked = ["a3", "none", "a1", "a3"]
-    assert await store.answers("flights", asked) == [b"3", None, b"answer one", b"3"]
-    assert await store.answers("flights", []) == []
-    assert await store.answers("weather", ["a1"]) == [None]
-    assert await store.batches("flights", ["a1", "b1"]) == [None, b"batch one"]
+    asked = {"flights": ["a3", "none", "a1", "a3"], "weather": ["a1", "a2"], "trains": ["a1"]}
+    assert await store.answers(asked) == {
+        ("flights", "a3"): b"",
+        ("flights", "a1"): b"answer one",
+        ("weather", "a1"): b"1",
+    }
+    assert await store.answers({}) == await store.answers({"flights": []}) == {}
+    assert await store.batches({"flights": ["a1", "b1"], "weather": ["b1"]}) == {
+        ("flights", "b1"): b"batch one"
+    }
 
 
 async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any) -> None:
@@ -418,7 +469,9 @@ async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any
     assert snapshot.pending[1:] == tuple(b"row %d" % i for i in range(many + 1))
     assert snapshot.transcript[1:] == tuple(b"m%d" % i for i in range(many))
     assert len(snapshot.verified) == many + 1
-    assert await owner.store.answers("flights", list(answers)) == list(answers.values())
+    assert await owner.store.answers({"flights": list(answers)}) == {
+        ("flights", name): answer for name, answer in answers.items()
+    }
     before = backend.dump()
     # The last of many is found, wherever a chunk of a script ends.
     for place in (0, 1_999, 2_000, 3_999, 4_000, many - 1):
@@ -443,7 +496,7 @@ async def test_many_looks_and_records_can_be_open_at_once(backend: Any, owner: A
     for _ in range(300):
         await owner.commit(entries=0, intent=b"look", outbox=b"records")
     await owner.commit(settles=[1, *range(3, 303)])
-    await owner.store.released("flights", owner.token, 301)
+    await owner.store.mark({"flights": (owner.token, 301)})
     snapshot = await owner.store.acquire("flights")
     assert snapshot.intents == {}
     assert snapshot.outbox == ((302, b"records"),)
@@ -454,10 +507,10 @@ async def test_a_name_that_could_reach_other_keys_is_refused(backend: Any, name:
     store = backend.store()
     for call in (
         store.acquire(name),
-        store.answers(name, ["a"]),
-        store.batches(name, ["a"]),
+        store.answers({name: ["a"]}),
+        store.batches({"flights": ["a"], name: ["a"]}),
         store.ledger(name),
-        store.released(name, 1, 1),
+        store.mark({name: (1, 1)}),
     ):
         with pytest.raises(ValueError, match="name"):
             await call
@@ -492,15 +545,15 @@ async def test_errors_and_reprs_carry_no_rows(backend: Any, owner: Any) -> None:
 async def test_watermarks_never_fall(backend: Any) -> None:
     store = backend.store()
     assert await store.watermarks() == {}
-    await store.advance({"queries:0": 10, "queries:1": 9})
-    await backend.store().advance({"queries:0": 9, "queries:1": 10, "batches:0": 0})
-    await store.advance({})
+    await store.mark(watermarks={"queries:0": 10, "queries:1": 9})
+    await backend.store().mark(watermarks={"queries:0": 9, "queries:1": 10, "batches:0": 0})
+    await store.mark(watermarks={})
     assert await store.watermarks() == {"queries:0": 10, "queries:1": 10, "batches:0": 0}
-    await store.advance({"queries:0": 2**53 + 1})
-    await store.advance({"queries:0": 2**53})
+    await store.mark(watermarks={"queries:0": 2**53 + 1})
+    await store.mark(watermarks={"queries:0": 2**53})
     assert (await store.watermarks())["queries:0"] == 2**53 + 1
     with pytest.raises(ValueError, match="negative"):
-        await store.advance({"queries:0": -1})
+        await store.mark(watermarks={"queries:0": -1})
 
 
 async def test_a_partition_count_is_recorded_once(backend: Any) -> None:
@@ -525,6 +578,20 @@ async def test_attempts_at_a_place_are_counted_until_cleared(backend: Any) -> No
     assert await backend.store().attempts("queries:0:18") == 1
     await store.clear_attempts("queries:0:17")
     assert await store.attempts("queries:0:17") == 1
+
+
+async def test_a_partition_that_is_not_put_down_is_known_to_its_next_holder(backend: Any) -> None:
+    store = backend.store()
+    assert await store.hold("one", {0, 1, 2}) == set()
+    assert await store.hold("one", [1, 2, 3]) == set()
+    assert await backend.store().hold("two", [0, 1, 2]) == {1, 2}
+    assert await store.hold("two", [1, 2]) == {1, 2}, "asked again, the same"
+    assert await store.hold("two", [2]) == {2}
+    assert await store.hold("three", [1]) == set(), "whoever put it down had it in hand no more"
+    assert await store.hold("one", []) == set()
+    assert await store.hold("four", [0, 1, 2, 3]) == {1, 2}
+    assert await store.hold("four", ()) == set()
+    assert await store.hold("one", [0, 1, 2, 3]) == set()
 
 
 async def test_a_safe_store_has_no_problems(backend: Any) -> None:

@@ -27,7 +27,6 @@ POINTS = {
     CrashPoint.AFTER_SEND: 7,
     CrashPoint.AFTER_RELEASE: 8,
     CrashPoint.AFTER_MARK: 7,
-    CrashPoint.AFTER_WATERMARK: 8,
 }
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""

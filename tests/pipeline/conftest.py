@@ -26,7 +26,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows
-from stream_dp.errors import LedgerBroken, StoreUnavailable
+from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
 from stream_dp.pipeline import retrying
 from stream_dp.pipeline.building import build
@@ -125,25 +125,40 @@ class WatchedStore:
         self._process = process
         self._fuse = fuse
         self.away = 0
+        self.steps: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._store, name)
 
         async def watched(*arguments: Any, **named: Any) -> Any:
             await self._world.processes[self._process].effect()
+            self.steps.append(name)
             if self.away:
                 self.away -= 1
                 if self.away % 2:
                     await step(*arguments, **named)  # done, and its reply is lost
                 raise StoreUnavailable("away for a moment")
+            if name == "commit_all":
+                return [await self._commit(one) for one in arguments[0]]
+            if name == "commit":
+                if (refused := await self._commit(arguments[0])) is not None:
+                    raise refused
+                return None
             self._fuse(f"before {name}")
             found = await step(*arguments, **named)
-            if name == "commit":
-                self._world.trail.append(Committed(self._process, arguments[0]))
             self._fuse(f"after {name}")
             return found
 
         return watched
+
+    async def _commit(self, transition: Transition) -> StoreError | None:
+        """One of several that travel together; the process may die between them."""
+        self._fuse("before commit")
+        (refused,) = await self._store.commit_all([transition])
+        if refused is None:
+            self._world.trail.append(Committed(self._process, transition))
+        self._fuse("after commit")
+        return refused
 
 
 class Process:
@@ -243,6 +258,11 @@ class Process:
                 await asyncio.gather(task, return_exceptions=True)
                 other.result()
         return await task
+
+    async def stop(self) -> None:
+        """Ends with a goodbye."""
+        await self.kill()
+        await self.worker.put_down()
 
     async def kill(self) -> None:
         for task in self._tasks:

@@ -48,11 +48,11 @@ class ForgetfulStore(LocalStore):
                 known.pop(name, None)
         await super().commit(transition)
 
-    async def answers(self, dataset: str, fields: Any) -> list[bytes | None]:
-        return [None for _ in fields]
+    async def answers(self, ids: Any) -> dict[tuple[str, str], bytes]:
+        return {}
 
-    async def batches(self, dataset: str, ids: Any) -> list[bytes | None]:
-        return [None for _ in ids]
+    async def batches(self, ids: Any) -> dict[tuple[str, str], bytes]:
+        return {}
 
 
 @mutant("P3")
@@ -67,14 +67,14 @@ def noise_is_drawn_again_on_redelivery(patch: pytest.MonkeyPatch, world: Any) ->
 
 @mutant("P1")
 def published_before_the_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    flush = Dataset.flush
+    prepare = Dataset.prepare
 
-    async def early(self: Dataset) -> None:
-        for outgoing in list(self._draft.outgoing):
-            await world.processes[-1]._send(outgoing)
-        await flush(self)
+    def early(self: Dataset) -> Transition:
+        for outgoing in self._draft.outgoing:
+            world.sent(len(world.processes) - 1, outgoing)
+        return prepare(self)
 
-    patch.setattr(Dataset, "flush", early)
+    patch.setattr(Dataset, "prepare", early)
 
 
 class _Taken:
@@ -151,7 +151,8 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
         try:
             await process(self, records)
         except BaseException:
-            await world.store.advance({record.place: record.offset + 1 for record in records})
+            passed = {record.place: record.offset + 1 for record in records}
+            await world.store.mark(watermarks=passed)
             raise
 
     patch.setattr(Worker, "process", like_faust)
@@ -162,7 +163,7 @@ def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any
     release = Worker._release
 
     async def early(self: Worker, work: Any) -> None:
-        await world.store.advance(work.watermarks)
+        await world.store.mark(watermarks=work.watermarks)
         await release(self, work)
 
     patch.setattr(Worker, "_release", early)
@@ -182,13 +183,13 @@ def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, 
 
 @mutant("P4")
 def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
-    advance = LocalStore.advance
+    mark = LocalStore.mark
 
-    async def unmarked(self: LocalStore, watermarks: Any) -> None:
-        known = {place: at for place, at in watermarks.items() if place in world.log}
-        await advance(self, known)
+    async def unmarked(self: LocalStore, released: Any = None, watermarks: Any = None) -> Any:
+        known = {place: at for place, at in (watermarks or {}).items() if place in world.log}
+        return await mark(self, released or {}, known)
 
-    patch.setattr(LocalStore, "advance", unmarked)
+    patch.setattr(LocalStore, "mark", unmarked)
 
 
 @mutant("P3")
@@ -214,13 +215,16 @@ async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
     return said
 
 
-def _fuses(world: Any) -> Iterator[Any]:
-    """First coarsely over all effects, then behind every commit."""
+def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
+    """Seeds and fuses: first coarsely over all effects, then behind every commit and release."""
     for start in range(4):
-        for place in range(9 + 5 * start, 500, 23):
-            yield world.Fuse(place)
+        for place in range(9 + 5 * start, 300, 23):
+            yield place, world.Fuse(place)
     for place in range(60):
-        yield world.Fuse(place, CrashPoint.AFTER_COMMIT)
+        yield place, world.Fuse(place, CrashPoint.AFTER_COMMIT)
+    for place in range(4):
+        for seed in range(4):
+            yield seed, world.Fuse(place, CrashPoint.AFTER_RELEASE)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -229,8 +233,8 @@ async def test_the_referee_complains_of(
 ) -> None:
     mutate, promise = MUTANTS[name]
     heard = set()
-    for fuse in _fuses(make_world()):
-        world = make_world(seed=fuse.at)
+    for seed, fuse in _fuses(make_world()):
+        world = make_world(seed=seed)
         with monkeypatch.context() as patch:
             mutate(patch, world)
             heard |= set(await _said(world, fuse, _scenario().ROUNDS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -179,7 +180,7 @@ async def test_a_definition_that_kills_is_rejected(
 
     monkeypatch.setattr(Universe, "__post_init__", deadly)
     record = world.define("flights", attributes=[{"name": "deadly", "type": "boolean"}])
-    assert await _deaths(world) == MOST_ATTEMPTS
+    assert await _deaths(world) == 1 + MOST_ATTEMPTS  # the first took it among others
     assert world.rejection(record)["dataset"] == "flights"
     world.define("flights")
     assert await _deaths(world) == 0
@@ -217,6 +218,114 @@ async def test_an_operator_lifts_the_quarantine(
     defined.ask("flights", "deadly", AA)  # the same id: it was rejected, not answered
     assert await defined.run() == 0
     assert defined.answer("deadly")["status"] == "answered"
+
+
+def _ask_five(world: Any) -> list[Any]:
+    return [world.ask("flights", f"q{n}", AA) for n in range(4)] + [world.ask("trains", "q", AA)]
+
+
+async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(defined: Any) -> None:
+    """As few steps as there can be: one look-up and one commit for two data sets."""
+    before = defined.process()
+    await before.assign()
+    await before.stop()
+    _ask_five(defined)
+    process = defined.process()
+    await process.assign()
+    await process.step(5)
+    await process.drained()
+    assert process.store.steps.count("answers") == process.store.steps.count("commit_all") == 1
+    assert "attempts" not in process.store.steps
+    await process.kill()
+    assert defined.complaints() == []
+
+
+async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined: Any) -> None:
+    """Neither what its data set has passed, nor what came after the death."""
+    dead = defined.process()
+    await dead.assign()
+    _ask_five(defined)
+    await dead.step(2)
+    await dead.kill()
+    left = 5 - 2
+    process = defined.process()
+    await process.assign()
+    _ask_five(defined)
+    await process.run()
+    assert process.store.steps.count("attempts") <= left + 1  # the first of each loads its data set
+    assert process.store.steps.count("attempts") >= left
+    await process.kill()
+    assert defined.complaints() == []
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
+    defined: Any, goodbye: bool
+) -> None:
+    stopped = defined.process()
+    await stopped.assign()
+    _ask_five(defined)
+    stopped.interrupt = lambda _: asyncio.sleep(10)
+    step = asyncio.ensure_future(stopped.worker.process(stopped.fetch(5)))
+    await asyncio.sleep(0.01)
+    step.cancel()
+    await asyncio.gather(step, return_exceptions=True)
+    stopped.interrupt = None
+    await (stopped.stop() if goodbye else stopped.kill())
+    process = defined.process()
+    await process.assign()
+    await process.run()
+    assert ("attempts" in process.store.steps) is not goodbye
+    await process.kill()
+    assert defined.complaints() == []
+
+
+async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
+    defined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the goodbye of the next one, before it has come to the record at fault."""
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    _ask_five(defined)
+    failed = defined.process()
+    await failed.assign()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.Worker, "_handle", fail)
+        with pytest.raises(ZeroDivisionError):
+            await failed.run()
+    await failed.stop()
+    hasty = defined.process()
+    await hasty.assign()
+    await hasty.stop()
+    process = defined.process()
+    await process.assign()
+    await process.run()
+    assert "attempts" in process.store.steps
+    await process.stop()
+    last = defined.process()
+    await last.assign()
+    _ask_five(defined)
+    await last.run()
+    assert "attempts" not in last.store.steps
+    await last.kill()
+    assert defined.complaints() == []
+
+
+async def test_a_worker_that_dies_at_a_record_among_others_dies_once_more(
+    defined: Any, deadly: Deadly
+) -> None:
+    before = defined.process()
+    await before.assign()
+    await before.stop()
+    deadly("decision")
+    records = _ask_five(defined)
+    record = defined.ask("flights", "deadly", AA)
+    assert await _deaths(defined) == 1 + MOST_ATTEMPTS
+    assert defined.rejection(record)["reason"]["code"] == "quarantined"
+    assert {len(defined.answers()), len(records)} == {5}
+    assert defined.complaints() == []
 
 
 async def test_two_deaths_are_forgotten_once_the_record_is_through(defined: Any) -> None:
