@@ -43,9 +43,17 @@ def admin(deployment: Any) -> Iterator[KafkaAdminClient]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_asked_to_end_ends_well(deployment: Any, number: int) -> None:
     worker = deployment.worker().wait_ready()
+    assert _in_hand(deployment)
     worker.signal(number)
     assert worker.wait(30) == 0, worker.output
     assert "Traceback" not in worker.output
+    assert not _in_hand(deployment), "it said goodbye"
+
+
+def _in_hand(deployment: Any) -> Any:
+    """The partitions that some worker has not put down."""
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        return client.hgetall(f"{{{deployment.prefix.rstrip('.')}}}:hands")
 
 
 def test_missing_topics_are_named_with_the_command_that_makes_them(
