@@ -15,14 +15,15 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.universe import (
+    Attribute,
     Boolean,
     Category,
     Number,
@@ -40,6 +41,12 @@ MAX_NODES = 128
 MAX_DEPTH = 16
 
 
+def _digest(header: Sequence[int], content: bytes) -> bytes:
+    """16 bytes of what the header, whose length goes first, and the content say."""
+    packed = struct.pack(f"<{len(header) + 1}I", len(header), *header)
+    return blake2b(packed + content, digest_size=16).digest()
+
+
 @dataclass(frozen=True, eq=False)
 class Predicate:
     """A set of cells over the attributes that it depends on, in canonical form.
@@ -50,22 +57,32 @@ class Predicate:
         attributes: Indices, ascending; the mask depends on each of them. Empty for a constant.
         factors: When the mask is an outer product, its factors, one an attribute, shape (size,) each;
             () for a constant; None otherwise.
+        key: 16 bytes that are the same for every spelling of this predicate.
     """
 
     attributes: tuple[int, ...]
     factors: tuple[Mask, ...] | None
     _mask: Mask | None = field(default=None, repr=False)
+    key: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.factors:
+            header = (0, *self.attributes, *[f.size for f in self.factors])
+            content = b"".join([f.tobytes() for f in self.factors])
+        else:
+            header = (1, *self.attributes, *self.mask.shape)
+            content = np.packbits(self.mask).tobytes()
+        object.__setattr__(self, "key", _digest(header, content))
 
     @classmethod
     def conjunction(cls, factors: Mapping[int, Mask]) -> Predicate:
         """Holds where every factor does; ``factors`` maps an attribute to its mask, shape (size,)."""
         kept = []
         for attribute in sorted(factors):
-            factor = factors[attribute]
-            selected = np.count_nonzero(factor)
-            if selected == 0:
+            selected = factors[attribute].tobytes()  # faster to search than few cells are to count
+            if 1 not in selected:
                 return NOTHING
-            if selected < factor.size:
+            if 0 in selected:
                 kept.append(attribute)
         if not kept:
             return EVERYTHING
@@ -82,11 +99,9 @@ class Predicate:
                 del kept[axis]
         if not kept:
             return EVERYTHING if mask.item() else NOTHING
-        axes = range(mask.ndim)
-        shadows = [np.asarray(mask.any(axis=tuple(b for b in axes if b != a))) for a in axes]
-        # The mask lies within the product of its shadows, and fills it just when the sizes agree.
-        if np.count_nonzero(mask) == math.prod(int(np.count_nonzero(s)) for s in shadows):
-            return cls(tuple(kept), tuple(shadows))
+        factors = factors_of(mask)
+        if factors is not None:
+            return cls(tuple(kept), factors)
         return cls(tuple(kept), None, np.ascontiguousarray(mask))
 
     @cached_property
@@ -102,17 +117,6 @@ class Predicate:
         """True if it holds for every row, False if for none, else None."""
         return None if self.attributes else bool(self.mask)
 
-    @cached_property
-    def key(self) -> bytes:
-        """16 bytes that are the same for every spelling of this predicate."""
-        if self.factors:
-            header = (0, *self.attributes, *[f.size for f in self.factors])
-            content = b"".join([f.tobytes() for f in self.factors])
-        else:
-            header = (1, *self.attributes, *self.mask.shape)
-            content = np.packbits(self.mask).tobytes()
-        return _digest(header, content)
-
     def __eq__(self, other: object) -> bool:
         return self.key == other.key if isinstance(other, Predicate) else NotImplemented
 
@@ -124,6 +128,15 @@ EVERYTHING = Predicate((), (), np.broadcast_to(np.True_, ()))  # broadcast_to: r
 NOTHING = Predicate((), (), np.broadcast_to(np.False_, ()))
 
 
+def factors_of(mask: Mask) -> tuple[Mask, ...] | None:
+    """The factors of a mask that is an outer product, one an axis, shape (size,) each; else None."""
+    axes = range(mask.ndim)
+    shadows = [np.asarray(mask.any(axis=tuple(b for b in axes if b != a))) for a in axes]
+    # The mask lies within the product of its shadows, and fills it just when the sizes agree.
+    is_product = np.count_nonzero(mask) == math.prod(int(np.count_nonzero(s)) for s in shadows)
+    return tuple(shadows) if is_product else None
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked: a predicate, or its table over some attributes, on a window of phases.
@@ -132,27 +145,27 @@ class Question:
         predicate: Which rows count.
         window: Absolute block indices; contiguous, not empty.
         group_by: Attributes of the table, in the order asked; () for one number.
+        key: 16 bytes that identify what is asked, whatever the window.
     """
 
     predicate: Predicate
     window: range
     group_by: tuple[int, ...] = ()
+    key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
             raise ValueError("an attribute is grouped by twice")
-
-    @cached_property
-    def key(self) -> bytes:
-        """16 bytes that identify what is asked, whatever the window."""
-        return _digest(self.group_by, self.predicate.key) if self.group_by else self.predicate.key
+        of_predicate = self.predicate.key
+        key = _digest(self.group_by, of_predicate) if self.group_by else of_predicate
+        object.__setattr__(self, "key", key)
 
 
 def compile_where(
     universe: Universe,
-    where: Mapping[str, object] | None,
+    where: dict[str, Any] | None,
     *,
     max_cells: int = MAX_TOUCHED_CELLS,
     max_nodes: int = MAX_NODES,
@@ -172,12 +185,10 @@ def compile_where(
     if where is None:
         return EVERYTHING
     compiler = _Compiler(universe, max_cells, max_nodes, max_depth)
-    region = compiler.region(where, "where", negated=False, depth=1)
-    if isinstance(region, _Dense):
-        return Predicate.of_mask(region.attributes, region.mask)
-    predicate = Predicate.conjunction(region)
-    compiler.check_cells(predicate.attributes, "where")
-    return predicate
+    try:
+        return compiler.predicate(where)
+    except InvalidQuery as fault:
+        raise _within("where", fault) from None
 
 
 def compile_group_by(
@@ -209,8 +220,11 @@ class _Dense:
     mask: Mask
 
 
-_Box: TypeAlias = dict[int, Mask]
-"""A region that is a product: the mask of each attribute that it restricts. {} is everything."""
+_CellSet: TypeAlias = int
+"""Some cells of one attribute: bit j stands for cell j."""
+
+_Box: TypeAlias = dict[int, _CellSet]
+"""A region that is a product: the cells of each attribute that it restricts. {} is everything."""
 
 _Region: TypeAlias = _Box | _Dense
 
@@ -218,7 +232,11 @@ _NOWHERE = _Dense((), np.zeros((), dtype=np.bool_))
 
 
 class _Compiler:
-    """One pass over a tree. Negation is pushed down to the leaves, so that boxes stay boxes."""
+    """One pass over a tree. Negation is pushed down to the leaves, so that boxes stay boxes.
+
+    A fault is raised with its place relative to the node; every node on the way up puts its own before it, so
+    that a question without faults spells no places out.
+    """
 
     def __init__(self, universe: Universe, max_cells: int, max_nodes: int, max_depth: int) -> None:
         self._universe = universe
@@ -227,95 +245,112 @@ class _Compiler:
         self._max_depth = max_depth
         self._n_nodes = 0
 
-    def region(self, node: object, place: str, *, negated: bool, depth: int) -> _Region:
+    def predicate(self, where: object) -> Predicate:
+        region = self._region(where, negated=False, depth=1)
+        if isinstance(region, _Dense):
+            return Predicate.of_mask(region.attributes, region.mask)
+        predicate = Predicate.conjunction({a: self._mask(a, region[a]) for a in region})
+        self._check_cells(predicate.attributes)
+        return predicate
+
+    def _region(self, node: object, *, negated: bool, depth: int) -> _Region:
         self._n_nodes += 1
         if self._n_nodes > self._max_nodes:
-            raise InvalidQuery(
-                place, f"more than {self._max_nodes} conditions", "ask in parts, or use in"
-            )
+            raise _fault(f"more than {self._max_nodes} conditions", "ask in parts, or use in")
         if depth > self._max_depth:
-            raise InvalidQuery(place, f"nested deeper than {self._max_depth}", "flatten it")
-        if not isinstance(node, Mapping):
-            raise InvalidQuery(place, "this is no condition", f"write {_LEAF_FORM}")
+            raise _fault(f"nested deeper than {self._max_depth}", "flatten it")
+        if not isinstance(node, dict):
+            raise _fault("this is no condition", f"write {_LEAF_FORM}")
         if "attribute" in node:
-            return self._leaf(node, place, negated=negated)
+            return self._leaf(node, negated=negated)
         if len(node) != 1:
-            raise InvalidQuery(place, "this is no condition", f"write {_LEAF_FORM}")
+            raise _fault("this is no condition", f"write {_LEAF_FORM}")
         [(connective, content)] = node.items()
-        place = f"{place}.{shown(connective)}"
-        if connective == "not":
-            return self.region(content, place, negated=not negated, depth=depth + 1)
-        if connective not in ("all", "any"):
-            raise InvalidQuery(place, "there is no such connective", "use all, any or not")
-        if not isinstance(content, list | tuple):
-            raise InvalidQuery(place, "it combines a list of conditions", "write [...]")
-        parts = [
-            self.region(part, f"{place}[{i}]", negated=negated, depth=depth + 1)
-            for i, part in enumerate(content)
-        ]
+        try:
+            if connective == "not":
+                return self._region(content, negated=not negated, depth=depth + 1)
+            return self._combination(connective, content, negated=negated, depth=depth + 1)
+        except InvalidQuery as fault:
+            raise _within(f".{shown(connective)}", fault) from None
+
+    def _combination(
+        self, connective: str, content: object, *, negated: bool, depth: int
+    ) -> _Region:
+        if connective not in {"all", "any"}:
+            raise _fault("there is no such connective", "use all, any or not")
+        if not isinstance(content, (list, tuple)):
+            raise _fault("it combines a list of conditions", "write [...]")
+        parts = []
+        for i, part in enumerate(content):
+            try:
+                parts.append(self._region(part, negated=negated, depth=depth))
+            except InvalidQuery as fault:
+                raise _within(f"[{i}]", fault) from None
         is_all = (connective == "all") is not negated  # De Morgan
-        return self._intersection(parts, place) if is_all else self._union(parts, place)
+        return self._intersection(parts) if is_all else self._union(parts)
 
-    def check_cells(self, attributes: Iterable[int], place: str) -> tuple[int, ...]:
-        return _check_cells(self._universe, attributes, self._max_cells, place)
-
-    def _leaf(self, node: Mapping[str, object], place: str, *, negated: bool) -> _Box:
+    def _leaf(self, node: dict[str, object], *, negated: bool) -> _Box:
         universe = self._universe
-        operators = [key for key in node if key != "attribute"]
-        if len(operators) != 1:
-            raise InvalidQuery(
-                place,
-                f"a condition has one comparison, not {len(operators)}",
-                f"write {_LEAF_FORM}",
+        if len(node) != 2:
+            raise _fault(
+                f"a condition has one comparison, not {len(node) - 1}", f"write {_LEAF_FORM}"
             )
-        name, operator = node["attribute"], operators[0]
+        first, second = node
+        operator = second if first == "attribute" else first
+        name = node["attribute"]
         index = universe.positions.get(name) if isinstance(name, str) else None
         if index is None:
-            raise unknown_name(name, universe.names, f"{place}.attribute")
+            raise unknown_name(name, universe.names, ".attribute")
         attribute = universe.attributes[index]
-        compare = _COMPARISONS[type(attribute)].get(operator)
-        if compare is None:
-            allowed = ", ".join(_COMPARISONS[type(attribute)])
-            raise InvalidQuery(
-                f"{place}.{shown(operator)}",
-                f"{attribute.name} is a {type(attribute).__name__.lower()} and has no such comparison",
-                f"use one of {allowed}",
-            )
-        mask = compare(attribute, node[operator], f"{place}.{operator}")
-        return {index: ~mask if negated else mask}
+        comparisons = _COMPARISONS[type(attribute)]
+        try:
+            compare = comparisons.get(operator)
+            if compare is None:
+                raise _fault(
+                    f"{attribute.name} is a {type(attribute).__name__.lower()} and has no such comparison",
+                    f"use one of {', '.join(comparisons)}",
+                )
+            cells = compare(attribute, node[operator])
+        except InvalidQuery as fault:
+            raise _within(f".{shown(operator)}", fault) from None
+        return {index: _every_cell(attribute) ^ cells if negated else cells}
 
-    def _intersection(self, parts: list[_Region], place: str) -> _Region:
+    def _mask(self, attribute: int, cells: _CellSet) -> Mask:
+        return _mask(self._universe.shape[attribute], cells)
+
+    def _check_cells(self, attributes: Iterable[int]) -> tuple[int, ...]:
+        return _check_cells(self._universe, attributes, self._max_cells, "")
+
+    def _intersection(self, parts: list[_Region]) -> _Region:
         box: _Box = {}
         dense: list[_Dense] = []
         for part in parts:
             if isinstance(part, _Dense):
                 dense.append(part)
                 continue
-            for attribute, mask in part.items():
-                box[attribute] = box[attribute] & mask if attribute in box else mask
-        return self._merge(np.logical_and, [*dense, box], place) if dense else box
+            for attribute, cells in part.items():
+                box[attribute] = box.get(attribute, cells) & cells
+        return self._merge(np.logical_and, [*dense, box]) if dense else box
 
-    def _union(self, parts: list[_Region], place: str) -> _Region:
+    def _union(self, parts: list[_Region]) -> _Region:
         single: _Box = {}  # parts on one attribute join without leaving it
         rest: list[_Region] = []
         for part in parts:
             if isinstance(part, _Dense) or len(part) != 1:
                 rest.append(part)
                 continue
-            [(attribute, mask)] = part.items()
-            single[attribute] = single[attribute] | mask if attribute in single else mask
+            [(attribute, cells)] = part.items()
+            single[attribute] = single.get(attribute, 0) | cells
         if not rest and len(single) == 1:
             return single
-        separate: list[_Region] = [{attribute: mask} for attribute, mask in single.items()]
-        return self._merge(np.logical_or, [*separate, *rest, _NOWHERE], place)
+        separate: list[_Region] = [{attribute: cells} for attribute, cells in single.items()]
+        return self._merge(np.logical_or, [*separate, *rest, _NOWHERE])
 
-    def _merge(
-        self, combine: Callable[[Mask, Mask], Mask], parts: Sequence[_Region], place: str
-    ) -> _Dense:
+    def _merge(self, combine: Callable[[Mask, Mask], Mask], parts: Sequence[_Region]) -> _Dense:
         touched: set[int] = set()
         for part in parts:
             touched.update(part.attributes if isinstance(part, _Dense) else part)
-        attributes = self.check_cells(touched, place)
+        attributes = self._check_cells(touched)
         mask = reduce(combine, (self._spread(part, attributes) for part in parts))
         shape = tuple(self._universe.shape[a] for a in attributes)
         return _Dense(attributes, np.broadcast_to(mask, shape))
@@ -326,9 +361,20 @@ class _Compiler:
             sizes = dict(zip(region.attributes, region.mask.shape, strict=True))
             return region.mask.reshape([sizes.get(a, 1) for a in attributes])
         mask = np.ones((1,) * len(attributes), dtype=np.bool_)
-        for attribute, factor in region.items():
+        for attribute, cells in region.items():
+            factor = self._mask(attribute, cells)
             mask = mask & factor.reshape([-1 if a == attribute else 1 for a in attributes])
         return mask
+
+
+def _fault(problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
+    """What is wrong with the node at hand."""
+    return InvalidQuery("", problem, fix, reason=reason)
+
+
+def _within(place: str, fault: InvalidQuery) -> InvalidQuery:
+    """The fault as seen from the node that has ``place`` in it."""
+    return InvalidQuery(place + fault.field, fault.problem, fault.fix, reason=fault.reason)
 
 
 def _check_cells(
@@ -348,29 +394,26 @@ def _check_cells(
     return ascending
 
 
-# Comparisons: (attribute, constant, place) -> mask over the attribute's cells, shape (size,).
+# Comparisons: (attribute, constant) -> the cells for which it holds.
 
 
-def _category_in(attribute: Category, values: object, place: str) -> Mask:
-    return _select(
-        attribute.size, [_category_cell(attribute, v, place) for v in _list(values, place)]
-    )
+def _category_in(attribute: Category, values: object) -> _CellSet:
+    return _select([_category_cell(attribute, v) for v in _list(values)])
 
 
-def _category_eq(attribute: Category, value: object, place: str) -> Mask:
-    return _select(attribute.size, [_category_cell(attribute, value, place)])
+def _category_eq(attribute: Category, value: object) -> _CellSet:
+    return 1 << _category_cell(attribute, value)
 
 
-def _category_cell(attribute: Category, value: object, place: str) -> int:
-    _refuse_null(value, place)
+def _category_cell(attribute: Category, value: object) -> int:
+    _refuse_null(value)
     key = ("false", "true")[value] if isinstance(value, bool) else value
-    cell = attribute.cell_of.get(key) if isinstance(key, str | int | float) else None
+    cell = attribute.cell_of.get(key) if isinstance(key, (str, int, float)) else None
     if cell is not None:
         return cell
     listed = ", ".join(attribute.values[:10]) + (", ..." if len(attribute.values) > 10 else "")
     ask_other = f'{{"attribute": "{attribute.name}", "is_other": true}}'
-    raise InvalidQuery(
-        place,
+    raise _fault(
         f"{shown(value)} is not a listed value of {attribute.name} ({listed})",
         f"unlisted values share one cell, asked by {ask_other}"
         if attribute.other
@@ -378,68 +421,66 @@ def _category_cell(attribute: Category, value: object, place: str) -> int:
     )
 
 
-def _category_is_other(attribute: Category, wanted: object, place: str) -> Mask:
+def _category_is_other(attribute: Category, wanted: object) -> _CellSet:
     if attribute.other_cell is None:
-        raise InvalidQuery(place, f"{attribute.name} has no cell for other values", "leave it out")
-    return _is_cell(attribute.size, attribute.other_cell, wanted, place)
+        raise _fault(f"{attribute.name} has no cell for other values", "leave it out")
+    return _is_cell(attribute, attribute.other_cell, wanted)
 
 
-def _boolean_in(attribute: Boolean, values: object, place: str) -> Mask:
-    return _select(
-        attribute.size, [_boolean_cell(attribute, v, place) for v in _list(values, place)]
-    )
+def _boolean_in(attribute: Boolean, values: object) -> _CellSet:
+    return _select([_boolean_cell(attribute, v) for v in _list(values)])
 
 
-def _boolean_eq(attribute: Boolean, value: object, place: str) -> Mask:
-    return _select(attribute.size, [_boolean_cell(attribute, value, place)])
+def _boolean_eq(attribute: Boolean, value: object) -> _CellSet:
+    return 1 << _boolean_cell(attribute, value)
 
 
-def _boolean_cell(attribute: Boolean, value: object, place: str) -> int:
-    _refuse_null(value, place)
-    cell = attribute.cell_of.get(value) if isinstance(value, str | int | float) else None
+def _boolean_cell(attribute: Boolean, value: object) -> int:
+    _refuse_null(value)
+    cell = attribute.cell_of.get(value) if isinstance(value, (str, int, float)) else None
     if cell is None:
-        raise InvalidQuery(
-            place, f"{attribute.name} is true or false, not {shown(value)}", "write true or false"
+        raise _fault(
+            f"{attribute.name} is true or false, not {shown(value)}", "write true or false"
         )
     return cell
 
 
-def _number_ge(attribute: Number, value: object, place: str) -> Mask:
-    return _cells_from(attribute, _whole_from(attribute, _number(value, place)), "ge", place)
+def _number_ge(attribute: Number, value: object) -> _CellSet:
+    return _cells_from(attribute, _whole_from(attribute, _number(value)), "ge")
 
 
-def _number_lt(attribute: Number, value: object, place: str) -> Mask:
-    return _cells_below(attribute, _whole_from(attribute, _number(value, place)), "lt", place)
+def _number_lt(attribute: Number, value: object) -> _CellSet:
+    return _cells_below(attribute, _whole_from(attribute, _number(value)), "lt")
 
 
-def _number_gt(attribute: Number, value: object, place: str) -> Mask:
-    return _cells_from(attribute, _next_after(attribute, value, "gt", place), "gt", place)
+def _number_gt(attribute: Number, value: object) -> _CellSet:
+    return _cells_from(attribute, _next_after(attribute, value, "gt"), "gt")
 
 
-def _number_le(attribute: Number, value: object, place: str) -> Mask:
-    return _cells_below(attribute, _next_after(attribute, value, "le", place), "le", place)
+def _number_le(attribute: Number, value: object) -> _CellSet:
+    return _cells_below(attribute, _next_after(attribute, value, "le"), "le")
 
 
-def _number_between(attribute: Number, bounds: object, place: str) -> Mask:
-    low, high = [_number(b, place) for b in _list(bounds, place, length=2)]
+def _number_between(attribute: Number, bounds: object) -> _CellSet:
+    low, high = [_number(b) for b in _list(bounds, length=2)]
     if low > high:
-        return _select(attribute.size, [])
+        return 0
     start = _whole_from(attribute, low)
-    end = _next_after(attribute, high, "between", place)
+    end = _next_after(attribute, high, "between")
     if start == end:  # whole numbers: none lies between 2.1 and 2.9
-        return _select(attribute.size, [])
-    from_low = _cells_from(attribute, start, "between", place)
-    return from_low & _cells_below(attribute, end, "between", place)
+        return 0
+    from_low = _cells_from(attribute, start, "between")
+    return from_low & _cells_below(attribute, end, "between")
 
 
-def _number_eq(attribute: Number, value: object, place: str) -> Mask:
-    return _number_in(attribute, [value], place)
+def _number_eq(attribute: Number, value: object) -> _CellSet:
+    return _number_in(attribute, [value])
 
 
-def _number_in(attribute: Number, values: object, place: str) -> Mask:
+def _number_in(attribute: Number, values: object) -> _CellSet:
     """Bins whose every number is listed: of whole numbers a bin holds only so many."""
     edges = attribute.edges
-    wanted = {_number(v, place) for v in _list(values, place)}
+    wanted = {_number(v) for v in _list(values)}
     if attribute.integer:
         wanted = {int(v) for v in wanted if v == math.floor(v)}
     listed = Counter(_bin(attribute, v) for v in wanted)
@@ -447,21 +488,19 @@ def _number_in(attribute: Number, values: object, place: str) -> Mask:
         n_numbers = edges[cell] - edges[cell - 1] if 0 < cell < len(edges) else math.inf
         if not attribute.integer or n_listed < n_numbers:
             number = min(v for v in wanted if _bin(attribute, v) == cell)
-            raise _cuts_bin(attribute, number, "between", place)
-    return _select(attribute.size, listed)
+            raise _cuts_bin(attribute, number, "between")
+    return _select(listed)
 
 
-def _is_missing(attribute: Category | Number | Boolean, wanted: object, place: str) -> Mask:
+def _is_missing(attribute: Attribute, wanted: object) -> _CellSet:
     if attribute.missing_cell is None:
-        raise InvalidQuery(
-            place, f"{attribute.name} has no cell for missing values", "leave this condition out"
-        )
-    return _is_cell(attribute.size, attribute.missing_cell, wanted, place)
+        raise _fault(f"{attribute.name} has no cell for missing values", "leave this condition out")
+    return _is_cell(attribute, attribute.missing_cell, wanted)
 
 
 _LEAF_FORM = '{"attribute": ..., "eq": ...}, or all, any, not'
 
-_Comparison: TypeAlias = Callable[..., Mask]
+_Comparison: TypeAlias = Callable[..., _CellSet]
 _COMPARISONS: Mapping[type, Mapping[str, _Comparison]] = {
     Category: {
         "eq": _category_eq,
@@ -488,38 +527,35 @@ def _whole_from(attribute: Number, number: float) -> float:
     return math.ceil(number) if attribute.integer else number
 
 
-def _next_after(attribute: Number, value: object, operator: str, place: str) -> float:
+def _next_after(attribute: Number, value: object, operator: str) -> float:
     """The least whole number above ``value``: where ``> value`` begins and ``<= value`` ends."""
-    number = _number(value, place)
+    number = _number(value)
     if not attribute.integer:
         # Bins are left-closed: the number itself and what follows it share one.
-        raise _cuts_bin(attribute, number, operator, place)
+        raise _cuts_bin(attribute, number, operator)
     return math.floor(number) + 1
 
 
-def _cells_from(attribute: Number, start: float, operator: str, place: str) -> Mask:
+def _cells_from(attribute: Number, start: float, operator: str) -> _CellSet:
     cell = _bin(attribute, start)
     if cell == 0 or attribute.edges[cell - 1] != start:
-        raise _cuts_bin(attribute, start, operator, place)
-    mask = np.zeros(attribute.size, dtype=np.bool_)
-    mask[cell : len(attribute.edges) + 1] = True
-    return mask
+        raise _cuts_bin(attribute, start, operator)
+    n_bins = len(attribute.edges) + 1
+    return (1 << n_bins) - (1 << cell)
 
 
-def _cells_below(attribute: Number, end: float, operator: str, place: str) -> Mask:
+def _cells_below(attribute: Number, end: float, operator: str) -> _CellSet:
     cell = _bin(attribute, end)
     if cell == 0 or attribute.edges[cell - 1] != end:
-        raise _cuts_bin(attribute, end, operator, place)
-    mask = np.zeros(attribute.size, dtype=np.bool_)
-    mask[:cell] = True
-    return mask
+        raise _cuts_bin(attribute, end, operator)
+    return (1 << cell) - 1
 
 
 def _bin(attribute: Number, number: float) -> int:
     return bisect_right(attribute.edges, number)  # Python compares any int with a float exactly
 
 
-def _cuts_bin(attribute: Number, number: float, operator: str, place: str) -> InvalidQuery:
+def _cuts_bin(attribute: Number, number: float, operator: str) -> InvalidQuery:
     edges, cell = attribute.edges, _bin(attribute, number)
     near = [number_text(e) for e in edges[max(cell - 1, 0) : cell + 1]]
     if cell and edges[cell - 1] == number:
@@ -530,54 +566,59 @@ def _cuts_bin(attribute: Number, number: float, operator: str, place: str) -> In
         fix = " or ".join(f"< {e}" for e in near)
     else:
         fix = f">= and < at edges, such as {' or '.join(near)}"
-    return InvalidQuery(
-        place,
+    return _fault(
         f"this cuts the bin {attribute.labels[cell]} of {attribute.name}",
         f"ask {fix}",
         reason="cuts_bin",
     )
 
 
-def _number(value: object, place: str) -> float:
+def _number(value: object) -> float:
     """The constant of a comparison, an int as it is."""
-    _refuse_null(value, place)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidQuery(place, f"{shown(value)} is not a number", "write it without quotes")
+    _refuse_null(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _fault(f"{shown(value)} is not a number", "write it without quotes")
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidQuery(place, f"{value} is not finite", "leave the condition out")
+        raise _fault(f"{value} is not finite", "leave the condition out")
     return value
 
 
-def _list(value: object, place: str, *, length: int | None = None) -> Sequence[object]:
-    if not isinstance(value, list | tuple) or length not in (None, len(value)):
+def _list(value: object, *, length: int | None = None) -> Sequence[object]:
+    if not isinstance(value, (list, tuple)) or length not in (None, len(value)):
         n = "" if length is None else f" of {length} values"
-        raise InvalidQuery(place, f"it needs a list{n}", "write [..., ...]")
+        raise _fault(f"it needs a list{n}", "write [..., ...]")
     return value
 
 
-def _refuse_null(value: object, place: str) -> None:
+def _refuse_null(value: object) -> None:
     if value is None:
-        raise InvalidQuery(place, "nothing equals null", "use is_missing")
+        raise _fault("nothing equals null", "use is_missing")
 
 
-def _is_cell(size: int, cell: int, wanted: object, place: str) -> Mask:
+def _is_cell(attribute: Attribute, cell: int, wanted: object) -> _CellSet:
     if not isinstance(wanted, bool):
-        raise InvalidQuery(place, f"{shown(wanted)} is not a truth value", "write true or false")
-    mask = _select(size, [cell])
-    return mask if wanted else ~mask
+        raise _fault(f"{shown(wanted)} is not a truth value", "write true or false")
+    return 1 << cell if wanted else _every_cell(attribute) ^ (1 << cell)
 
 
-def _select(size: int, cells: Iterable[int]) -> Mask:
-    mask = np.zeros(size, dtype=np.bool_)
-    for cell in cells:  # few: faster than an index array
-        mask[cell] = True
+def _select(cells: Iterable[int]) -> _CellSet:
+    selected = 0
+    for cell in cells:
+        selected |= 1 << cell
+    return selected
+
+
+def _every_cell(attribute: Attribute) -> _CellSet:
+    return (1 << attribute.size) - 1
+
+
+@lru_cache(maxsize=1024)
+def _mask(size: int, cells: _CellSet) -> Mask:
+    """The cells as a mask, shape (size,); read-only, for questions share it."""
+    packed = np.frombuffer(cells.to_bytes(-(-size // 8), "little"), dtype=np.uint8)
+    mask = np.unpackbits(packed, count=size, bitorder="little").view(np.bool_)
+    mask.flags.writeable = False
     return mask
-
-
-def _digest(header: Sequence[int], content: bytes) -> bytes:
-    """16 bytes of what the header, whose length goes first, and the content say."""
-    packed = struct.pack(f"<{len(header) + 1}I", len(header), *header)
-    return blake2b(packed + content, digest_size=16).digest()
 
 
 __all__ = [
@@ -591,4 +632,5 @@ __all__ = [
     "Question",
     "compile_group_by",
     "compile_where",
+    "factors_of",
 ]
