@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from scipy.special import chdtri
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
-from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, form_of
+from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, conjunctions_log, form_of
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource, grid_sigma
@@ -68,6 +68,12 @@ _BASE, _QUESTION = "base", "question"
 
 _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+
+_Row: TypeAlias = tuple[float, ...]
+"""Of one answer: the count, the error bar and the simultaneous one, both as shares of the rows."""
+
+_ZERO: _Row = (0.0, 0.0, 0.0)
+_ROW = struct.Struct("<3d")
 
 _REFUSALS = {
     Lack.PACE: Refused(
@@ -257,7 +263,7 @@ class Calibrated:
         self._without_base: list[int] = []
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
-        self._simultaneous: dict[tuple[float, int], float] = {}
+        self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self._belief)} blocks)"
@@ -339,10 +345,10 @@ class Calibrated:
         evidence = self._evidence(question)
         decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
         match decision:
-            case Measure():
-                return decision
             case Certified():
                 return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED)
+            case Measure():
+                return decision
             case Bounded():
                 return self._by_bounds(question, evidence, decision)
             case Unproven():
@@ -350,8 +356,8 @@ class Calibrated:
 
     def _too_many_cells(self, question: Question) -> bool:
         attributes = {*question.predicate.attributes, *question.group_by}
-        n_entries = math.prod(self._shape[a] + 1 for a in attributes)
-        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        n_entries = math.prod([self._shape[a] + 1 for a in attributes])
+        n_answers = math.prod([self._shape[a] for a in question.group_by])
         return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
 
     def _evidence(self, question: Question) -> Evidence:
@@ -398,24 +404,20 @@ class Calibrated:
 
     def _simultaneous_bars(self, evidence: Evidence, values: Floats) -> Floats:
         by_variance = self._by_variance_simultaneous(evidence, values)
-        form = evidence.form
-        if math.isinf(form.n_predicates_log):
+        if not evidence.form.conjunctive:
             return by_variance
         half = math.log(self.accuracy.failure_probability / 2.0)
-        low, high = evidence.interval(half - form.n_predicates_log)
+        low, high = evidence.interval(half - self._conjunctions_log(evidence.form))
         return np.minimum(by_variance, np.maximum(high - values, values - low))
 
     def _by_variance_simultaneous(self, evidence: Evidence, values: Floats) -> Floats:
-        """Half widths around ``values`` that hold for all predicates of the class served at once.
-
-        For all predicates that is a statement about tables: a count of one of them is no help.
-        """
-        form = evidence.form
-        if math.isinf(form.n_predicates_log):
-            centres, variances = evidence.by_tables()
-        else:
-            centres, variances = evidence.values, evidence.variances
-        return self._z_simultaneous(form) * np.sqrt(variances) + np.abs(values - centres)
+        """Half widths around ``values`` that hold for all predicates of the class served at once."""
+        z = self._z_simultaneous(evidence.form)
+        if evidence.form.conjunctive:
+            return z * np.sqrt(evidence.variances)
+        # For all predicates that is a statement about tables: a count of one of them is no help.
+        centres, variances = evidence.by_tables()
+        return z * np.sqrt(variances) + np.abs(values - centres)
 
     def _z_simultaneous(self, form: Form) -> float:
         """Deviations that no predicate of the class served exceeds, at half the failure probability.
@@ -423,17 +425,20 @@ class Calibrated:
         For conjunctions a union bound; for all predicates Cauchy's inequality against the whole
         table, whose normalised error is chi-squared with one degree of freedom less than cells.
         """
-        n_cells = math.prod(self._shape[a] for a in form.attributes)
-        key = (form.n_predicates_log, n_cells)
+        key = (form.attributes, form.conjunctive)
         z = self._simultaneous.get(key)
         if z is None:
             half = self.accuracy.failure_probability / 2.0
-            if math.isinf(form.n_predicates_log):
-                z = math.sqrt(float(chdtri(n_cells - 1, half)))
+            if form.conjunctive:
+                z = two_sided(math.log(half) - self._conjunctions_log(form))
             else:
-                z = two_sided(math.log(half) - form.n_predicates_log)
+                n_cells = math.prod(self._shape[a] for a in form.attributes)
+                z = math.sqrt(float(chdtri(n_cells - 1, half)))
             self._simultaneous[key] = z
         return z
+
+    def _conjunctions_log(self, form: Form) -> float:
+        return conjunctions_log(tuple(self._shape[a] for a in form.attributes))
 
     def _outcome(
         self,
@@ -446,18 +451,23 @@ class Calibrated:
     ) -> Answered | TableAnswered:
         """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
         n_rows = self._belief.rows(question.window)
-        rows = np.zeros((3, evidence.form.n_answers))
-        live = slice(None) if evidence.form.live is None else evidence.form.live
-        rows[0, live] = np.clip(values, 0.0, n_rows)
-        rows[1, live] = bars / n_rows + _ROUNDING
-        rows[2, live] = simultaneous / n_rows + _ROUNDING
+        total, form = float(n_rows), evidence.form
+        rows: list[_Row] = [
+            (min(max(value, 0.0), total), bar / total + _ROUNDING, wide / total + _ROUNDING)
+            for value, bar, wide in zip(
+                values.tolist(), _each(bars, values), _each(simultaneous, values), strict=True
+            )
+        ]
+        if form.live is not None:
+            live = iter(rows)
+            rows = [next(live) if is_live else _ZERO for is_live in form.live.tolist()]
         return self._answered(question, rows, n_rows, path)
 
     def _answered(
-        self, question: Question, rows: Floats, n: int, path: Path
+        self, question: Question, rows: Iterable[_Row], n: int, path: Path
     ) -> Answered | TableAnswered:
         confidence = 1.0 - self.accuracy.failure_probability
-        cells = tuple(
+        cells = [
             Answered(
                 count,
                 n,
@@ -466,16 +476,16 @@ class Calibrated:
                 confidence,
                 path,
             )
-            for count, bar, simultaneous in rows.T.tolist()
-        )
+            for count, bar, simultaneous in rows
+        ]
         if not question.group_by:
             return cells[0]
-        return TableAnswered(cells, tuple(self._shape[a] for a in question.group_by), path)
+        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in question.group_by), path)
 
     def _certain(self, question: Question, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""
-        rows = np.zeros((3, math.prod(self._shape[a] for a in question.group_by)))
-        rows[0] = count
+        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        rows = [(float(count), 0.0, 0.0)] * n_answers
         return self._answered(question, rows, n_rows, Path.CERTIFIED)
 
     # ------------------------------------------------------------ memory
@@ -516,14 +526,17 @@ class Calibrated:
             return
         key = _repeat_key(question)
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-        rows = [(c.count, c.error_bar, c.error_bar_simultaneous) for c in cells]
-        value = bytes([_VERSION]) + np.array(rows, dtype="<f8").tobytes()
+        rows = [
+            _ROW.pack(c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
+            for c in cells
+        ]
+        value = b"".join([bytes([_VERSION]), *rows])
         self._verified[key] = self._fresh[key] = value
 
     def _recalled(self, question: Question, known: bytes) -> Answered | TableAnswered:
         if known[0] != _VERSION:
             raise CorruptState("a remembered answer is stored in a version that is not known")
-        rows = np.frombuffer(known, dtype="<f8", offset=1).reshape(-1, 3).T
+        rows = _ROW.iter_unpack(known[1:])
         return self._answered(question, rows, self._belief.rows(question.window), Path.REPEAT)
 
     def release_from_bytes(self, data: bytes) -> Release:
@@ -547,6 +560,16 @@ class Calibrated:
             tables.append(reader.integers(tuple(self._shape[a] for a in attributes)))
         reader.finish()
         return TablesRelease(tuple(parts), tuple(tables))
+
+
+def _or_nan(bar: float | None) -> float:
+    return math.nan if bar is None else bar
+
+
+def _each(bars: Floats, values: Floats) -> list[float]:
+    """A bar for each of the values, where one may serve all."""
+    bar: list[float] = bars.tolist()
+    return bar * (len(values) // len(bars))
 
 
 def _repeat_key(question: Question) -> bytes:

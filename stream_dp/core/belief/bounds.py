@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtri_exp
 
-from stream_dp.core.belief.forms import Floats, Form, View, variance
+from stream_dp.core.belief.forms import Floats, Form, View
 
 
 def two_sided(log_probability: float) -> float:
@@ -110,7 +110,7 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
     for spread in events.spreads:
         spreads = [s * part for s in spreads for part in (1.0, spread)]
     norms = np.square(over_residuals.reshape(forms.shape)) * spreads
-    deviations = np.sqrt(variance(norms, view.variances))
+    deviations = np.sqrt(view.variance(norms))
     centres = forms @ events.counts
     return Sides(view.n_rows, centres, deviations, n_upper, values, own, events.complement)
 

@@ -80,7 +80,12 @@ class Belief:
 
 
 class Evidence:
-    """What is known about one question over one window. Only ``Belief`` makes it."""
+    """What is known about one question over one window. Only ``Belief`` makes it.
+
+    Attributes:
+        values: Best estimates of the live answers in rows, shape (answers,).
+        variances: Of ``values``: shape (answers,), or (1,) where all are alike; infinite where unknown.
+    """
 
     def __init__(
         self, form: Form, window: range, tables: ResidualMemory, counts: dict[int, _Count]
@@ -90,6 +95,9 @@ class Evidence:
         self.view: WindowView = tables.view(form.attributes, window)
         self._tables = tables
         self._counts = counts
+        self.values, self.variances = self.by_tables()
+        if counts:
+            self.values, self.variances = self._with_counts(), self._by_block.sum(axis=1)
 
     @property
     def n_rows(self) -> float:
@@ -100,29 +108,9 @@ class Evidence:
         """Cells of a table over the form's attributes."""
         return math.prod(n - 1 for n in self.view.spectrum.shape)
 
-    @cached_property
-    def values(self) -> Floats:
-        """Best estimates of the live answers in rows, shape (answers,)."""
-        values: Floats = self.form.values(self.view)
-        for block, count in self._counts.items():
-            here = range(block, block + 1)
-            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
-            known = self._from_tables[:, block - self.window.start]
-            gain = 1.0 / (1.0 + count.variance / known)
-            counted = count.values if self.form.live is None else count.values[self.form.live]
-            values = np.asarray(values + gain * (counted - from_tables))
-        return values
-
-    @cached_property
-    def variances(self) -> Floats:
-        """Of ``values``: shape (answers,), or (1,) where all are alike; infinite where unknown."""
-        if self._counts:
-            return np.asarray(self._by_block.sum(axis=1))
-        return variance(self.form.norms, self.view.variances)
-
     def by_tables(self) -> tuple[Floats, Floats]:
-        """Best estimates and variances without the remembered counts."""
-        return self.form.values(self.view), variance(self.form.norms, self.view.variances)
+        """``values`` and ``variances`` as they are without the remembered counts."""
+        return self.form.values(self.view), self.view.variance(self.form.norms)
 
     def by_block(self) -> Floats:
         """Largest variance of any answer in each block, shape (len(window),)."""
@@ -156,6 +144,17 @@ class Evidence:
     def likely(self) -> Floats:
         """The live answers in rows as a local fit has them; likely, not promised."""
         return self.form.total(self.view.likely)
+
+    def _with_counts(self) -> Floats:
+        values = self.values
+        for block, count in self._counts.items():
+            here = range(block, block + 1)
+            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
+            known = self._from_tables[:, block - self.window.start]
+            gain = 1.0 / (1.0 + count.variance / known)
+            counted = count.values if self.form.live is None else count.values[self.form.live]
+            values = np.asarray(values + gain * (counted - from_tables))
+        return values
 
     @cached_property
     def _sides(self) -> bounds.Sides:

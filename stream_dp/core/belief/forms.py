@@ -18,7 +18,8 @@ first attribute counts most, as in ``array.reshape((2,) * k).ravel()``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from typing import Protocol, TypeAlias
@@ -26,7 +27,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import Predicate, Question, factors_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -107,6 +108,10 @@ class View(Protocol):
         """v_T for each subset, shape (2^k,); 0 for the empty one, whose residual is public."""
         ...
 
+    def variance(self, norms: Floats) -> Floats:
+        """Of answers with these squared norms |x_T|^2, shape (rows, 2^k): shape (rows,)."""
+        ...
+
 
 class Form(Protocol):
     """One or more answers, each linear in the counts over the same attributes."""
@@ -130,11 +135,8 @@ class Form(Protocol):
         ...
 
     @property
-    def n_predicates_log(self) -> float:
-        """Logarithm of the number of predicates in the class served, over these attributes.
-
-        Infinite where the class is all predicates.
-        """
+    def conjunctive(self) -> bool:
+        """Whether each answer is a conjunction or its complement; else they may be any predicates."""
         ...
 
     def values(self, view: View) -> Floats:
@@ -167,64 +169,67 @@ class Events:
     complement: bool
 
 
-@dataclass(frozen=True, eq=False)
 class Conjunction:
     """One condition an attribute, or the complement of that; never builds its mask.
 
     Residuals are centred, so a centred condition and the condition itself give the same product: one
-    small matrix an attribute, columns "no condition" and "condition", turns a spectrum into the
-    counts of all sub-conjunctions at once.
+    vector of weights an attribute turns a spectrum into a count, and one small matrix, columns "no
+    condition" and "condition", into the counts of all sub-conjunctions at once.
+
+    Args:
+        attributes: Ascending.
+        factors: Where each condition holds: for some, not all, of its attribute's cells.
     """
 
-    attributes: tuple[int, ...]
-    factors: tuple[Mask, ...] = field(repr=False)
-    complement: bool = False
+    conjunctive = True
+    live = None
+    n_answers = 1
 
-    @property
-    def n_answers(self) -> int:
-        return 1
-
-    @property
-    def live(self) -> Mask | None:
-        return None
-
-    @cached_property
-    def shares(self) -> tuple[float, ...]:
-        return tuple([np.count_nonzero(f) / f.size for f in self.factors])
-
-    @cached_property
-    def spreads(self) -> tuple[float, ...]:
-        return tuple(
-            [s * (1.0 - s) * f.size for s, f in zip(self.shares, self.factors, strict=True)]
-        )
-
-    @cached_property
-    def norms(self) -> Floats:
+    def __init__(
+        self, attributes: tuple[int, ...], factors: tuple[Mask, ...], *, complement: bool = False
+    ) -> None:
+        self.attributes = attributes
+        self.complement = complement
+        self._factors = factors
+        self._shares: list[float] = []
+        self._spreads: list[float] = []
         norms = [1.0]
-        for share, spread in zip(self.shares, self.spreads, strict=True):
-            norms = [n * part for n in norms for part in (share * share, spread)]
-        return np.array([norms])
+        for factor in factors:
+            size = factor.size
+            share = np.count_nonzero(factor) / size
+            spread = share * (1.0 - share) * size
+            norms = [norm * part for norm in norms for part in (share * share, spread)]
+            self._shares.append(share)
+            self._spreads.append(spread)
+        self.norms = np.array([norms])
 
-    @cached_property
-    def n_predicates_log(self) -> float:
-        return conjunctions_log(tuple([f.size for f in self.factors]))
+    def values(self, view: View) -> Floats:
+        counts = view.spectrum
+        for weights in self._weights():
+            counts = weights @ counts.reshape(len(weights), -1)
+        return view.n_rows - counts if self.complement else counts
 
     def events(self, view: View) -> Events:
         counts = view.spectrum
-        for factor, share in zip(self.factors, self.shares, strict=True):
-            columns = np.zeros((factor.size + 1, 2))
-            columns[0] = (1.0, share)
-            columns[1:, 1] = factor
-            counts = counts.reshape(factor.size + 1, -1).T @ columns
-        return Events(counts.reshape(-1, 1), self.shares, self.spreads, self.complement)
+        for weights in self._weights():
+            columns = np.zeros((len(weights), 2))
+            columns[0, 0] = 1.0
+            columns[:, 1] = weights
+            counts = counts.reshape(len(weights), -1).T @ columns
+        shares, spreads = tuple(self._shares), tuple(self._spreads)
+        return Events(counts.reshape(-1, 1), shares, spreads, self.complement)
 
-    def values(self, view: View) -> Floats:
-        count = self.events(view).counts[-1]
-        return np.asarray(view.n_rows - count if self.complement else count)
+    def _weights(self) -> Iterator[Floats]:
+        """What a condition makes of its axis of a spectrum, shape (size + 1,), for each in turn."""
+        for factor, share in zip(self._factors, self._shares, strict=True):
+            weights = np.empty(factor.size + 1)
+            weights[0] = share
+            weights[1:] = factor
+            yield weights
 
     def total(self, counts: Floats) -> Floats:
         inside = counts
-        for factor in self.factors:
+        for factor in self._factors:
             inside = np.tensordot(inside, factor.astype(np.float64), axes=(0, 0))
         return np.array([counts.sum() - inside if self.complement else inside])
 
@@ -263,8 +268,7 @@ class Cells:
             else dict(zip(predicate.attributes, predicate.factors, strict=True))
         )
         self._grouped = group_by
-        is_conjunction = self._factors is not None
-        self.n_predicates_log = conjunctions_log(self._sizes) if is_conjunction else math.inf
+        self.conjunctive = self._factors is not None
 
     @cached_property
     def _weights(self) -> Floats:
@@ -288,12 +292,8 @@ class Cells:
             0, *(1 + p for p in np.argsort(self._order))
         )
         norms = norms.reshape(-1, 2**k)
-        return np.asarray(norms[:1] if self._alike else norms)
-
-    @property
-    def _alike(self) -> bool:
-        """Whether all live answers have the same norms: cells of a table of a conjunction do."""
-        return self._factors is not None
+        alike = self.conjunctive  # the cells of a table of a conjunction all have the same norms
+        return np.asarray(norms[:1] if alike else norms)
 
     def values(self, view: View) -> Floats:
         known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
@@ -348,9 +348,9 @@ def form_of(question: Question, shape: tuple[int, ...]) -> Form:
     if not question.group_by:
         if predicate.factors is not None:
             return Conjunction(predicate.attributes, predicate.factors)
-        outside = Predicate.of_mask(predicate.attributes, ~predicate.mask)
-        if outside.factors is not None:
-            return Conjunction(outside.attributes, outside.factors, complement=True)
+        outside = factors_of(~predicate.mask)
+        if outside is not None:
+            return Conjunction(predicate.attributes, outside, complement=True)
     return Cells(predicate, question.group_by, shape)
 
 

@@ -13,25 +13,29 @@ The idea is ResidualPlanner's (Xiao, He, Zhang, Kifer 2023), used online and blo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
-from stream_dp.core.belief.forms import Floats, places, spectrum, subsets
+from stream_dp.core.belief.forms import Floats, places, spectrum, subsets, variance
 from stream_dp.core.belief.local_fit import fit
 
 _MAX_VIEW_ENTRIES = 2**23
 _MAX_TOTALS = 8
 
 
-@dataclass(frozen=True, eq=False)
 class WindowView:
     """What was measured of some attributes in one window; see ``forms.View``."""
 
-    n_rows: float
-    spectrum: Floats = field(repr=False)
-    variances: Floats = field(repr=False)
+    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats) -> None:
+        self.n_rows = n_rows
+        self.spectrum = spectrum
+        self.variances = variances
+        self._complete = bool(np.isfinite(variances).all())
+
+    def variance(self, norms: Floats) -> Floats:
+        return norms @ self.variances if self._complete else variance(norms, self.variances)
 
     @cached_property
     def likely(self) -> Floats:
@@ -90,24 +94,24 @@ class ResidualMemory:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self._n_rows: list[int] = []
+        self._rows_before = [0]
         self._interactions: dict[tuple[int, ...], _Interaction] = {}
         self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
         self._view_entries = 0
 
     def __len__(self) -> int:
-        return len(self._n_rows)
+        return len(self._rows_before) - 1
 
     def __repr__(self) -> str:
         return f"ResidualMemory({len(self)} blocks, {len(self._interactions)} interactions)"
 
     def open_block(self, n_rows: int) -> None:
         """Adds a block of which only the number of rows is known."""
-        self._n_rows.append(n_rows)
+        self._rows_before.append(self._rows_before[-1] + n_rows)
 
     def rows(self, window: range) -> int:
         """Rows of the window; public."""
-        return sum(self._n_rows[window.start : window.stop])
+        return self._rows_before[window.stop] - self._rows_before[window.start]
 
     def absorb(
         self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
@@ -124,7 +128,7 @@ class ResidualMemory:
         parts = spectrum(np.asarray(table, dtype=np.float64), average=False)
         k = len(attributes)
         for subset, place in zip(subsets(k)[1:], places(k)[1:], strict=True):
-            members = tuple(a for a, member in zip(attributes, subset, strict=True) if member)
+            members = tuple(compress(attributes, subset))
             summed = math.prod(
                 self._shape[a] for a, member in zip(attributes, subset, strict=True) if not member
             )
@@ -171,8 +175,7 @@ class ResidualMemory:
     def _known(self, attributes: tuple[int, ...]) -> list[tuple[int, _Interaction]]:
         found = []
         for index, subset in enumerate(subsets(len(attributes))):
-            members = tuple(a for a, member in zip(attributes, subset, strict=True) if member)
-            interaction = self._interactions.get(members)
+            interaction = self._interactions.get(tuple(compress(attributes, subset)))
             if interaction is not None:
                 found.append((index, interaction))
         return found
