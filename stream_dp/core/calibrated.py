@@ -378,52 +378,67 @@ class Calibrated:
     def _by_variance(
         self, question: Question, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
-        values, bars = evidence.values, z * np.sqrt(evidence.variances)
-        simultaneous = self._by_variance_simultaneous(evidence, values)
-        return self._outcome(question, evidence, values, bars, simultaneous, path)
+        values = evidence.values.tolist()
+        bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
+        simultaneous = self._simultaneous_by_variance(evidence, values)
+        return self._outcome(question, evidence.form, values, bars, simultaneous, path)
 
     def _by_bounds(
         self, question: Question, evidence: Evidence, bounded: Bounded
     ) -> Answered | TableAnswered:
         margin = self.accuracy.error * evidence.n_rows
-        low, high = bounded.low, bounded.high
-        nearest, farthest = high - margin, low + margin  # what is within the margin of both
-        values = np.clip(evidence.values, np.minimum(nearest, farthest), farthest)
-        bars = np.maximum(high - values, values - low)
-        simultaneous = self._simultaneous_bars(evidence, values)
-        return self._outcome(question, evidence, values, bars, simultaneous, Path.BOUNDED)
+        nearest, farthest = bounded.high - margin, bounded.low + margin
+        values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
+        return self._by_interval(question, evidence, values, bounded, Path.BOUNDED)
 
     def _unproven(self, question: Question, evidence: Evidence, unproven: Unproven) -> Outcome:
         if self._on_exhausted == "refuse":
             return _REFUSALS[unproven.lack]
-        low, high = unproven.low, unproven.high
-        values = np.clip(evidence.likely(), low, high)
-        bars = np.maximum(high - values, values - low)
-        simultaneous = self._simultaneous_bars(evidence, values)
-        return self._outcome(question, evidence, values, bars, simultaneous, Path.UNVERIFIED)
+        values = evidence.likely().clip(unproven.low, unproven.high)
+        return self._by_interval(question, evidence, values, unproven, Path.UNVERIFIED)
 
-    def _simultaneous_bars(self, evidence: Evidence, values: Floats) -> Floats:
-        by_variance = self._by_variance_simultaneous(evidence, values)
-        if not evidence.form.conjunctive:
-            return by_variance
-        half = math.log(self.accuracy.failure_probability / 2.0)
-        low, high = evidence.interval(half - self._conjunctions_log(evidence.form))
-        return np.minimum(by_variance, np.maximum(high - values, values - low))
+    def _by_interval(
+        self,
+        question: Question,
+        evidence: Evidence,
+        values: Floats,
+        known: Bounded | Unproven,
+        path: Path,
+    ) -> Answered | TableAnswered:
+        form, answers = evidence.form, values.tolist()
+        bars = np.maximum(known.high - values, values - known.low).tolist()
+        simultaneous = self._simultaneous_by_variance(evidence, answers)
+        if form.conjunctive:
+            half = math.log(self.accuracy.failure_probability / 2.0)
+            low, high = evidence.interval(half - self._conjunctions_log(form))
+            reaches = np.maximum(high - values, values - low).tolist()
+            simultaneous = list(map(min, simultaneous, reaches))
+        return self._outcome(question, form, answers, bars, simultaneous, path)
 
-    def _by_variance_simultaneous(self, evidence: Evidence, values: Floats) -> Floats:
-        """Half widths around ``values`` that hold for all predicates of the class served at once."""
+    def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
+        """Half widths around ``values`` that hold for all predicates of the class served at once.
+
+        For all predicates that is a statement about what the tables say, to which the distance from
+        there to ``values`` is added, whatever counts of their own those took in.
+        """
         z = self._z_simultaneous(evidence.form)
-        if evidence.form.conjunctive:
-            return z * np.sqrt(evidence.variances)
-        # For all predicates that is a statement about tables: a count of one of them is no help.
-        centres, variances = evidence.by_tables()
-        return z * np.sqrt(variances) + np.abs(values - centres)
+        centres, variances = evidence.values, evidence.variances
+        if not evidence.form.conjunctive:
+            centres, variances = evidence.by_tables()
+        return [
+            z * deviation + abs(value - centre)
+            for deviation, value, centre in zip(
+                _deviations(variances, len(values)), values, centres.tolist(), strict=True
+            )
+        ]
 
     def _z_simultaneous(self, form: Form) -> float:
         """Deviations that no predicate of the class served exceeds, at half the failure probability.
 
-        For conjunctions a union bound; for all predicates Cauchy's inequality against the whole
-        table, whose normalised error is chi-squared with one degree of freedom less than cells.
+        For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
+        table, whose normalised error is chi-squared with one degree of freedom less than cells: the
+        number of rows is public, so the error has no part in it. A predicate's own count would bring
+        a dimension more, and is left out: see ``_simultaneous_by_variance``.
         """
         key = (form.attributes, form.conjunctive)
         z = self._simultaneous.get(key)
@@ -443,20 +458,18 @@ class Calibrated:
     def _outcome(
         self,
         question: Question,
-        evidence: Evidence,
-        values: Floats,
-        bars: Floats,
-        simultaneous: Floats,
+        form: Form,
+        values: list[float],
+        bars: list[float],
+        simultaneous: list[float],
         path: Path,
     ) -> Answered | TableAnswered:
         """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
         n_rows = self._belief.rows(question.window)
-        total, form = float(n_rows), evidence.form
+        total = float(n_rows)
         rows: list[_Row] = [
             (min(max(value, 0.0), total), bar / total + _ROUNDING, wide / total + _ROUNDING)
-            for value, bar, wide in zip(
-                values.tolist(), _each(bars, values), _each(simultaneous, values), strict=True
-            )
+            for value, bar, wide in zip(values, bars, simultaneous, strict=True)
         ]
         if form.live is not None:
             live = iter(rows)
@@ -566,10 +579,10 @@ def _or_nan(bar: float | None) -> float:
     return math.nan if bar is None else bar
 
 
-def _each(bars: Floats, values: Floats) -> list[float]:
-    """A bar for each of the values, where one may serve all."""
-    bar: list[float] = bars.tolist()
-    return bar * (len(values) // len(bars))
+def _deviations(variances: Floats, n: int) -> list[float]:
+    """Of n answers, where one variance may serve all."""
+    deviations = [math.sqrt(v) for v in variances.tolist()]
+    return deviations * (n // len(deviations))
 
 
 def _repeat_key(question: Question) -> bytes:

@@ -13,8 +13,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
 from stream_dp.core.accounting import UNITS, Charge, gaussian_rho
+from stream_dp.core.belief.bounds import two_sided
+from stream_dp.core.belief.forms import conjunctions_log
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import (
     Calibrated,
@@ -236,6 +239,44 @@ def test_answers_keep_their_promise_and_say_how_they_came_about(error: float) ->
     assert missed <= 0.02 * promised
     assert outside <= 0.02 * promised
     assert paths[Path.MEASURED]
+
+
+@pytest.mark.parametrize("error", [0.02, 0.01, 0.003])
+def test_a_simultaneous_bar_reaches_from_the_answer_over_all_that_its_statement_allows(
+    error: float,
+) -> None:
+    """Also where bounds moved the answer off the best estimate, or a count of its own moved that.
+
+    About any predicates the statement is one about tables, whose errors have no part in the number of
+    rows: a degree of freedom less than cells, however much was counted besides.
+    """
+    it = host(2, error=error, base_share=0.05)
+    half = 0.01 / 2.0
+    n_of_any_predicate = 0
+    for question in stream(11, 300, 2):
+        outcome = it.ask(question)
+        if not isinstance(outcome, Answered) or not 0.0 < outcome.count < outcome.n:
+            continue
+        if outcome.path is Path.REPEAT:
+            continue
+        evidence = it.mechanism._evidence(question)
+        sizes = tuple(SIZES[a] for a in evidence.form.attributes)
+        allowed = [outcome.n]
+        if evidence.form.conjunctive:
+            log_failure = math.log(half) - conjunctions_log(sizes)
+            z, centre, variance = two_sided(log_failure), evidence.values, evidence.variances
+            if outcome.path in {Path.BOUNDED, Path.UNVERIFIED}:
+                (low,), (high,) = evidence.interval(log_failure)
+                allowed.append(max(high - outcome.count, outcome.count - low))
+        else:
+            z = math.sqrt(chi2.isf(half, math.prod(sizes) - 1))
+            centre, variance = evidence.by_tables()
+            n_of_any_predicate += 1
+        allowed.append(abs(outcome.count - centre.item()) + z * math.sqrt(variance.item()))
+        if outcome.error_bar_simultaneous is not None:
+            reach = outcome.error_bar_simultaneous * outcome.n
+            assert reach == pytest.approx(min(allowed), rel=1e-6)
+    assert n_of_any_predicate > 50
 
 
 def test_a_repeat_is_the_same_answer_for_free() -> None:

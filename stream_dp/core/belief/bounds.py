@@ -46,6 +46,7 @@ class Sides:
         n_upper: How many of the sides, from the first on, are upper ones.
         values: Best estimates of the answers themselves, which are sides of both kinds.
         own: Their standard deviations, shape (answers,) or (1,).
+        n_sides: How many of all these are finite: these share the probability of failing.
         complement: Whether the sides bound the rows that are not asked for.
     """
 
@@ -55,6 +56,7 @@ class Sides:
     n_upper: int
     values: Floats
     own: Floats
+    n_sides: int
     complement: bool
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
@@ -67,11 +69,9 @@ class Sides:
             Lowest and highest number of rows, each of shape (answers,), within [0, n_rows]. Where
             noise makes them cross, both are the middle.
         """
-        n_sides = np.count_nonzero(np.isfinite(self.deviations))
-        n_sides += 2 * bool(np.isfinite(self.own).all())
-        if n_sides == 0:
+        if self.n_sides == 0:
             return np.zeros(len(self.values)), np.full(len(self.values), self.n_rows)
-        z = -float(ndtri_exp(log_failure - math.log(n_sides)))
+        z = -float(ndtri_exp(log_failure - math.log(self.n_sides)))
         reaches = z * self.deviations[:, None]
         split = self.n_upper
         low = (self.centres[split:] - reaches[split:]).max(axis=0, initial=0.0)
@@ -95,24 +95,23 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
         variances: Of these, shape (answers,) or (1,).
     """
     own = np.sqrt(variances)
+    n_own = 2 * bool(np.isfinite(own).all())
     events = form.events(view)
     if events is None:
-        nothing = np.empty((0, len(values)))
-        return Sides(view.n_rows, nothing, np.empty(0), 0, values, own, complement=False)
+        none = np.empty((0, len(values)))
+        return Sides(view.n_rows, none, none[:, 0], 0, values, own, n_own, complement=False)
     forms, n_upper = _forms(len(events.shares))
-    # A form over counts of sub-conjunctions, written over residuals: condition i contributes its
-    # share where attribute i is not in T.
-    over_residuals = forms.reshape(len(forms), *(2,) * len(events.shares)).copy()
-    for axis, share in enumerate(events.shares, start=1):
-        parts = over_residuals.swapaxes(1, axis)
-        parts[:, 0] += share * parts[:, 1]
-    spreads = [1.0]
-    for spread in events.spreads:
-        spreads = [s * part for s in spreads for part in (1.0, spread)]
-    norms = np.square(over_residuals.reshape(forms.shape)) * spreads
+    # A form over counts of sub-conjunctions, written over residuals of norm 1: condition i contributes
+    # its share where attribute i is not in T, and its spread where it is.
+    over_residuals = forms.T
+    for share, spread in zip(events.shares, events.spreads, strict=True):
+        parts = np.array([[1.0, 0.0], [share, math.sqrt(spread)]])
+        over_residuals = over_residuals.reshape(2, -1).T @ parts
+    norms = np.square(over_residuals).reshape(forms.shape)
     deviations = np.sqrt(view.variance(norms))
+    n_sides = n_own + int(np.count_nonzero(np.isfinite(deviations)))
     centres = forms @ events.counts
-    return Sides(view.n_rows, centres, deviations, n_upper, values, own, events.complement)
+    return Sides(view.n_rows, centres, deviations, n_upper, values, own, n_sides, events.complement)
 
 
 @cache

@@ -82,12 +82,23 @@ def variance(norms: Floats, variances: Floats) -> Floats:
         norms: Squared norms |x_T|^2, shape (rows, 2^k).
         variances: v_T, shape (2^k,) or (2^k, n); infinity where nothing was measured.
     """
+    return variance_of_parted(norms, *part_infinite(variances))
+
+
+def part_infinite(variances: Floats) -> tuple[Floats, Floats | None]:
+    """The variances with 0 for the infinite ones; and 1.0 where these are, or None for nowhere."""
     known = np.isfinite(variances)
     if known.all():
-        return np.asarray(norms @ variances)
-    result = norms @ np.where(known, variances, 0.0)
-    result[(norms > 0.0).astype(np.float64) @ (~known).astype(np.float64) > 0.0] = math.inf
-    return np.asarray(result)
+        return variances, None
+    return np.where(known, variances, 0.0), (~known).astype(np.float64)
+
+
+def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> Floats:
+    """``variance`` of what ``part_infinite`` returned, for whoever asks about the same often."""
+    result: Floats = norms @ known
+    if unknown is not None:
+        result[norms @ unknown > 0.0] = math.inf
+    return result
 
 
 class View(Protocol):
@@ -223,8 +234,7 @@ class Conjunction:
         """What a condition makes of its axis of a spectrum, shape (size + 1,), for each in turn."""
         for factor, share in zip(self._factors, self._shares, strict=True):
             weights = np.empty(factor.size + 1)
-            weights[0] = share
-            weights[1:] = factor
+            weights[0], weights[1:] = share, factor
             yield weights
 
     def total(self, counts: Floats) -> Floats:
@@ -370,9 +380,11 @@ __all__ = [
     "View",
     "conjunctions_log",
     "form_of",
+    "part_infinite",
     "places",
     "spectrum",
     "subsets",
     "table",
     "variance",
+    "variance_of_parted",
 ]

@@ -18,7 +18,14 @@ from itertools import compress
 
 import numpy as np
 
-from stream_dp.core.belief.forms import Floats, places, spectrum, subsets, variance
+from stream_dp.core.belief.forms import (
+    Floats,
+    part_infinite,
+    places,
+    spectrum,
+    subsets,
+    variance_of_parted,
+)
 from stream_dp.core.belief.local_fit import fit
 
 _MAX_VIEW_ENTRIES = 2**23
@@ -32,10 +39,10 @@ class WindowView:
         self.n_rows = n_rows
         self.spectrum = spectrum
         self.variances = variances
-        self._complete = bool(np.isfinite(variances).all())
+        self._parted = part_infinite(variances)
 
     def variance(self, norms: Floats) -> Floats:
-        return norms @ self.variances if self._complete else variance(norms, self.variances)
+        return variance_of_parted(norms, *self._parted)
 
     @cached_property
     def likely(self) -> Floats:
