@@ -27,10 +27,11 @@ from pydantic_core import from_json, to_json
 from stream_dp.errors import InvalidDefinition, InvalidInput, InvalidMessage
 
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
 MAX_NESTING = 64
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
-Id = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -212,23 +213,72 @@ def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     raise InvalidMessage("value", "it is nested too deeply", f"stay below {limit} levels")
 
 
+_WHOLE_NUMBER = "it is no whole number", "write a whole number, without quotes"
+_NUMBER = "it is no number", "write a number, without quotes"
+_LIST = "it is no list", "write a list in brackets: [...]"
+_OBJECT = "it is no object", "write an object in braces: {{...}}"
+_FAULTS: Mapping[str, tuple[str, str]] = {
+    "extra_forbidden": ("this field is unknown", "remove it or mend its spelling"),
+    "missing": ("this field is missing", "add it"),
+    "greater_than": ("it is too small", "give more than {gt}"),
+    "greater_than_equal": ("it is too small", "give at least {ge:g}"),
+    "less_than": ("it is too large", "give less than {lt}"),
+    "less_than_equal": ("it is too large", "give at most {le:g}"),
+    "too_short": ("the list is too short", "give at least {min_length}"),
+    "too_long": ("the list is too long", "give at most {max_length}"),
+    "string_too_short": ("the text is empty", "write something"),
+    "string_too_long": ("the text is too long", "use at most {max_length} characters"),
+    "int_type": _WHOLE_NUMBER,
+    "int_from_float": _WHOLE_NUMBER,
+    "float_type": _NUMBER,
+    "finite_number": _NUMBER,
+    "bool_type": ("it is neither true nor false", "write true or false, without quotes"),
+    "string_type": ("it is no text", "write a text in double quotes"),
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "literal_error": ("it is none of the values known here", "write {expected}"),
+    "union_tag_invalid": ("there is no {discriminator} '{tag}'", "write one of {expected_tags}"),
+    "union_tag_not_found": ("{discriminator} is missing", "add it, as in docs/messages.md"),
+}
+"""Pydantic's faults in words: what is wrong, and how to mend it."""
+
+_SPELLINGS = {
+    DATASET_PATTERN: "use 1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    ID_PATTERN: "use 1 to 128 printable ASCII characters without blanks",
+}
+
+
 def _translated(
-    error: ValidationError, kind: type[InvalidInput], *, show_input: bool
+    error: ValidationError, kind: type[InvalidInput], document: object, *, show_input: bool
 ) -> InvalidInput:
     """The first fault of a pydantic error as one of ours; the input itself is quoted only on request."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "message"
-    problem = {
-        "extra_forbidden": "this field is unknown",
-        "missing": "this field is missing",
-    }.get(first["type"], first["msg"].removeprefix("Value error, "))
+    first = error.errors(include_url=False)[0]
+    facts = first.get("ctx", {})
+    if first["type"] == "string_pattern_mismatch":
+        problem, fix = "it is not spelt as it must be", _SPELLINGS[facts["pattern"]]
+    elif first["type"] in _FAULTS:
+        problem, fix = (words.format_map(facts) for words in _FAULTS[first["type"]])
+    else:
+        problem, fix = first["msg"].removeprefix("Value error, "), "see docs/messages.md"
     if show_input and isinstance(first.get("input"), str | int | float | bool):
         problem += f" (got {first['input']!r:.60})"
-    fix = {
-        "extra_forbidden": "remove it or mend its spelling",
-        "missing": "add it",
-    }.get(first["type"], "see docs/messages.md")
-    return kind(place, problem, fix)
+    return kind(_place(first["loc"], document), problem, fix)
+
+
+def _place(found: tuple[int | str, ...], document: Any) -> str:
+    """Where a fault is: an attribute by its name, and without the tags that stand for a union's members."""
+    parts = [str(part) for part in found]
+    if found[:1] == ("attributes",) and len(found) > 1:
+        attribute = document["attributes"][found[1]]
+        if isinstance(attribute, Mapping) and isinstance(attribute.get("name"), str):
+            parts[1] = attribute["name"][:64]
+        del parts[2:3]
+    elif found[:1] == ("mechanism",):
+        del parts[1:2]
+    return ".".join(parts) or "message"
 
 
 class _Request(BaseModel):
@@ -370,7 +420,7 @@ class Definition(_Request):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise _translated(error, InvalidDefinition, show_input=True) from None
+            raise _translated(error, InvalidDefinition, document, show_input=True) from None
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()
@@ -405,7 +455,7 @@ class Batch(_Request):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise _translated(error, InvalidMessage, show_input=False) from None
+            raise _translated(error, InvalidMessage, document, show_input=False) from None
 
 
 class LastPhases(_Request):
@@ -440,7 +490,7 @@ class Query(_Request):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise _translated(error, InvalidMessage, show_input=True) from None
+            raise _translated(error, InvalidMessage, document, show_input=True) from None
 
 
 class SingleQuery(Query):
@@ -477,7 +527,7 @@ class QueryEnvelope(_Request):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise _translated(error, InvalidMessage, show_input=True) from None
+            raise _translated(error, InvalidMessage, document, show_input=True) from None
 
 
 # ---------------------------------------------------------------- replies

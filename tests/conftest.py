@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import os
 import random
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -35,6 +37,7 @@ from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
+    from stream_dp.embedded.kafka import KafkaServer
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -172,6 +175,31 @@ def kafka_server(
     with _needed():
         server.start()
     yield server.bootstrap_servers
+    server.stop()
+
+
+@pytest.fixture
+def tidy() -> Iterator[None]:
+    """Closes the sockets that kafka-python forgets when a broker refuses it. Requested first, done last."""
+
+    def sockets() -> list[socket.socket]:
+        return [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
+
+    before = {id(one) for one in sockets()}
+    yield
+    for one in sockets():
+        if id(one) not in before:
+            one.close()
+
+
+@pytest.fixture
+def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaServer]:
+    """A broker of this test's own, which it may stop or kill."""
+    from stream_dp.embedded.kafka import KafkaServer
+
+    server = KafkaServer(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log")
+    server.start()
+    yield server
     server.stop()
 
 

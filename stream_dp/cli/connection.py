@@ -13,14 +13,22 @@ from urllib.parse import urlsplit
 import click
 
 from stream_dp.embedded.folders import Running, running, state_folder
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
     from stream_dp.messages import Topics
     from stream_dp.state.redis import RedisStore
 
-__all__ = ["Connection", "connected", "state_dir_option", "store", "without_password"]
+__all__ = [
+    "Connection",
+    "connected",
+    "last_words",
+    "state_dir_option",
+    "store",
+    "up_log",
+    "without_password",
+]
 
 
 def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
@@ -75,10 +83,10 @@ class Connection:
     def _embedded(self, option: str) -> Running:
         found = running(self.state_dir)
         if found is None:
-            raise InvalidInput(
-                option,
-                f"no servers run in {self.state_dir}",
-                f"start them with `stream-dp up`, or pass {option}",
+            said = last_words(self.state_dir).partition("; ")[0]
+            raise ServerUnavailable(
+                f"no servers run in {self.state_dir}{f': {said}' if said else ''}; start them with "
+                f"`stream-dp up`, or pass {option}"
             )
         return found
 
@@ -123,6 +131,21 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
         return wrapper
 
     return decorate
+
+
+def up_log(state_dir: Path) -> Path:
+    """Where the process that `up` leaves behind writes."""
+    return state_dir / "logs" / "up.log"
+
+
+def last_words(state_dir: Path) -> str:
+    """Why that process ended; empty when it was told to, or says nothing."""
+    try:
+        lines = up_log(state_dir).read_text(errors="replace").rstrip().splitlines()
+    except OSError:
+        return ""
+    said = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[said[-1] :]).removeprefix("error: ") if said else ""
 
 
 def without_password(url: str) -> str:

@@ -19,7 +19,13 @@ from stream_dp.cli.connection import Connection, connected, store, without_passw
 from stream_dp.cli.rendering import busy, share
 from stream_dp.client import Client
 from stream_dp.client.odometer import Odometer
-from stream_dp.client.topics import TopicState, describe_broker, describe_topics, workers
+from stream_dp.client.topics import (
+    TopicState,
+    creating,
+    describe_broker,
+    describe_topics,
+    workers,
+)
 from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
 from stream_dp.messages import INPUTS, TOPICS, Definition
 from stream_dp.settings import WorkerSettings, worker_settings
@@ -121,7 +127,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
             yield _note(f"Kafka at {servers} is {version}, which was never tried", "run Kafka 4")
         else:
             yield _good(f"Kafka {version} answers at {servers}")
-        yield from _topics(topics, broker.brokers)
+        yield from _topics(topics, broker.brokers, creating(connection.topics))
         yield _workers(servers, settings)
     yield from _collected(_redis(connection, settings, topics))
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
@@ -158,10 +164,10 @@ def _packages() -> Iterator[_Finding]:
 # ---------------------------------------------------------------- Kafka
 
 
-def _topics(topics: Mapping[str, TopicState], brokers: int) -> Iterator[_Finding]:
+def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> Iterator[_Finding]:
     missing = [state.name for state in topics.values() if state.partitions == 0]
     if missing:
-        yield _bad(f"topics are missing: {', '.join(missing)}", "stream-dp topics create")
+        yield _bad(f"topics are missing: {', '.join(missing)}", creating)
     for role, state in topics.items():
         for setting, (found, wanted) in state.wrong.items():
             yield _setting(role, state.name, setting, found, wanted)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ Columns: TypeAlias = dict[str, list[Any]]
 _NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
 _BOOLEAN_WIDTH: Final = 7
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
+_UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 
 
@@ -99,6 +102,14 @@ def _short_number(value: str | int) -> float | str | None:
         return "inf" if int(value) > 0 else "-inf"
     except ValueError:
         return None
+
+
+def _cut(line: str, mark: str) -> list[str]:
+    """The names in a header that is cut at a mark; none where it cannot be."""
+    try:
+        return [name.strip() for name in next(csv.reader([line], delimiter=mark), [])]
+    except csv.Error:
+        return []
 
 
 def _nothing(_: object) -> None:
@@ -188,7 +199,11 @@ class Source:
             )
             try:
                 yield text, raw
-            except (OSError, EOFError) as error:
+            except (EOFError, gzip.BadGzipFile, zlib.error):
+                raise InvalidInput(
+                    self._file.name, "it cannot be read", "is it whole, and packed by gzip?"
+                ) from None
+            except OSError as error:
                 raise InvalidInput(
                     self._file.name, f"it cannot be read ({error})", "is it whole?"
                 ) from None
@@ -197,10 +212,12 @@ class Source:
         for number, line in enumerate(text, start=1):
             if not line.isascii() and _UNDECODED.search(line):
                 name = self._encoding.removesuffix("-sig").upper()
+                wide = number == 1 and line.startswith(_UTF16_MARKS)
                 raise InvalidInput(
                     f"{self._file.name} line {number}",
                     f"it is not {name}",
-                    "pass --encoding, for example --encoding latin-1 or cp1252",
+                    "pass --encoding "
+                    + ("utf-16" if wide else "with the right one, often latin-1 or cp1252"),
                 )
             yield line
 
@@ -210,16 +227,21 @@ class Source:
     def _csv(self) -> Iterator[tuple[Columns, int]]:
         """Cells as text; an empty one is a missing value. The worker reads numbers out of text."""
         with self._open() as (text, raw):
+            lines = self._lines(text)
+            first = next(lines, "")
             # Strict: else a quote that is never closed swallows the rest of the file as one cell.
-            reader = csv.reader(self._lines(text), delimiter=self._delimiter, strict=True)
+            reader = csv.reader(
+                itertools.chain([first], lines), delimiter=self._delimiter, strict=True
+            )
             line = 1
             try:
+                self._check_delimiter(first)
                 header = [name.strip() for name in next(reader, [])]
                 if not header:
                     raise InvalidInput(
                         self._file.name, "it is empty", "its first line names the columns"
                     )
-                self._check_header(header)
+                self._check_header(header, may_be_a_row=True)
                 places = [header.index(name) for name in self._names]
                 columns = self._empty()
                 targets = [columns[name] for name in self._names]
@@ -242,21 +264,44 @@ class Source:
                     "mend the quotes of the row that begins there",
                 ) from None
 
-    def _check_header(self, header: Sequence[str]) -> None:
+    def _check_delimiter(self, first: str) -> None:
+        """Refuses a first line that names our columns only when it is cut at other marks."""
+        wanted = {name.casefold() for name in self._names}
+        for mark in (self._delimiter, *",;\t|"):
+            if not wanted.isdisjoint(name.casefold() for name in _cut(first, mark)):
+                break
+        else:
+            return  # whatever is wrong with it, the delimiter is not
+        if mark != self._delimiter:
+            raise InvalidInput(
+                f"{self._file.name} line 1",
+                f"its columns are not separated by {self._delimiter!r}",
+                f"pass --delimiter {mark!r}",
+            )
+
+    def _check_header(self, header: Sequence[str], *, may_be_a_row: bool = False) -> None:
         missing = [name for name in self._names if name not in header]
         twice = [name for name in self._names if header.count(name) > 1]
-        if not missing and not twice:
-            return
-        found = ", ".join(header)
+        place = f"{self._file.name} line 1"
         if twice:
-            problem, fix = f"column {twice[0]} is there twice", "rename one of them"
-        else:
-            problem = f"there is no column {', '.join(missing)} (found: {found:.200})"
-            fix = "rename the columns as the definition has them"
-            for mark in ";\t|":
-                if len(header) == 1 and mark in header[0]:
-                    fix = f"its columns seem to be separated otherwise: pass --delimiter {mark!r}"
-        raise InvalidInput(f"{self._file.name} line 1", problem, fix)
+            raise InvalidInput(place, f"column {twice[0]} is there twice", "rename one of them")
+        if not missing:
+            return
+        wanted = {name.casefold(): name for name in missing}
+        near = [
+            f"{name} to {wanted[name.casefold()]}" for name in header if name.casefold() in wanted
+        ]
+        problem = f"there is no column {', '.join(missing)}"
+        if near or not may_be_a_row or len(missing) < len(self._names):
+            problem += f" (found: {', '.join(header):.200})"
+            fix = (
+                f"rename {', '.join(near)}"
+                if near
+                else "rename the columns as the definition has them"
+            )
+        else:  # nothing in it is known, so it may be a row, which is shown to nobody
+            fix = "the first line names the columns, as the definition has them"
+        raise InvalidInput(place, problem, fix)
 
     def _ndjson(self) -> Iterator[tuple[Columns, int]]:
         """One JSON object a line; a key that is absent is a missing value."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from stream_dp.cli.connection import state_dir_option
+from stream_dp.cli.connection import last_words, state_dir_option, up_log
 from stream_dp.cli.progress import StartProgress
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
@@ -212,7 +212,7 @@ class _Steps(StartProgress):
 
 def _detach(state_dir: Path, web_port: int, say: Callable[[str], None]) -> None:
     """Starts the supervisor in the background and returns when everything answers."""
-    log = state_dir / "logs" / "up.log"
+    log = up_log(state_dir)
     log.parent.mkdir(exist_ok=True)
     (state_dir / "step").unlink(missing_ok=True)
     arguments = ["up", "--foreground", "--state-dir", str(state_dir), "--web-port", str(web_port)]
@@ -261,11 +261,10 @@ def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]
 
 def _why(state_dir: Path) -> str:
     """What the supervisor said last."""
-    log = state_dir / "logs" / "up.log"
-    lines = log.read_text(errors="replace").rstrip().splitlines() if log.exists() else []
-    said = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-    if said:
-        return "\n".join(lines[said[-1] :]).removeprefix("error: ")
+    if said := last_words(state_dir):
+        return said
+    log = up_log(state_dir)
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"the servers did not start; {log} ends with:\n" + "\n".join(lines[-10:])
 
 

@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.client import documents
 from stream_dp.client.mailbox import Key, Mailbox, Reply
-from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
+from stream_dp.client.topics import check_reachable, no_broker, no_topic, worker_group, workers
 from stream_dp.errors import (
     InvalidDefinition,
     InvalidInput,
@@ -41,6 +41,7 @@ _ATTEMPTS = 3
 _PATIENCE_S = 3.0
 _QUESTIONS_A_RECORD = 100
 _CLOSE_S = 5.0
+_BLOCK_MS = 20_000
 _Headers = Sequence[tuple[str, bytes]]
 
 
@@ -101,7 +102,7 @@ class Client:
         self._on_delay = on_delay
         self._config: dict[str, object] = {
             "bootstrap_servers": bootstrap_servers.split(","),
-            "bootstrap_timeout_ms": 20_000,
+            "bootstrap_timeout_ms": _BLOCK_MS,
             **self._kafka,
         }
         self._lock = threading.Lock()
@@ -114,6 +115,7 @@ class Client:
                 **self._config,
                 acks="all",
                 linger_ms=1,
+                max_block_ms=_BLOCK_MS,
                 max_request_size=max(topic.max_message_bytes for topic in TOPICS.values()),
             )
         except KafkaError as error:
@@ -248,11 +250,16 @@ class Client:
         return [event for event in events if event is not None and event.batch_id is not None]
 
     def worker_problem(self) -> str | None:
-        """Why nobody replies, in words, as far as the broker can tell; None when a worker is there."""
+        """Why nobody replies, in words, as far as can be told; None when a worker is there."""
         try:
-            found = workers(self._bootstrap_servers, self._group, kafka=self._kafka)
+            check_reachable(self._bootstrap_servers)
+        except ServerUnavailable as gone:
+            return str(gone)
+        patience = {"bootstrap_timeout_ms": int(1000 * _PATIENCE_S)}
+        try:
+            found = workers(self._bootstrap_servers, self._group, kafka={**self._kafka, **patience})
         except StreamDPError:
-            return None  # not allowed to ask, or another broker: then we do not know
+            return None  # not allowed to ask, or the broker says nothing: then we do not know
         if found:
             return None
         return (
@@ -478,7 +485,7 @@ class Client:
                 future, (topic, at.partition, at.offset), item["query_id"]
             )
         )
-        sent.add_errback(lambda error: mailbox.give_up(future, _lost(error)))
+        sent.add_errback(lambda error: mailbox.give_up(future, self._lost(error)))
         return future
 
     def table(
@@ -562,17 +569,20 @@ class Client:
         future = mailbox.expect(key)
         query_id = str(key[3]) if key[0] == "answer" else None
         slept = False
+        end = time.monotonic() + timeout_s
         try:
-            for _ in range(_ATTEMPTS):
-                place = self._put(role, dataset, value, headers, timeout_s=timeout_s)
+            for attempt in range(_ATTEMPTS):
+                if attempt:  # the producer itself would wait for a broker that is gone
+                    check_reachable(self._bootstrap_servers)
+                place = self._put(role, dataset, value, headers, timeout_s=end - time.monotonic())
                 mailbox.expect_rejection(future, place, query_id)
-                deadline = time.monotonic() + timeout_s / _ATTEMPTS
+                deadline = end - timeout_s * (_ATTEMPTS - 1 - attempt) / _ATTEMPTS
                 reply = None
                 if self._on_delay is not None and not slept and timeout_s > _PATIENCE_S * _ATTEMPTS:
                     slept = True
                     reply = mailbox.receive(future, _PATIENCE_S)
                     if reply is None:
-                        self._on_delay(self.worker_problem() or f"waiting for the reply to {what}")
+                        self._on_delay(self.worker_problem() or f"no reply to {what} yet")
                 if reply is None:
                     reply = mailbox.receive(future, max(0.0, deadline - time.monotonic()))
                 if reply is not None:
@@ -593,6 +603,12 @@ class Client:
             f"no reply to {what} within {timeout_s:g} s: {why}. Sending it again under the same id is safe"
         )
 
+    def _lost(self, error: BaseException) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"the broker at {self._bootstrap_servers} took no record ({type(error).__name__}); is it gone? "
+            "See: stream-dp doctor. Sending again under the same id is safe"
+        )
+
     def _put(
         self,
         role: str,
@@ -609,7 +625,7 @@ class Client:
                 topic, key=dataset.encode(), value=value, headers=list(headers)
             ).get(timeout=max(1.0, timeout_s))
         except KafkaError as error:
-            raise _lost(error) from error
+            raise self._lost(error) from error
         return topic, sent.partition, sent.offset
 
     def _open_mailbox(self) -> Mailbox:
@@ -634,7 +650,9 @@ class Client:
         try:
             consumer = KafkaConsumer(**self._config, enable_auto_commit=False)
             try:
-                numbers = consumer.partitions_for_topic(topic) or set()
+                numbers = consumer.partitions_for_topic(topic)
+                if not numbers:
+                    raise no_topic(self._topics, role)
                 places = [TopicPartition(topic, number) for number in numbers]
                 ends = consumer.end_offsets(places)
                 starts = consumer.beginning_offsets(places)
@@ -657,13 +675,6 @@ class Client:
         except KafkaError as error:
             raise no_broker(self._bootstrap_servers, error) from error
         return found
-
-
-def _lost(error: BaseException) -> ServerUnavailable:
-    return ServerUnavailable(
-        f"the broker took no record ({type(error).__name__}); is it gone? See: stream-dp doctor. Sending "
-        "again under the same id is safe"
-    )
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

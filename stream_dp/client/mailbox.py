@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -12,7 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from pydantic import BaseModel, ValidationError
 
-from stream_dp.client.topics import no_broker
+from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
 
@@ -26,6 +27,8 @@ Key = tuple[str | int | None, ...]
 _MODELS: dict[str, type[BaseModel]] = {"answers": Answer, "events": Event, "rejected": Rejected}
 _POLL_MS = 200
 _REMEMBERED_REJECTIONS = 10_000
+_LOOK_S = 5.0
+_AWAY_S = 30.0
 
 
 class Mailbox:
@@ -45,9 +48,11 @@ class Mailbox:
         self._keys: dict[Future[Reply], list[Key]] = {}
         self._rejections: dict[Key, Reply] = {}
         self._followers: list[SimpleQueue[Reply | None]] = []
+        self._topics = topics
         self._roles = {topics.name(role): role for role in _MODELS}
         self._stopping = threading.Event()
         self._end: StreamDPError | None = None
+        self._seen_s = self._looked_s = time.monotonic()
         self._consumer = self._open(config)
         self._thread = threading.Thread(target=self._read, name="stream-dp-mailbox", daemon=True)
         self._thread.start()
@@ -56,13 +61,11 @@ class Mailbox:
         try:
             consumer = KafkaConsumer(**config, enable_auto_commit=False, max_poll_records=2000)
             places = []
-            for topic in self._roles:
+            for topic, role in self._roles.items():
                 partitions = consumer.partitions_for_topic(topic)
                 if not partitions:
                     consumer.close()
-                    raise ServerUnavailable(
-                        f"topic {topic} does not exist; an operator creates it with: stream-dp topics create"
-                    )
+                    raise no_topic(self._topics, role)
                 places += [TopicPartition(topic, number) for number in partitions]
             consumer.assign(places)
             consumer.seek_to_end(*places)
@@ -76,6 +79,7 @@ class Mailbox:
         end = StreamDPError("the client was closed before the reply came")
         try:
             while not self._stopping.is_set():
+                self._look()
                 for records in self._consumer.poll(timeout_ms=_POLL_MS).values():
                     for record in records:
                         self._sort(self._roles[record.topic], record.value)
@@ -85,6 +89,24 @@ class Mailbox:
         finally:
             self._finish(end)
             self._consumer.close()
+
+    def _look(self) -> None:
+        """Notices a broker that stays away: the consumer would try again for ever, without a word.
+
+        Raises:
+            ServerUnavailable: It has been gone for longer than a restart takes.
+        """
+        now = time.monotonic()
+        if now - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now
+        try:
+            check_reachable(self._bootstrap_servers)
+        except ServerUnavailable:
+            if now - self._seen_s > _AWAY_S:
+                raise
+        else:
+            self._seen_s = now
 
     def _finish(self, end: StreamDPError) -> None:
         """Nobody reads any more: whoever waits is told, now and later."""

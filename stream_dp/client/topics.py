@@ -20,9 +20,11 @@ __all__ = [
     "TopicState",
     "check_reachable",
     "create_topics",
+    "creating",
     "describe_broker",
     "describe_topics",
     "no_broker",
+    "no_topic",
     "worker_group",
     "workers",
 ]
@@ -54,6 +56,19 @@ def no_broker(bootstrap_servers: str, why: object) -> ServerUnavailable:
     return ServerUnavailable(
         f"no Kafka broker answers at {bootstrap_servers} ({why}); start one with `stream-dp up`, or pass "
         "--bootstrap-servers"
+    )
+
+
+def creating(topics: Topics) -> str:
+    """The command that creates the topics of a deployment."""
+    other = "" if topics == Topics() else f" --topic-prefix {topics.prefix}"
+    return f"stream-dp topics create{other}"
+
+
+def no_topic(topics: Topics, role: str) -> ServerUnavailable:
+    """What to tell who finds the broker without the topics."""
+    return ServerUnavailable(
+        f"topic {topics.name(role)} does not exist; an operator creates it with: {creating(topics)}"
     )
 
 

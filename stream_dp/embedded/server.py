@@ -91,7 +91,8 @@ class EmbeddedServer(ABC):
         code = self._child.exit_code()
         if code is None:
             return None
-        return self._child.explain(f"{self.name} ended with code {code}")
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with code {code}"
+        return self._child.explain(f"{self.name} {how}")
 
     def ask_to_stop(self) -> None:
         """Asks it to stop, without waiting."""

@@ -14,11 +14,24 @@ from stream_dp.cli import _COMMANDS
 from stream_dp.embedded import ports
 
 Run = Callable[..., Any]
+Words = dict[str, Any]
 
 
 @pytest.fixture
 def nowhere() -> str:
     return f"127.0.0.1:{ports.choose('nobody', None)}"
+
+
+@pytest.fixture
+def good() -> Words:
+    """A definition without a fault."""
+    return {
+        "dataset": "people",
+        "attributes": [{"name": "city", "type": "category", "values": ["Bonn"]}],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20000},
+    }
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
@@ -58,6 +71,20 @@ def test_without_servers_each_command_says_how_to_start_them(run: Run, words: li
     ended = run(*words)
     assert ended.code == 1
     assert "start them with `stream-dp up`, or pass --bootstrap-servers" in ended.err
+
+
+def test_servers_that_ended_by_themselves_are_told_with_the_reason(
+    run: Run, tmp_path: Path
+) -> None:
+    log = tmp_path / "state/logs/up.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "Starting\nerror: Apache Kafka was ended by signal 9; its log x ends with:\nlast\n"
+    )
+    assert run("status").err == (
+        f"error: no servers run in {tmp_path / 'state'}: Apache Kafka was ended by signal 9; start them "
+        "with `stream-dp up`, or pass --bootstrap-servers\n"
+    )
 
 
 def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:
@@ -110,8 +137,34 @@ def test_down_with_nothing_up_is_no_fault(run: Run, tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (0, f"nothing runs in {tmp_path / 'state'}\n")
 
 
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"dataset": "My People"}, "dataset: it is not spelt as it must be (got 'My People'); use"),
+        ({"attributes": []}, "attributes: the list is too short; give at least 1"),
+        ({"attributes": [{"name": "city", "type": "category", "values": "Bonn"}]},
+         "attributes.city.values: it is no list (got 'Bonn'); write a list in brackets: [...]"),
+        ({"attributes": [{"name": "city", "type": "text"}]},
+         "attributes.city: there is no 'type' 'text'; write one of 'category', 'number', 'boolean'"),
+        ({"attributes": [{"name": "age", "type": "number", "edges": ["18"]}]},
+         "attributes.age.edges.0: it is no number (got '18'); write a number, without quotes"),
+        ({"phase": {"min_rows": "20000"}},
+         "phase.min_rows: it is no whole number (got '20000'); write a whole number, without quotes"),
+        ({"mechanism": {"profile": "memory"}}, "mechanism.queries_per_phase: this field is missing; add"),
+        ({"accuracy": {"error": 2}}, "accuracy.error: it is too large (got 2); give less than 1"),
+        ({"on_exhausted": "stop"}, "on_exhausted: it is none of the values known here (got 'stop'); write"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_definition_is_told_with_its_place_and_fix(
+    run: Run, tmp_path: Path, good: Words, changed: Words, complaint: str
+) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps({**good, **changed}))
+    assert f"error: {complaint}" in run("dataset", "create", file).err
+
+
 def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
-    run: Run, tmp_path: Path, nowhere: str
+    run: Run, tmp_path: Path, nowhere: str, good: Words
 ) -> None:
     file = tmp_path / "definition.json"
     servers = ("--bootstrap-servers", nowhere)
@@ -122,17 +175,10 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
         assert ended.code == 1
         return str(ended.err)
 
-    good: dict[str, Any] = {
-        "dataset": "people",
-        "attributes": [{"name": "city", "type": "category", "values": ["Bonn"]}],
-        "privacy": {"epsilon": 1.0, "delta": 1e-9},
-        "accuracy": {"error": 0.02, "failure_probability": 0.01},
-        "phase": {"min_rows": 20000},
-    }
     assert "no Kafka broker answers" in complaint(json.dumps(good))
     assert "definition.json: it is not JSON (line 1, column 2)" in complaint("{oops")
     assert "an object names a key twice" in complaint('{"dataset": "a", "dataset": "b"}')
-    assert "privacy.epsilon: Input should be greater than" in complaint(
+    assert "privacy.epsilon: it is too small (got -1.0); give at least 1e-09" in complaint(
         json.dumps({**good, "privacy": {"epsilon": -1.0, "delta": 1e-9}})
     )
     assert "phases: this field is unknown (got 3); remove it or mend its spelling" in complaint(

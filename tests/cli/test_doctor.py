@@ -122,7 +122,7 @@ def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[.
     prefix = make_deployment(partitions=0).prefix
     ((fault, fix),) = examine(topic_prefix=prefix)["bad"]
     assert fault.startswith(f"topics are missing: {prefix}datasets, {prefix}batches")
-    assert fix == "stream-dp topics create"
+    assert fix == f"stream-dp topics create --topic-prefix {prefix}"
 
 
 def _grow(admin: KafkaAdminClient, deployment: Any, roles: tuple[str, ...]) -> None:

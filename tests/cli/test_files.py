@@ -143,10 +143,21 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
         "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns as the "
         "definition has them"
     )
-    assert "pass --delimiter ';'" in faults(a, b"city;age;smoker\nBonn;1;true\n")
+    for header in (b"city;age;smoker\n", b'"City";"Age";"Smoker"\n', b"id;smoker\n"):
+        assert faults(a, header) == (
+            "a.csv line 1: its columns are not separated by ','; pass --delimiter ';'"
+        )
+    assert "pass --delimiter ','" in faults(a, b"city,age,smoker\n", delimiter=";")
+    assert "pass --delimiter '\\t'" in faults(a, b"city\tage\tsmoker\n")
+    assert "(found: City, age, SMOKER); rename City to city, SMOKER to smoker" in faults(
+        a, b"City,age,SMOKER\n"
+    )
     assert "column city is there twice" in faults(a, b"city,age,smoker,city\n")
     assert faults(a, "city,age,smoker\nBonn,1,\nKöln,1,\n".encode("latin-1")) == (
-        "a.csv line 3: it is not UTF-8; pass --encoding, for example --encoding latin-1 or cp1252"
+        "a.csv line 3: it is not UTF-8; pass --encoding with the right one, often latin-1 or cp1252"
+    )
+    assert faults(a, "city,age,smoker\n".encode("utf-16")) == (
+        "a.csv line 1: it is not UTF-8; pass --encoding utf-16"
     )
     assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000)
     assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n')
@@ -156,7 +167,7 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     )
     assert "b.ndjson line 1: it is no JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
-    assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", b"no zip")
+    assert "c.csv.gz: it cannot be read; is it whole" in faults(tmp_path / "c.csv.gz", b"no zip")
     whole = gzip.compress(b"city,age,smoker\n" + bytes(range(32, 126)) * 100)
     assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", whole[:-20])
     assert "it is no Parquet file" in faults(tmp_path / "d.parquet", b"PAR")
@@ -165,6 +176,10 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
 
 
 def test_the_cells_of_a_broken_line_are_not_repeated(tmp_path: Path) -> None:
+    assert faults(tmp_path / "a.csv", b"secret,17,true\nBonn,18,false\n") == (
+        "a.csv line 1: there is no column city, age, smoker; the first line names the columns, as the "
+        "definition has them"
+    )
     assert "secret" not in faults(tmp_path / "b.ndjson", b'{"city": "secret\n')
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +16,10 @@ import pytest
 from kafka import KafkaConsumer
 
 from stream_dp.client import Client, Question, Rejection
+from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
+from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import (
     InvalidInput,
     InvalidQuery,
@@ -23,7 +27,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import Answer, Rejected
+from stream_dp.messages import Answer, Rejected, Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -320,11 +324,43 @@ def test_without_a_broker_the_error_says_where_it_looked() -> None:
         Client("localhost")
 
 
+def test_when_the_broker_dies_while_a_question_waits_the_error_names_it_and_closing_is_quick(
+    tidy: None, own_kafka: KafkaServer
+) -> None:
+    where = own_kafka.bootstrap_servers
+    create_topics(where, Topics(), partitions=1)
+    waits = threading.Event()
+    client = Client(where, on_delay=lambda _: waits.set())
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.ask, "people", {"all": []}, timeout_s=12)
+        assert waits.wait(30)
+        os.kill(own_kafka.pid, signal.SIGKILL)
+        with pytest.raises(ServerUnavailable, match=rf"answers at {where} \(Connection refused\)"):
+            asked.result(15)
+        assert (client.worker_problem() or "").startswith(f"no Kafka broker answers at {where}")
+        began = time.monotonic()
+        client.close()
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.slow
+def test_who_only_listens_is_told_that_the_broker_stays_away(
+    tidy: None, own_kafka: KafkaServer
+) -> None:
+    where = own_kafka.bootstrap_servers
+    create_topics(where, Topics(), partitions=1)
+    with Client(where) as client:
+        client.open()
+        os.kill(own_kafka.pid, signal.SIGKILL)
+        with pytest.raises(ServerUnavailable, match=f"lost: no Kafka broker answers at {where}"):
+            next(client.follow())
+
+
 def test_without_topics_the_error_says_how_to_make_them(
     kafka_server: str, topic_prefix: str
 ) -> None:
-    with (
-        Client(kafka_server, topic_prefix=topic_prefix) as client,
-        pytest.raises(ServerUnavailable, match="stream-dp topics create"),
-    ):
-        client.open()
+    with Client(kafka_server, topic_prefix=topic_prefix) as client:
+        for reach in (client.open, client.catalog, lambda: client.ask("people", "smoker")):
+            with pytest.raises(ServerUnavailable) as caught:
+                reach()
+            assert str(caught.value).endswith(f"topics create --topic-prefix {topic_prefix}")

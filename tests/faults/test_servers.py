@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,29 +14,6 @@ from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.embedded.valkey import ValkeyServer
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def tidy() -> Iterator[None]:
-    """Closes the sockets that kafka-python forgets when a broker refuses it. Requested first, done last."""
-
-    def sockets() -> list[socket.socket]:
-        return [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
-
-    before = {id(one) for one in sockets()}
-    yield
-    for one in sockets():
-        if id(one) not in before:
-            one.close()
-
-
-@pytest.fixture
-def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaServer]:
-    """A broker of this test's own, which it may restart."""
-    server = KafkaServer(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log")
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture
