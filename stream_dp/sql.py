@@ -83,7 +83,7 @@ def parse(
     Raises:
         InvalidQuery: Its ``field`` is the place, such as "line 1, column 15".
     """
-    source = _Source(sql)
+    source = _Source(sql, attributes)
     select = source.select()
     translator = _Translator(source, {a["name"]: a for a in attributes})
     translator.check_from(select, dataset)
@@ -93,6 +93,38 @@ def parse(
     if group_by:
         return {"kind": "table", "group_by": group_by, "where": tree}
     return {"kind": "predicate", "where": tree}
+
+
+def example(attributes: Sequence[Mapping[str, Any]]) -> str:
+    """A condition on the first attributes of a definition, to show how one is written."""
+    return " AND ".join(_example(attribute) for attribute in attributes[:2])
+
+
+def _example(attribute: _Attribute) -> str:
+    name = _spelt(attribute["name"])
+    if attribute["type"] == "category":
+        return f"{name} = {exp.Literal.string(attribute['values'][0]).sql()}"
+    if attribute["type"] == "number":
+        return f"{name} >= {attribute['edges'][0]:.15g}"
+    return name
+
+
+def _spelt(name: str) -> str:
+    """An attribute's name as SQL wants it: in double quotes where it is not one plain word."""
+    return name if _is_word(name) and not _is_keyword(name) else _quoted(name)
+
+
+def _is_word(name: str) -> bool:
+    return re.fullmatch(r"[^\W\d]\w*", name) is not None
+
+
+def _is_keyword(word: str) -> bool:
+    return bool(sqlglot.tokenize(word)[0].token_type != TokenType.VAR)
+
+
+def _quoted(name: str) -> str:
+    text: str = exp.to_identifier(name, quoted=True).sql()
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +145,9 @@ class _Truth:
 class _Source:
     """The analyst's text, and how to point into it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, attributes: Sequence[_Attribute]) -> None:
         self._text = text
+        self._attributes = attributes
         self._prefix = ""
 
     def select(self) -> Any:
@@ -205,10 +238,21 @@ class _Source:
             problem = f"{expected} is expected after {_short(piece)}"
         else:
             problem = f"{_short(piece)} is not understood here"
-        fix = {"&&": "write AND", "!": "write NOT, or <>"}.get(
-            piece, "write a condition such as carrier = 'AA' AND arr_delay >= 30"
+        fix = (
+            {"&&": "write AND", "!": "write NOT, or <>"}.get(piece)
+            or self.quoting(piece)
+            or f"write a condition such as {example(self._attributes)}"
         )
         return self.error(max(offset, 0), problem, fix)
+
+    def quoting(self, piece: str = "") -> str | None:
+        """What to do where an attribute's name stands without the double quotes that it needs."""
+        for name in (attribute["name"] for attribute in self._attributes):
+            bare = rf'(?<!["\w]){re.escape(name)}(?!["\w])'
+            keyword = name.lower() == piece.lower() and _is_keyword(name)
+            if (keyword or not _is_word(name)) and re.search(bare, self._text, re.IGNORECASE):
+                return f"write this name in double quotes: {_quoted(name)}"
+        return None
 
     def _token_error(self) -> InvalidQuery:
         closed = _CLOSED.match(self._text)
@@ -490,9 +534,9 @@ class _Translator:
             return self._schema[same[0]]
         near = difflib.get_close_matches(name, self._schema, 3)
         fix = (
-            f"did you mean {' or '.join(near)}?"
+            f"did you mean {' or '.join(map(_spelt, near))}?"
             if near
-            else f"use one of {', '.join(self._schema)}"
+            else f"use one of {', '.join(map(_spelt, self._schema))}"
         )
         if node.this.args.get("quoted") and not near:
             fix = f"{fix}; a text stands in single quotes: '{name}'"
@@ -505,9 +549,10 @@ class _Translator:
 
     def _refusal(self, node: Any) -> InvalidQuery:
         """In words, why something is no condition or constant."""
+        quoting = self._source.quoting() if isinstance(node, exp.Binary) else None
         for kinds, problem, fix in _REFUSALS:
             if isinstance(node, kinds):
-                return self._error(node, f"{problem}: {_short(node)}", fix)
+                return self._error(node, f"{problem}: {_short(node)}", quoting or fix)
         return self._error(
             node,
             f"{_short(node)} is no condition that can be asked",
@@ -599,4 +644,4 @@ def _short(piece: Any) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-__all__ = ["MAX_LENGTH", "MAX_NESTING", "parse"]
+__all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]

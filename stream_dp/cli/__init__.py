@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import os
@@ -20,7 +21,7 @@ _COMMANDS = {
     "up": "Start Kafka, Valkey and a worker on this machine.",
     "down": "Stop what `up` started.",
     "worker": "Run a worker against your own Kafka and Redis.",
-    "dataset": "Create, show, list and retire data sets.",
+    "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
     "ask": "Ask a question in SQL, or what it would cost.",
     "watch": "Follow answers and events as they come.",
@@ -43,6 +44,16 @@ class _Commands(click.Group):
         command = importlib.import_module(f"stream_dp.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if near := difflib.get_close_matches(args[0], _COMMANDS, 1):
+                error.message += f" Did you mean {near[0]}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -17,7 +17,7 @@ from stream_dp.messages import Answer
 __all__ = ["command"]
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @connected()
 @click.argument("dataset")
 @click.argument("question", default="TRUE")
@@ -55,6 +55,11 @@ def command(
 
     Exit code 1 means that there is no answer: refused, rejected, or nobody replied.
     """
+    if more := click.get_current_context().args:
+        raise click.UsageError(
+            f"the question ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
+            "leaves it alone"
+        )
     # The SQL reader takes half a second to load; the broker answers meanwhile.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     asked = Question(question, group_by, window, query_id)

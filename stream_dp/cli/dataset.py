@@ -1,4 +1,4 @@
-"""``stream-dp dataset``: create, show, list, retire and unlock."""
+"""``stream-dp dataset``: check, create, show, list, retire and unlock."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.files import Source
+from stream_dp.cli.ingest import delimiter_option, encoding_option, reading_progress
 from stream_dp.cli.rendering import busy, output, rows_of_a_phase
 from stream_dp.errors import InvalidInput, InvalidMessage
-from stream_dp.messages import Definition, read_json
+from stream_dp.messages import TOPICS, Definition, read_json
 
 __all__ = ["command"]
 
-_MOST_BYTES = 262_144
+_MOST_BYTES = TOPICS["datasets"].max_value_bytes
+_CHECKED_ROWS = 10_000
 _NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 
 @click.group()
 def command() -> None:
-    """Create, show, list and retire data sets."""
+    """Check, create, show, list and retire data sets."""
 
 
 @command.command("create")
@@ -31,26 +34,78 @@ def command() -> None:
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def create(connection: Connection, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
-    try:
-        document = read_json(definition.read_bytes(), max_bytes=_MOST_BYTES)
-    except InvalidMessage as error:
-        raise InvalidInput(definition.name, error.problem, error.fix) from None
-    checked = Definition.read({"version": 1, **document})
-    _warn(checked)
+    read = _read(definition)
     with busy("Defining"), connection.client() as client:
-        client.define(document)
-    click.echo(f"{checked.dataset} is defined; a phase opens at {rows_of_a_phase(checked):,} rows")
-    click.echo(f"send rows with: stream-dp ingest FILE --dataset {checked.dataset}")
+        client.define(read.model_dump())
+    click.echo(f"{read.dataset} is defined; a phase opens at {rows_of_a_phase(read):,} rows")
+    click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
 
-def _warn(definition: Definition) -> None:
-    most = 1 / (100 * definition.phase.min_rows)
-    if definition.privacy.delta > most:
-        click.echo(
-            f"warning: privacy.delta {definition.privacy.delta:g} is large for phases of "
-            f"{definition.phase.min_rows:,} rows; below {most:.1g} is usual",
-            err=True,
+@command.command("check")
+@click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument(
+    "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
+)
+@delimiter_option
+@encoding_option
+def check(definition: Path, file: Path | None, delimiter: str | None, encoding: str) -> None:
+    """Check DEFINITION, and how the rows of FILE would be counted under it. Nothing leaves this machine.
+
+    It shows exact numbers and values of FILE: for who may see the file, and nobody else.
+    """
+    from stream_dp.pipeline.building import build
+
+    read = _read(definition)
+    universe, _ = build(read)
+    click.echo(
+        f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; a phase opens at "
+        f"{rows_of_a_phase(read):,} rows"
+    )
+    if file is None:
+        return
+    from stream_dp.cli.checking import reading_table, readings
+
+    source = Source(file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter)
+    with reading_progress() as progress:
+        task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
+        found = readings(source, universe, lambda n_bytes: progress.update(task, completed=n_bytes))
+    output().print(reading_table(universe, found))
+
+
+def _read(file: Path) -> Definition:
+    """The definition in a file, with warnings about what may be meant otherwise.
+
+    Raises:
+        InvalidInput: It is none; says where and how to mend it.
+    """
+    text = file.read_bytes()
+    if len(text) > _MOST_BYTES:
+        raise InvalidInput(
+            file.name,
+            f"a definition has at most {_MOST_BYTES:,} bytes",
+            "is this the file of the rows?",
         )
+    try:
+        document = read_json(text, max_bytes=_MOST_BYTES)
+    except InvalidMessage as error:
+        raise InvalidInput(file.name, error.problem, error.fix) from None
+    definition = Definition.read({"version": 1, **document})
+    opens, given = rows_of_a_phase(definition), definition.phase.min_rows
+    if opens > given:
+        _warn(
+            f"phase.min_rows {given:,} is less than the memory profile needs with these settings, {opens:,}; "
+            "that many open a phase"
+        )
+    if definition.privacy.delta > 1 / (100 * opens):
+        _warn(
+            f"privacy.delta {definition.privacy.delta:g} is large for phases of {opens:,} rows; below "
+            f"{1 / (100 * opens):.1g} is usual"
+        )
+    return definition
+
+
+def _warn(words: str) -> None:
+    click.echo(f"warning: {words}", err=True)
 
 
 @command.command("show")

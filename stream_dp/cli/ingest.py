@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,9 +26,37 @@ from stream_dp.messages import Definition, Event
 if TYPE_CHECKING:
     from stream_dp.client import Client
 
-__all__ = ["command"]
+__all__ = ["command", "delimiter_option", "encoding_option", "reading_progress"]
 
 _HOUR_MS = 3_600_000
+
+
+def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
+    try:
+        "".encode(name)
+    except LookupError:
+        raise click.BadParameter(f"{name!r} is no encoding that Python knows") from None
+    # Excel marks its UTF-8 with a byte order mark.
+    return "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
+
+
+def _delimiter(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    if given is None:
+        return None
+    mark = {"\\t": "\t", "tab": "\t"}.get(given, given)
+    if len(mark) != 1:
+        raise click.BadParameter("the delimiter is one character, or tab")
+    return mark
+
+
+delimiter_option = click.option(
+    "--delimiter",
+    callback=_delimiter,
+    help="What separates the columns of a csv file.  [default: a comma]",
+)
+encoding_option = click.option(
+    "--encoding", default="utf-8", show_default=True, callback=_encoding, help="Of a text file."
+)
 
 
 @click.command()
@@ -47,9 +76,9 @@ _HOUR_MS = 3_600_000
     help="Start of the batch ids; the same rows under the same start count once.  "
     "[default: made from the file's path and time of change]",
 )
-@click.option("--delimiter", help="What separates the columns of a csv file.  [default: a comma]")
+@delimiter_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
-@click.option("--encoding", default="utf-8", show_default=True, help="Of a text file.")
+@encoding_option
 @click.option(
     "--timeout",
     "timeout_s",
@@ -81,10 +110,10 @@ def command(
             file,
             definition,
             rows_a_batch(definition, batch_rows),
-            encoding=_encoding(encoding),
-            delimiter=_delimiter(delimiter),
+            encoding=encoding,
+            delimiter=delimiter,
         )
-        with _progress() as progress:
+        with reading_progress() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
             total = source.check(lambda n_bytes: progress.update(task, completed=n_bytes))
             if total == 0:
@@ -123,24 +152,6 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         raise StreamDPError(
             f"{error}. The name was made from the file's; pass --dataset for another one"
         ) from None
-
-
-def _encoding(name: str) -> str:
-    try:
-        "".encode(name)
-    except LookupError:
-        raise click.BadParameter(f"{name!r} is no encoding that Python knows") from None
-    # Excel marks its UTF-8 with a byte order mark.
-    return "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
-
-
-def _delimiter(given: str | None) -> str | None:
-    if given is None:
-        return None
-    mark = {"\\t": "\t", "tab": "\t"}.get(given, given)
-    if len(mark) != 1:
-        raise click.BadParameter("the delimiter is one character, or tab")
-    return mark
 
 
 def _prefix(file: Path) -> str:
@@ -196,7 +207,8 @@ def _sent(
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def reading_progress() -> Iterator[Progress]:
+    """A bar on a terminal, and nothing elsewhere."""
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -223,5 +235,7 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
             f"{event.phase} phase{'s are' if event.phase > 1 else ' is'} open; {waiting:,} rows wait for the "
             f"next, which opens at {need:,}"
         )
+        name = shlex.quote(definition.attributes[0].name)
+        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
     else:
         click.echo(f"no phase is open yet: {waiting:,} rows wait, and the first opens at {need:,}")

@@ -95,6 +95,8 @@ def _picture(sql: str, start: int, end: int) -> str:
     first = sql.rfind("\n", 0, start) + 1
     last = sql.find("\n", start)
     line = sql[first : last if last >= 0 else len(sql)].replace("\t", " ")
+    if not line.strip():
+        return ""
     column, length = start - first, max(1, min(end, first + len(line)) - start)
     cut = max(0, column - _SHOWN // 2) if len(line) > _SHOWN else 0
     shown = line[cut : cut + _SHOWN]

@@ -35,7 +35,7 @@ _PATHS = {
     "bounded": "bounded by what was published",
     "gated": "the hypotheses knew it",
     "measured": "the rows were looked at",
-    "unverified": "nothing left to look with; may be further off",
+    "unverified": "too little budget left to look; may be further off",
 }
 
 

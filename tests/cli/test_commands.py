@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -39,6 +40,15 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
     ended = run(command, "--help")
     assert ended.code == 0
     assert "Usage: stream-dp" in ended.out
+
+
+def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
+    ended = run("aks", "people")
+    assert ended.code == 2
+    assert "No such command 'aks'. Did you mean ask?" in ended.err
+    ended = run("ask", "people", "city", "=", "Lyon")
+    assert ended.code == 2
+    assert "the question ends before '='; put the whole of it in quotes" in ended.err
 
 
 def test_help_comes_without_loading_what_it_does_not_need() -> None:
@@ -176,6 +186,7 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
         return str(ended.err)
 
     assert "no Kafka broker answers" in complaint(json.dumps(good))
+    assert "a definition has at most 262,144 bytes" in complaint("city,age\n" * 50_000)
     assert "definition.json: it is not JSON (line 1, column 2)" in complaint("{oops")
     assert "an object names a key twice" in complaint('{"dataset": "a", "dataset": "b"}')
     assert "privacy.epsilon: it is too small (got -1.0); give at least 1e-09" in complaint(
@@ -190,3 +201,52 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "delta 0.001 is large for phases of 20,000 rows" in complaint(
         json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 1e-3}})
     )
+
+
+def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file = tmp_path / "definition.json"
+    memory = {"profile": "memory", "queries_per_phase": 100, "phases": 2, "hypothesis_rows": 200}
+    small = {**good, "privacy": {"epsilon": 4.0, "delta": 1e-3}, "mechanism": memory}
+    file.write_text(json.dumps(small))
+    said = run("dataset", "check", file).err
+    found = re.search(
+        r"warning: phase.min_rows 20,000 is less than the memory profile needs with these settings, ([\d,]+)",
+        said,
+    )
+    assert found is not None, said
+    enough = int(found[1].replace(",", ""))
+    for rows, fits in ((enough - 1, False), (enough, True)):
+        file.write_text(json.dumps({**small, "phase": {"min_rows": rows}}))
+        ended = run("dataset", "check", file)
+        assert ended.out.endswith(f"a phase opens at {enough:,} rows\n")
+        assert ("phase.min_rows" in ended.err) is not fits
+
+
+def test_a_file_is_looked_through_here_before_anything_is_sent(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
+    good["attributes"] += [
+        {"name": "age", "type": "number", "edges": [18], "missing": True},
+        {"name": "smoker", "type": "boolean"},
+    ]
+    file.write_text(json.dumps(good))
+    rows.write_text("city;age;smoker\n" + "Bonn;17;true\n" * 5 + "bonn;17,5;no\n" * 3 + ";;\n")
+    assert "pass --delimiter ';'" in run("dataset", "check", file, rows).err
+    ended = run("dataset", "check", file, rows, "--delimiter", ";")
+    assert ended.code == 0
+    lines = [re.split(r"  +", line.rstrip()) for line in ended.out.splitlines()[1:]]
+    assert lines == [
+        ["attribute", "values", "rows", "counted as"],
+        ["city", "listed", "5", "itself"],
+        ["", "empty", "1", "other"],
+        ["", "not listed: 'bonn'", "3", "other"],
+        ["age", "a number", "5", "itself"],
+        ["", "empty", "1", "missing"],
+        ["", "no number: '17,5'", "3", "missing"],
+        ["smoker", "true or false", "5", "itself"],
+        ["", "empty", "1", "false"],
+        ["", "neither true nor false: 'no'", "3", "false"],
+    ]

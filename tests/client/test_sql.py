@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stream_dp.core.query import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql import parse
+from stream_dp.sql import example, parse
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},
@@ -277,7 +277,10 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late AND\n\n (late", (3, 3), ") is expected after late"),
         ("carrier =", (1, 9), "something is missing around ="),
         ("late && late", (1, 6), "&& is not understood here; write AND"),
-        ("late\nlate", (2, 1), "late is not understood here"),
+        ("late\nlate", (2, 1), "write a condition such as carrier = 'AA' AND arr_delay >= -10"),
+        # names that need their quotes
+        ("first seen = 'EWR'", (1, 7), 'write this name in double quotes: "first seen"'),
+        ("first_seen = 'EWR'", (1, 1), 'did you mean "first seen"?'),
         ("late " * 2001, (1, 1), "longer than 10000 characters"),
         ("(" * 100 + "late" + ")" * 100, (1, 33), "parentheses nest deeper than 32"),
         ("NOT " * 2000 + "late", (1, 1), "nested too deeply"),
@@ -291,6 +294,15 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
     line, column = place
     assert caught.value.field == f"line {line}, column {column}"
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["age-group", "from", 'what\'s "this"'])
+def test_a_name_that_sql_reads_otherwise_is_asked_for_in_double_quotes(name: str) -> None:
+    schema = [{"name": name, "type": "number", "edges": [18.0]}]
+    assert parse(example(schema), schema)["where"] == {"attribute": name, "ge": 18}
+    if '"' not in name:
+        with pytest.raises(InvalidQuery, match=f'write this name in double quotes: "{name}"'):
+            parse(f"{name} >= 18", schema)
 
 
 def test_a_long_list_of_values_is_cut_in_the_error() -> None:
