@@ -572,8 +572,8 @@ class Answer(_Reply):
     Attributes:
         value: Share of the ``n`` rows asked, in [0, 1].
         count: Estimated rows; beyond 2**53 only for readers with 64-bit integers.
-        error_bar: Half width around ``value`` at ``confidence``, for a question fixed beforehand; None where
-            nothing is known.
+        error_bar: Half width around ``value`` at ``confidence``, for a question chosen before the tables that
+            answer it were published; None where nothing is known.
         window: First and last phase the answer speaks of.
     """
 

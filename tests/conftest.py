@@ -185,10 +185,11 @@ def tidy() -> Iterator[None]:
     def sockets() -> list[socket.socket]:
         return [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
 
-    before = {id(one) for one in sockets()}
+    before = sockets()  # kept, so that no new one gets the id of an old one
     yield
+    known = set(map(id, before))
     for one in sockets():
-        if id(one) not in before:
+        if id(one) not in known:
             one.close()
 
 

@@ -144,6 +144,7 @@ class Client:
             # The broker is gone: its own close gives up half-way, and complains again when collected.
             self._producer._sender.force_close()  # noqa: SLF001
             self._producer._closed = True  # noqa: SLF001
+        self._producer._sender.join(_CLOSE_S)  # noqa: SLF001 - nothing of ours runs on after this
 
     # ------------------------------------------------------------ data sets
 
