@@ -101,7 +101,7 @@ class Constants:
         error: eps.
         queries_per_phase: k.
         hypothesis_rows: m in force.
-        papers_hypothesis_rows: m by the formula, from which on accuracy is proved.
+        papers_hypothesis_rows: m by the formula, from which on no query is refused.
         min_rows: ``n_min``: rows that open a phase.
         min_rows_as_printed: ``n_min`` as the thesis prints it, for comparison; see the module's docstring.
         sensitivity: Units that the easiness' sensitivity is resolved into.
@@ -128,12 +128,15 @@ class Constants:
 
     @property
     def failure_probability(self) -> float:
-        """``2 K delta``: some answer of any phase is further than ``error`` from the truth (Theorem 5.1)."""
+        """``2 K delta``: some answer of any phase is further than ``error`` from the truth (Theorem 5.1).
+
+        The noise alone decides, whatever m: see ``Memory.conclude``.
+        """
         return 2.0 * sum(phase.noise_failure for phase in self.phases)
 
     @property
     def proved(self) -> bool:
-        """Whether m is large enough for the accuracy proof."""
+        """Whether m is large enough for the proof that hard queries do not run out."""
         return self.hypothesis_rows >= self.papers_hypothesis_rows
 
 
@@ -166,7 +169,7 @@ def constants(
         queries_per_phase: k, at least 2.
         phases: K.
         rows: m by hand; None takes ``160000 ln(K k) ln(1/eps) / eps^2``. Privacy holds for any; for a smaller
-            one accuracy is no longer proved and tau grows.
+            one tau grows, and hard queries may run out.
 
     Raises:
         InvalidDefinition: The noise would be wider than the sampler draws.
@@ -657,11 +660,18 @@ class Memory:
         self._asked += 1
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        """The answer, within ``error`` of the truth whatever m and the consistent set are.
+
+        Unless the noise was too large, a hard answer is off by ``eps/100`` at most, and the easiness behind
+        an easy one was 3/4 - 1/100 or more. Were half of the set's weight further than eps from the truth,
+        it would be at most ``1/2 + 1/(2e)``, less than 0.69; so more than half is within eps, and the median
+        too. What a large m adds is that queries are easy often enough (Kim 2017, Theorem 5.1).
+        """
         assert isinstance(look, QueryLook), "a look of another mechanism"
         assert isinstance(release, QueryRelease), "a release of another mechanism"
         n_rows = look.n_rows
         count = release.noisy_count if release.hard else round(look.easy_share * n_rows)
-        bar = float(self._constants.error) if self._constants.proved else None
+        bar = float(self._constants.error)
         return Answered(
             count=min(n_rows, max(0, count)),
             n=n_rows,

@@ -147,6 +147,22 @@ def test_the_easiness_is_one_exactly_where_all_hypotheses_agree_with_the_count()
     assert easiness(99) < 1
 
 
+@given(
+    distribution=distributions,
+    error=st.fractions(Fraction(1, 100), Fraction(899, 1000), max_denominator=1000),
+    offset=st.fractions(-3, 3, max_denominator=100),
+)
+def test_an_easy_answer_is_within_the_error_whatever_the_hypotheses_say(
+    distribution: Distribution, error: Fraction, offset: Fraction
+) -> None:
+    """An answer is rounded to a row, and an easiness near 3/4 may be called easy by its noise."""
+    error, n_rows = max(error, Fraction(1, 100)), 10**18
+    answer = round(distribution.lower_median * n_rows)
+    count = min(n_rows, max(0, round(answer + offset * error * n_rows)))
+    if abs(answer - count) > error * n_rows:
+        assert Easiness(distribution, error, n_rows)(count) < Fraction(7, 10)
+
+
 def test_an_easiness_outside_the_proved_range_is_refused() -> None:
     distribution = Distribution((Fraction(0),), (1,))
     for error in (Fraction(1, 10**7), Fraction(9, 10)):

@@ -417,7 +417,7 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
             if isinstance(outcome, Refused):
                 break
             assert isinstance(outcome, Answered)
-            assert outcome.error_bar is None  # not proved for m by hand
+            assert outcome.error_bar == outcome.error_bar_simultaneous == 0.1
             assert abs(outcome.count - true_count(run.data, question)) <= 0.1 * outcome.n
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
