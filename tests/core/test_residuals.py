@@ -185,6 +185,20 @@ def test_a_wrong_noise_variance_would_be_noticed() -> None:
     assert other[0] != pytest.approx(right[0], rel=1e-3)
 
 
+def test_integer_noise_on_different_residuals_is_uncorrelated_though_not_independent() -> None:
+    """Exactly, over all noise of scale 1 on the four cells of a table."""
+    support = np.arange(-6.0, 7.0)
+    weights = np.exp(-(support**2) / 2.0)
+    weights /= weights.sum()
+    noise = np.stack(np.meshgrid(*[support] * 4, indexing="ij")).reshape(2, 2, -1)
+    chance = math.prod(np.meshgrid(*[weights] * 4, indexing="ij")).ravel()
+    parts = spectrum(np.moveaxis(noise, -1, 0), first_axis=1, average=False)
+    rows, columns = 2.0 * parts[:, 1, 0], 2.0 * parts[:, 0, 1]
+    assert (chance * rows * columns).sum() == pytest.approx(0.0, abs=1e-12)
+    assert (chance * (rows % 2 == 0)).sum() == pytest.approx(0.5, abs=0.01)
+    assert (rows % 2 == columns % 2).all()
+
+
 def test_the_order_of_measurements_does_not_matter() -> None:
     rng = np.random.default_rng(5)
     history = random_history(rng, 2, 8)

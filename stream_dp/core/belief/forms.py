@@ -6,7 +6,7 @@ every axis of T). The parts are orthogonal, so a question with weights q answers
 
     sum over T of <x_T, residual_T>,   x_T = q averaged over A without T, centred along T,
 
-and where the residuals carry independent errors of variance v_T in their own subspaces, the answer's
+and where the residuals carry uncorrelated errors of variance v_T in their own subspaces, the answer's
 variance is ``sum of v_T * |x_T|^2`` (Xiao, He, Zhang, Kifer 2023, who plan releases with it).
 
 Layout. The *spectrum* of an array over A with sizes n_1..n_k is one array of shape

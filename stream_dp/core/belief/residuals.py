@@ -2,10 +2,15 @@
 
 A marginal over attributes S of one block, with independent noise of variance s^2 on each cell, gives
 for every non-empty subset T of S the T-residual of the counts plus noise of variance
-``v = s^2 * prod(n_i for i in S without T)`` in its own subspace. These noises are independent across T
-(the subspaces are orthogonal) and across measurements, so the best linear unbiased estimate from
-everything measured is, for each block and T alone, the mean weighted by 1/v. Nothing is ever solved
+``v = s^2 * prod(n_i for i in S without T)`` in its own subspace. These noises are uncorrelated across T
+(the subspaces are orthogonal) and independent across measurements, so the best linear unbiased estimate
+from everything measured is, for each block and T alone, the mean weighted by 1/v. Nothing is ever solved
 again, the order does not matter but for rounding, and the state is a fold over what was published.
+
+Noise that is integer is not independent across T: a 2 x 2 table's row and column differences are both even
+or both odd. Nothing here needs more than variances that add. What an answer promises rests on its error as
+a whole, one weighted sum of the independent noises on cells: it has the variance stated, is sub-Gaussian
+with it, and nearly Gaussian where scales are more than a few rows (docs/guarantee.md, Theorems 3 and 4).
 
 The idea is ResidualPlanner's (Xiao, He, Zhang, Kifer 2023), used online and block by block.
 """
