@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fractions import Fraction
 from functools import cache
 from itertools import combinations
 
@@ -149,6 +148,7 @@ class Prices:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
+        self._rho = float(budget.rho)
         self._units: dict[tuple[int, int], int] = {}
 
     def units(self, step: int, squared_sensitivity: int) -> int:
@@ -164,8 +164,8 @@ class Prices:
         """The most precise step that costs at most ``units``; None if none is that cheap."""
         if units <= 0:
             return None
-        rho = Fraction(units, UNITS) * self._budget.rho
-        sigma = math.sqrt(squared_sensitivity / (2.0 * float(rho)))
+        rho = units / UNITS * self._rho
+        sigma = math.sqrt(squared_sensitivity / (2.0 * rho))
         # Two steps short of the float's answer, then forward to the exact one.
         step = max(_FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
         while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
@@ -301,7 +301,7 @@ def _table(
     low, high = first, np.full(len(first), _LAST_STEP + 1)
     while (high - low > 1).any():
         middle = np.maximum((low + high) // 2, low)
-        enough = evidence.after_table(_sigma(middle) ** -2.0) <= levels * _TIE
+        enough = evidence.after_table(_precision(middle)) <= levels * _TIE
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
     return _priced(evidence, prices, 2, low, levels < now, table=True)
 
@@ -313,7 +313,7 @@ def _most_precise(
     steps = [prices.least_step(units, squared_sensitivity) for units in room.tolist()]
     can_pay = np.array([step is not None for step in steps])
     first = np.array([_LAST_STEP if step is None else step for step in steps], dtype=np.int64)
-    return first, np.where(can_pay, _sigma(first) ** -2.0, 0.0)
+    return first, np.where(can_pay, _precision(first), 0.0)
 
 
 def _priced(
@@ -375,8 +375,14 @@ def _scales() -> Floats:
     return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
 
 
-def _sigma(steps: npt.NDArray[np.int64]) -> Floats:
-    return np.asarray(_scales()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
+@cache
+def _precisions() -> Floats:
+    return _scales() ** -2.0
+
+
+def _precision(steps: npt.NDArray[np.int64]) -> Floats:
+    """Of noise of these steps, 1/variance."""
+    return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
 
 
 def _step_below(sigma: Floats) -> npt.NDArray[np.int64]:

@@ -122,7 +122,7 @@ class Evidence:
 
     def after_table(self, precision: Floats) -> Floats:
         """``by_block`` if the marginal over the attributes were measured with this precision."""
-        raised = _inverse(_inverse(self._of_tables) + self._reach[:, None] * precision)
+        raised = _inverse(self._precisions + self._reach[:, None] * precision)
         from_tables = variance(self.form.norms, raised)
         return np.asarray(_inverse(_inverse(from_tables) + self._counted).max(axis=0))
 
@@ -166,6 +166,10 @@ class Evidence:
         return self._tables.variances(self.form.attributes, self.window)
 
     @cached_property
+    def _precisions(self) -> Floats:
+        return _inverse(self._of_tables)
+
+    @cached_property
     def _reach(self) -> Floats:
         """Precision that a table of precision 1 over all attributes brings to each T, shape (2^k,)."""
         reach = [1.0]
@@ -193,8 +197,8 @@ class Evidence:
 
 def _inverse(array: Floats) -> Floats:
     """Variances to precisions and back; 0 and infinity are each other's inverse."""
-    result: Floats = np.full(array.shape, np.inf)
-    return np.divide(1.0, array, out=result, where=array > 0.0)
+    with np.errstate(divide="ignore"):
+        return 1.0 / array
 
 
 __all__ = ["Belief", "Evidence"]
