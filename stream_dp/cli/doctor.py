@@ -347,7 +347,8 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
             f"{name}: more than {100 * _LOW:.0f}% is spent on phase {', '.join(map(str, spent[:10]))}",
             "ask windows that leave these out, or live with unverified answers and refusals",
         )
+    phases, spent = len(odometer.blocks), share(odometer.most_spent)
     yield _good(
-        f"{name}: {len(odometer.blocks)} phases, {odometer.rows:,} rows, {share(odometer.most_spent)} of the "
-        f"line spent most; its ledger of {len(entries):,} entries holds"
+        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, {spent} of the line spent "
+        f"most; its ledger holds (entries: {len(entries):,})"
     )

@@ -138,6 +138,7 @@ def _foreground(state_dir: Path, web_port: int, console: Console) -> None:
     except ServerUnavailable:
         if not stopping.is_set():  # else it was told to stop before it was up
             raise
+    console.print(f"stopped; the data stays in {state_dir}")
 
 
 def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threading.Event) -> None:

@@ -62,6 +62,11 @@ def command(connection: Connection, web_port: int, instance_id: str | None, log_
         )
     _check_port(settings.web_bind, web_port)
     check_reachable(settings.bootstrap_servers)
+    click.echo(
+        f"starting a worker: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, Redis at "
+        f"{without_password(settings.redis_url)}",
+        err=True,
+    )
     _set_up_logging(log_level)
 
     import faust
@@ -104,11 +109,8 @@ def _check_port(host: str, port: int) -> None:
 def _say_when_ready(app: Any, settings: Any) -> None:
     while not getattr(getattr(app.runtime, "worker", None), "ready", False):
         time.sleep(0.1)
-    click.echo(
-        f"the worker answers: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, pages at "
-        f"http://{settings.web_bind}:{settings.web_port}/healthz and /metrics",
-        err=True,
-    )
+    pages = f"http://{settings.web_bind}:{settings.web_port}"
+    click.echo(f"the worker answers; its pages are {pages}/healthz and /metrics", err=True)
 
 
 def _set_up_logging(level: str) -> None:

@@ -109,10 +109,12 @@ def answer_frame(answer: Answer) -> pd.DataFrame:
     """The table of a GROUP BY answer, one row a cell.
 
     Raises:
-        StreamDPError: The answer is a refusal, or holds no table.
+        StreamDPError: The answer is a refusal, or holds no table; or pandas is not installed.
     """
-    import pandas as pd
-
+    try:
+        import pandas as pd
+    except ImportError:
+        raise StreamDPError("data frames need pandas: pip install pandas") from None
     table = answer.table
     if table is None:
         raise StreamDPError(

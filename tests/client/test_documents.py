@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import sys
 from decimal import Decimal
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 from stream_dp.client import documents
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import InvalidInput, StreamDPError
+from stream_dp.messages import Answer
 from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
@@ -90,3 +92,10 @@ def test_half_a_surrogate_pair_does_not_stop_a_batch() -> None:
 @pytest.mark.parametrize("prefix", ["stream-dp.", "a.b_", "x", "..."])
 def test_the_client_looks_for_the_group_that_workers_join(prefix: str) -> None:
     assert worker_group(prefix) == WorkerSettings(topic_prefix=prefix).group_id
+
+
+def test_without_pandas_a_table_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(dataset="people", query_id="q", analyst="ann", status="answered")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(StreamDPError, match="pip install pandas"):
+        documents.answer_frame(answer)
