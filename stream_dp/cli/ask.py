@@ -22,7 +22,7 @@ __all__ = ["command"]
 @click.argument("dataset")
 @click.argument("question", default="TRUE")
 @click.option(
-    "--group-by", multiple=True, help="Attribute to group by; may be given up to three times."
+    "--group-by", multiple=True, help="Attribute to group by; may be given several times."
 )
 @click.option("--window", type=click.IntRange(1), help="Only the last N phases.")
 @click.option("--quote", is_flag=True, help="Say what the answer would cost; spends nothing.")

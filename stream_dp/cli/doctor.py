@@ -349,6 +349,6 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
         )
     phases, spent = len(odometer.blocks), share(odometer.most_spent)
     yield _good(
-        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, {spent} of the line spent "
-        f"most; its ledger holds (entries: {len(entries):,})"
+        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {spent} of a phase's "
+        f"budget spent; its ledger holds (entries: {len(entries):,})"
     )

@@ -67,7 +67,7 @@ def answer_lines(answer: Answer) -> list[Text]:
     else:
         lines = [] if answer.table is not None else [Text(_figures(answer), "bold")]
         cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
-        price = f"cost {share(cost)} of a line" if cost else "free"
+        price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
@@ -87,7 +87,7 @@ def _figures(answer: Answer) -> str:
 
 def _price(answer: Answer) -> str:
     cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
-    price = f"would cost {share(cost)} of a line" if cost else "would be free"
+    price = f"would cost {share(cost)} of a phase's budget" if cost else "would be free"
     return f"{price}; {_left(answer)}"
 
 
