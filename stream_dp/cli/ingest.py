@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import Batch, Source, rows_a_batch
 from stream_dp.cli.rendering import rows_of_a_phase
-from stream_dp.errors import StreamDPError
+from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def command(
                 sent = _sent(client, name, source.batches(done), ids, timeout_s)
                 for stop, event in sent:  # noqa: B007 - the last one is reported
                     progress.update(task, completed=stop)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
                 progress.stop()
                 raise StreamDPError(
-                    "stopped; run the same command again to send the rest, each row counts once"
+                    f"{str(error) or 'stopped'}; run the same command again to send the rest, each row counts once"
                 ) from None
     if as_json:
         facts = {"dataset": name, "rows": total, "counted_before": done}
