@@ -131,8 +131,9 @@ def command(
                     progress.update(task, completed=stop)
             except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
                 progress.stop()
+                why = str(error) or "stopped"
                 raise StreamDPError(
-                    f"{str(error) or 'stopped'}; run the same command again to send the rest, each row counts once"
+                    f"{why}; run the same command again to send the rest, each row counts once"
                 ) from None
     if as_json:
         facts = {"dataset": name, "rows": total, "counted_before": done}
