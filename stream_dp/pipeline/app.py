@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import secrets
+import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -50,8 +51,8 @@ _log = logging.getLogger(__name__)
 
 __all__ = ["Runtime", "StreamApp", "create_app"]
 
-_BUNCH_SIZE = GROUP_SIZE // 4
-_BUNCHES_AHEAD = 8
+_BUNCH_SIZE = GROUP_SIZE // 2
+_BUNCHES_AHEAD = 32  # of 6 MB at most: a bunch comes from one fetch of one partition
 _LAST_WORDS_S = 30.0
 _STORE_CHECK_S = 5.0
 _GROUP_CHECK_S = 5.0
@@ -253,7 +254,7 @@ class StreamApp(faust.App):
 
     def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.inbox: asyncio.Queue[Any] = asyncio.Queue(_BUNCHES_AHEAD)
+        self.inbox: asyncio.Queue[Any] = asyncio.Queue(GROUP_SIZE // _BUNCH_SIZE)
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
@@ -290,6 +291,9 @@ class StreamApp(faust.App):
         return self.runtime.names.role(topic) in INPUTS
 
     async def on_start(self) -> None:
+        # Records are fetched in a thread of its own. With Python's 5 ms that thread waits for the worker's
+        # again and again, and the worker then for records.
+        sys.setswitchinterval(0.001)
         await super().on_start()
         try:
             await self.runtime.start()

@@ -77,7 +77,6 @@ It is taken alone after it has ended one that took it among others.
 """
 
 _IN_FLIGHT = 4
-_GROUPS_A_MARK = 16
 _RETRY_S = 0.5
 _NOISE_AHEAD = 512
 _NEVER = 2**63
@@ -93,6 +92,12 @@ class _Work:
     outgoing: list[Outgoing] = field(default_factory=list)
     released: dict[str, tuple[int, int]] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
+
+    def append(self, later: _Work) -> None:
+        """Adds what leaves after this."""
+        self.outgoing += later.outgoing
+        self.released.update(later.released)
+        self.watermarks.update(later.watermarks)
 
 
 @dataclass
@@ -149,8 +154,6 @@ class Worker:
         self._releasing = False
         self._progress = 0
         self._work = _Work()
-        self._unmarked = _Work()
-        self._unmarked_groups = 0
         self._queue: asyncio.Queue[_Work] = asyncio.Queue(_IN_FLIGHT)
 
     @property
@@ -296,16 +299,24 @@ class Worker:
             self._to_take_over = self._wake.is_set()
 
     async def run_releaser(self) -> None:
-        """Sends what was committed, in order, until cancelled."""
+        """Sends what was committed, in order, until cancelled.
+
+        All that waits leaves together: while groups are small, the broker and the disk are what takes time.
+        """
         while True:
             work = await self._queue.get()
             self._releasing = True
+            groups = 1
+            while not self._queue.empty():
+                work.append(self._queue.get_nowait())
+                groups += 1
             try:
                 await self._release(work)
             finally:
                 self._releasing = False
                 self._progress += 1
-                self._queue.task_done()
+                for _ in range(groups):
+                    self._queue.task_done()
 
     async def drained(self) -> None:
         """Returns when everything that was committed has been released."""
@@ -735,22 +746,11 @@ class Worker:
             await self._queue.put(work)
 
     async def _release(self, work: _Work) -> None:
-        """Sends, and marks what was sent: at once when nothing else waits, else for several groups.
-
-        What is not marked yet when the worker dies is sent again, in the same bytes.
-        """
+        """Sends, and marks what was sent; what is not marked when the worker dies is sent again."""
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(work.outgoing)
         self._fuse(CrashPoint.AFTER_RELEASE)
-        self._unmarked.released.update(work.released)
-        self._unmarked.watermarks.update(work.watermarks)
-        self._unmarked_groups += 1
-        if self._queue.empty() or self._unmarked_groups >= _GROUPS_A_MARK:
-            await self._mark()
-
-    async def _mark(self) -> None:
-        done, self._unmarked, self._unmarked_groups = self._unmarked, _Work(), 0
-        for name in await persistently(partial(self._store.mark, done.released, done.watermarks)):
+        for name in await persistently(partial(self._store.mark, work.released, work.watermarks)):
             _log.info("data set %s was handed to another worker", name)
         self._fuse(CrashPoint.AFTER_MARK)
 
