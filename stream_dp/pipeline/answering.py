@@ -147,7 +147,8 @@ def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:
     """The blocks asked, and a note where they are not what was asked for."""
     if dataset.retired:
         raise _Refusal(Refused(RefusalCode.RETIRED, "this data set was retired"))
-    if dataset.phase == 0:
+    phase = dataset.phase
+    if phase == 0:
         raise _Refusal(
             Refused(
                 RefusalCode.NO_PHASE,
@@ -157,10 +158,10 @@ def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:
         )
     first, note = 0, None
     if query.window is not None:
-        first = max(0, dataset.phase - query.window.last_phases)
-        if query.window.last_phases > dataset.phase:
-            note = f"the window was clamped to the {dataset.phase} phases there are"
-    return range(first, dataset.phase), note
+        first = max(0, phase - query.window.last_phases)
+        if query.window.last_phases > phase:
+            note = f"the window was clamped to the {phase} phases there are"
+    return range(first, phase), note
 
 
 def _code(reason: str) -> RefusalCode:

@@ -572,7 +572,7 @@ class Worker:
         if dataset.definition is None:
             return True
         below = self._rejected_below.get(record.place, 0)
-        return isinstance(request, Ingest | Ask) and record.offset < below
+        return record.offset < below and isinstance(request, Ingest | Ask)
 
     def _quarantine(self, dataset: Dataset, record: Record) -> None:
         place = f"{record.place}:{record.offset}"

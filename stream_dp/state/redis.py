@@ -372,7 +372,10 @@ class RedisStore:
         asked = {dataset: names for dataset, names in ids.items() if names}
         async with _translated():
             replies = await self._send(
-                [("HMGET", self._key(dataset, part), *names) for dataset, names in asked.items()]
+                [
+                    ("HMGET", self._key(dataset, part), *(name.encode() for name in names))
+                    for dataset, names in asked.items()
+                ]
             )
         return {
             (dataset, name): content
