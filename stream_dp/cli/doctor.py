@@ -286,7 +286,8 @@ async def _recorded(
             yield _bad(
                 f"{state.name} has {state.partitions} partitions but had {recorded} when the first worker "
                 "started: data sets would change their owner, and no worker serves it",
-                "restore the topic with the old count, or copy its records to topics under a new prefix",
+                "no count can be lowered: restore the broker from before the change, or start afresh under "
+                "another --topic-prefix and count both budgets",
             )
         made = ids.get(b"topic " + name)
         if made is not None and made != state.topic_id.encode():

@@ -151,7 +151,7 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         if given:
             raise
         raise StreamDPError(
-            f"{error}. The name was made from the file's; pass --dataset for another one"
+            f"{error} (the name was made from the file's; pass --dataset for another one)"
         ) from None
 
 

@@ -144,7 +144,7 @@ def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
     faults = examine()["bad"]
     assert len(faults) == 3
     assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
-    assert "restore the topic with the old count" in faults[2][1]
+    assert "start afresh under another --topic-prefix" in faults[2][1]
 
 
 def test_inputs_that_differ_in_their_partitions_are_bad(
