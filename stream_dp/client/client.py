@@ -42,6 +42,7 @@ _PATIENCE_S = 3.0
 _QUESTIONS_A_RECORD = 100
 _CLOSE_S = 5.0
 _BLOCK_MS = 20_000
+_SILENCE_S = 20.0
 _Headers = Sequence[tuple[str, bytes]]
 
 
@@ -668,9 +669,17 @@ class Client:
                     consumer.seek(
                         place, start if latest is None else max(start, ends[place] - latest)
                     )
+                heard_s = time.monotonic()
                 while any(consumer.position(place) < ends[place] for place in places):
-                    for records in consumer.poll(timeout_ms=500).values():
+                    arrived = consumer.poll(timeout_ms=500)
+                    for records in arrived.values():
                         found += [(record.key.decode(), record.value) for record in records]
+                    if arrived:
+                        heard_s = time.monotonic()
+                    elif time.monotonic() - heard_s > _SILENCE_S:
+                        raise no_broker(self._bootstrap_servers, "it has stopped sending")
+                    else:  # the consumer would wait for a broker that is gone
+                        check_reachable(self._bootstrap_servers)
             finally:
                 consumer.close()
         except KafkaError as error:
