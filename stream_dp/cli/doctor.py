@@ -348,8 +348,8 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
             f"{name}: more than {100 * _LOW:.0f}% is spent on phase {', '.join(map(str, spent[:10]))}",
             "ask windows that leave these out, or live with unverified answers and refusals",
         )
-    phases, spent = len(odometer.blocks), share(odometer.most_spent)
+    phases, most = len(odometer.blocks), share(odometer.most_spent)
     yield _good(
-        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {spent} of a phase's "
+        f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
         f"budget spent; its ledger holds (entries: {len(entries):,})"
     )

@@ -54,19 +54,17 @@ def command(state_dir: Path, web_port: int | None, foreground: bool) -> None:  #
         console.print(f"already up: Kafka at [b]{found.bootstrap_servers}[/b], {_pages(state_dir)}")
         return
     folder.prepare()
-    starting = folder.in_use()
-    if not starting:
+    if folder.in_use():
+        with _status(console) as say:
+            say("Waiting for servers that are just starting or stopping")
+            _await_other(folder, say)
+    if not folder.in_use():
         _ready_file(state_dir).unlink(missing_ok=True)
         web_port = _web_port(web_port, state_dir, console)
         if foreground:
             _foreground(state_dir, web_port, console)
             return
-    with _status(console) as say:
-        if starting:
-            say("Another `stream-dp up` is at it")
-            _wait(state_dir, lambda: not folder.in_use(), say)
-        else:
-            assert web_port is not None
+        with _status(console) as say:
             _detach(state_dir, web_port, say)
     found = running(state_dir)
     assert found is not None, "ready says that they run"
@@ -168,6 +166,7 @@ def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threa
                     _keep(servers, worker, stopping)
                 finally:
                     _ready_file(state_dir).unlink(missing_ok=True)
+                    progress.step("Stopping")
 
 
 def _keep(servers: Servers, worker: Child, stopping: threading.Event) -> None:
@@ -258,6 +257,15 @@ def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]
                 f"nothing happened for {_READY_S:g} seconds; see {state_dir / 'logs'}"
             )
         time.sleep(0.1)
+
+
+def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
+    """Returns when what another command started answers, or has ended."""
+    try:
+        _wait(folder.path, lambda: not folder.in_use(), say)
+    except ServerUnavailable:
+        if folder.in_use():
+            raise
 
 
 def _why(state_dir: Path) -> str:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from stream_dp.cli import _COMMANDS
 from stream_dp.embedded import ports
+from stream_dp.embedded.folders import StateFolder
 
 Run = Callable[..., Any]
 Words = dict[str, Any]
@@ -108,8 +111,6 @@ def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:
 def test_what_keeps_a_worker_from_starting_is_one_sentence(
     run: Run, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import socket
-
     servers = ("--bootstrap-servers", nowhere, "--redis-url", "redis://127.0.0.1:1/0")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -133,6 +134,23 @@ def test_what_keeps_a_worker_from_starting_is_one_sentence(
         "error: STREAM_DP_SESSION_TIMEOUT_S: Input should be a valid number"
     )
     assert "secret" not in ended.err
+
+
+def test_up_waits_for_servers_that_are_just_stopping_and_then_has_its_turn(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = StateFolder(tmp_path / "state")
+    folder.prepare()
+    folder.lock(timeout_s=1)
+    stopped = threading.Timer(1.0, folder.release)
+    stopped.start()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ended = run("up", "--web-port", taken.getsockname()[1])
+    stopped.join()
+    assert ended.err.startswith("Waiting for servers that are just starting or stopping\n")
+    assert "is taken by another program" in ended.err
 
 
 def test_a_state_folder_that_cannot_be_used_is_named(run: Run) -> None:
