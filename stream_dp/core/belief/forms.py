@@ -18,7 +18,6 @@ first attribute counts most, as in ``array.reshape((2,) * k).ravel()``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -216,26 +215,18 @@ class Conjunction:
 
     def values(self, view: View) -> Floats:
         counts = view.spectrum
-        for weights in self._weights():
-            counts = weights @ counts.reshape(len(weights), -1)
+        for factor, share in zip(self._factors, self._shares, strict=True):
+            weights = np.empty(factor.size + 1)
+            weights[0], weights[1:] = share, factor
+            counts = weights @ counts.reshape(weights.size, -1)
         return view.n_rows - counts if self.complement else counts
 
     def events(self, view: View) -> Events:
         counts = view.spectrum
-        for weights in self._weights():
-            columns = np.zeros((len(weights), 2))
-            columns[0, 0] = 1.0
-            columns[:, 1] = weights
-            counts = counts.reshape(len(weights), -1).T @ columns
+        for factor, share in zip(self._factors, self._shares, strict=True):
+            counts = counts.reshape(factor.size + 1, -1).T @ _columns(factor, share)
         shares, spreads = tuple(self._shares), tuple(self._spreads)
         return Events(counts.reshape(-1, 1), shares, spreads, self.complement)
-
-    def _weights(self) -> Iterator[Floats]:
-        """What a condition makes of its axis of a spectrum, shape (size + 1,), for each in turn."""
-        for factor, share in zip(self._factors, self._shares, strict=True):
-            weights = np.empty(factor.size + 1)
-            weights[0], weights[1:] = share, factor
-            yield weights
 
     def total(self, counts: Floats) -> Floats:
         inside = counts
@@ -313,39 +304,42 @@ class Cells:
     def events(self, view: View) -> Events | None:
         if self._factors is None or not len(self._cells):
             return None
-        # A condition on an attribute that is not grouped sums over its cells; a grouped attribute
-        # keeps them as an axis, one cell an answer.
-        conditions = {
-            axis: self._factors[a].astype(np.float64)
-            for axis, a in enumerate(self.attributes)
-            if a not in self._grouped
-        }
-        shares = tuple(
-            float(conditions[axis].mean()) if axis in conditions else 1.0 / n
-            for axis, n in enumerate(self._sizes)
-        )
-        spreads = tuple(s * (1.0 - s) * n for s, n in zip(shares, self._sizes, strict=True))
-        full = [1 if axis in conditions else n for axis, n in enumerate(self._sizes)]
-        counts = np.empty((2 ** len(full), len(self._cells)))
-        for index, subset in enumerate(subsets(len(full))):
-            part = view.spectrum
-            for axis, member in enumerate(subset):
-                outside, inside = np.split(part, [1], axis=axis)
-                if not member:
-                    part = outside
-                    continue
-                if axis in conditions:
-                    along = [-1 if other == axis else 1 for other in range(part.ndim)]
-                    condition = conditions[axis].reshape(along)
-                    inside = (inside * condition).sum(axis=axis, keepdims=True)
-                part = inside + shares[axis] * outside
-            every = np.broadcast_to(part, full).transpose(self._order)
-            counts[index] = every.reshape(-1)[self._cells]
-        return Events(counts, shares, spreads, complement=False)
+        # Along each axis, first without a condition and then with it: one for all answers, or each cell
+        # of an attribute that is grouped.
+        counts = view.spectrum
+        shares, spreads, conditions = [], [], []
+        for attribute, n in zip(self.attributes, self._sizes, strict=True):
+            parts = counts.reshape(n + 1, -1).T
+            if attribute in self._grouped:
+                share = 1.0 / n
+                without = parts[:, :1]
+                counts = np.concatenate([without, parts[:, 1:] + share * without], axis=1)
+            else:
+                factor = self._factors[attribute]
+                share = np.count_nonzero(factor) / n
+                counts = parts @ _columns(factor, share)
+            shares.append(share)
+            spreads.append(share * (1.0 - share) * n)
+            conditions.append(counts.shape[1] - 1)
+        counts = counts.reshape([1 + c for c in conditions])
+        every = np.empty((2 ** len(conditions), len(self._cells)))
+        for index, subset in enumerate(subsets(len(conditions))):
+            place = tuple(slice(1, None) if member else slice(1) for member in subset)
+            part = np.broadcast_to(counts[place], conditions).transpose(self._order)
+            every[index] = part.reshape(-1)[self._cells]
+        return Events(every, tuple(shares), tuple(spreads), complement=False)
 
     def total(self, counts: Floats) -> Floats:
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
         return np.asarray(np.where(self._masks.reshape(len(known), -1), known, 0.0).sum(axis=1))
+
+
+def _columns(condition: Mask, share: float) -> Floats:
+    """What no condition, and this one, make of their axis of a spectrum, shape (size + 1, 2)."""
+    columns = np.zeros((condition.size + 1, 2))
+    columns[0] = 1.0, share
+    columns[1:, 1] = condition
+    return columns
 
 
 def form_of(question: Question, shape: tuple[int, ...]) -> Form:
