@@ -209,7 +209,7 @@ async def latencies(
             if len(taken) == len(questions):
                 return
 
-    async with AIOKafkaProducer(bootstrap_servers=servers) as producer, consumer:
+    async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer, consumer:
         reading = asyncio.create_task(read())
         begin = time.perf_counter()
         for place, (name, value) in enumerate(questions):
