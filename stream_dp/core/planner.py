@@ -371,8 +371,10 @@ _LAST_STEP = grid_index(float(MAX_SCALE))
 
 @cache
 def _scales() -> Floats:
-    """All scales of the public grid as floats."""
-    return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
+    """All scales of the public grid as floats; exact, like the doubling from octave to octave."""
+    octave = [float(grid_sigma(k)) for k in range(GRID_STEPS)]
+    doublings = np.arange(_FIRST_STEP // GRID_STEPS, _LAST_STEP // GRID_STEPS + 1)
+    return np.ldexp(octave, doublings[:, None]).ravel()[: _LAST_STEP - _FIRST_STEP + 1]
 
 
 @cache

@@ -18,6 +18,8 @@ from stream_dp.core.belief.forms import form_of
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.planner import (
+    _FIRST_STEP,
+    _LAST_STEP,
     BasePlan,
     Bounded,
     Certified,
@@ -28,6 +30,7 @@ from stream_dp.core.planner import (
     Purse,
     Terms,
     Unproven,
+    _scales,
     plan,
     water_fill,
 )
@@ -170,6 +173,11 @@ def test_a_price_is_that_of_the_exact_scale_rounded_up() -> None:
     for step, squared in [(0, 1), (100, 2), (431, 2), (1600, 1)]:
         exact = gaussian_rho(grid_sigma(step), squared_sensitivity=squared) / BUDGET.rho * UNITS
         assert prices.units(step, squared) == math.ceil(exact)
+
+
+def test_the_scales_that_are_planned_with_are_those_that_are_drawn() -> None:
+    steps = range(_FIRST_STEP, _LAST_STEP + 1)
+    assert _scales().tolist() == [float(grid_sigma(step)) for step in steps]
 
 
 def test_an_empty_room_buys_nothing() -> None:
