@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ _log = logging.getLogger(__name__)
 __all__ = ["Runtime", "StreamApp", "create_app"]
 
 _BUNCH_SIZE = GROUP_SIZE // 2
-_BUNCHES_AHEAD = 32  # of 6 MB at most: a bunch comes from one fetch of one partition
+_AHEAD = 2 * GROUP_SIZE
+_PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
 _STORE_CHECK_S = 5.0
 _GROUP_CHECK_S = 5.0
@@ -88,6 +90,17 @@ class _Bunch(ConsumerMessage):
 
 class _Consumer(driver.Consumer):
     """Starts each partition where the store says, not where the consumer group does, and reads bunches."""
+
+    async def getmany(
+        self,
+        timeout: float,  # noqa: ASYNC109 - Faust's interface
+    ) -> AsyncIterator[tuple[TP, _Bunch]]:
+        # What Faust has for a busy worker is to pause partitions, and to sleep for a second when all are.
+        # Fetched later, the same records come in fewer and larger bunches.
+        while self.app.waiting >= _AHEAD:
+            await self.sleep(_PAUSE_S)
+        async for tp, bunch in super().getmany(timeout):
+            yield tp, bunch
 
     def _to_message(self, tp: TP, record: Any) -> _Bunch:
         return _Bunch(tp, record, self.app.consumer_generation_id)
@@ -190,6 +203,8 @@ class Runtime:
             fuse=self._fuse,
         )
         await self.worker.check_store()
+        gc.collect()
+        gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
     async def stop(self) -> None:
         """Closes what was opened."""
@@ -254,7 +269,8 @@ class StreamApp(faust.App):
 
     def __init__(self, settings: WorkerSettings, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.inbox: asyncio.Queue[Any] = asyncio.Queue(GROUP_SIZE // _BUNCH_SIZE)
+        self.inbox: asyncio.Queue[Any] = asyncio.Queue()
+        self.waiting = 0  # records in the inbox
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
@@ -266,7 +282,6 @@ class StreamApp(faust.App):
             topic_disable_leader=True,
             topic_allow_declare=False,
             stream_wait_empty=False,
-            stream_buffer_maxsize=_BUNCHES_AHEAD,
             broker_commit_interval=1.0,
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=settings.session_timeout_s / 5,
@@ -329,6 +344,7 @@ class StreamApp(faust.App):
             while len(records) <= GROUP_SIZE - _BUNCH_SIZE and not self.inbox.empty():
                 events.append(self.inbox.get_nowait())
                 records += _records(self.runtime.names, events[-1].message)
+            self.waiting -= len(records)
             await self.runtime.worker.process(records)
             for event in events:
                 event.ack()
@@ -410,7 +426,8 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
     @app.agent(inputs, concurrency=1)
     async def take(stream: Any) -> None:
         async for event in stream.noack().events():
-            await app.inbox.put(event)
+            app.waiting += len(event.message.records)
+            app.inbox.put_nowait(event)
 
     @app.on_partitions_revoked.connect
     async def revoked(_: StreamApp, partitions: set[TP], **__: Any) -> None:
