@@ -36,6 +36,7 @@ __all__ = ["command"]
 _OLDEST_KAFKA = (3, 0)
 _OLDEST_REDIS = 7
 _LOW = 0.9
+_PATIENCE_S = 15.0
 
 
 class _Health(Enum):
@@ -219,10 +220,18 @@ def _workers(servers: str, settings: WorkerSettings) -> _Finding:
 
 
 def _collected(findings: AsyncIterator[_Finding]) -> list[_Finding]:
-    async def collect() -> list[_Finding]:
-        return [finding async for finding in findings]
+    collected: list[_Finding] = []
 
-    return asyncio.run(collect())
+    async def collect() -> None:
+        async for finding in findings:
+            collected.append(finding)  # noqa: PERF401 - what was found stays when time is up
+
+    try:
+        asyncio.run(asyncio.wait_for(collect(), _PATIENCE_S))
+    except TimeoutError:
+        fault = f"Redis took the connection and has not answered for {_PATIENCE_S:g} seconds"
+        collected.append(_bad(fault, "see what it does, and start it again"))
+    return collected
 
 
 async def _redis(

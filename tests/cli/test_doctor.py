@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
     assert fault == f"Redis does not answer at redis://{nobody}"
     assert fix == "start it, or pass another --redis-url"
+
+
+def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(examine: Examine) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        nobody = f"127.0.0.1:{ports.choose('nobody', None)}"
+        found = examine(
+            bootstrap_servers=nobody, redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        )
+    faults = dict(found["bad"])
+    assert (
+        faults["Redis took the connection and has not answered for 15 seconds"]
+        == "see what it does, and start it again"
+    )
 
 
 def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[..., Any]) -> None:
