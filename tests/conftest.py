@@ -107,6 +107,9 @@ class SeededNoise:
             x += 1
         return x
 
+    def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
+        return np.array([self._randbelow(limit) for _ in range(size)], dtype=np.int64)
+
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self._check(scale, size)
 

@@ -40,6 +40,7 @@ MIN_SCALE: Final = Fraction(1, 2**20)
 MAX_SCALE: Final = Fraction(2**50)  # a draw passes 2**63 with probability below exp(-8000)
 MAX_RESERVED: Final = 2**24
 """Most draws that one pool holds for looks that were announced: 128 MiB."""
+MAX_UNIFORM: Final = 2**62
 
 GRID_STEPS: Final = 32
 _GRID_BITS: Final = 16
@@ -88,6 +89,14 @@ class NoiseSource(Protocol):
 
         Raises:
             ValueError: ``limit`` is negative.
+        """
+        ...
+
+    def uniform(self, limit: int, size: int) -> IntArray:
+        """Draws from ``{0, ..., limit - 1}``, each as likely as any other, int64, shape (size,).
+
+        Raises:
+            ValueError: ``limit`` is not in ``[1, MAX_UNIFORM]``.
         """
         ...
 
@@ -299,6 +308,16 @@ class PooledNoise:
         # Of the integers 1 to 2**(limit + 1) - 1, twice as many have b + 1 bits as have b.
         return limit + 1 - (1 + secrets.randbelow(2 ** (limit + 1) - 1)).bit_length()
 
+    def uniform(self, limit: int, size: int) -> IntArray:
+        if not 1 <= limit <= MAX_UNIFORM:
+            raise ValueError(f"the limit of a uniform draw must be in 1 to 2**62: {limit}")
+        mask = np.uint64(2 ** (limit - 1).bit_length() - 1)
+        draws: IntArray = np.empty(0, dtype=np.int64)
+        while (missing := _checked_size(size) - draws.size) > 0:
+            words = np.frombuffer(os.urandom(8 * missing), dtype=np.uint64) & mask
+            draws = np.concatenate([draws, words[words < limit].astype(np.int64)])
+        return draws
+
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         pool = self._pool(kind, scale)
         reserved = pool.reserved + _checked_size(size)
@@ -432,6 +451,7 @@ __all__ = [
     "GRID_STEPS",
     "MAX_RESERVED",
     "MAX_SCALE",
+    "MAX_UNIFORM",
     "MIN_SCALE",
     "ExactSampler",
     "IntArray",

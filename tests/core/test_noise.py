@@ -20,6 +20,7 @@ from stream_dp.core import noise as noise_module
 from stream_dp.core.noise import (
     MAX_RESERVED,
     MAX_SCALE,
+    MAX_UNIFORM,
     MIN_SCALE,
     ExactSampler,
     Kind,
@@ -121,6 +122,22 @@ class TestLaw:
             thirds = np.append(3.0 ** -np.arange(bins), 3.0**-bins)
             wrong = stats.chisquare(observed, draws.size * thirds / thirds.sum())
             assert wrong.pvalue < FALSE_ALARM
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100, 2**61 + 1, MAX_UNIFORM])
+    def test_uniform_draws_are_below_their_limit_and_equally_likely(self, limit: int) -> None:
+        draws = PooledNoise(sampler=_unused).uniform(limit, DRAWS)
+        assert draws.shape == (DRAWS,)
+        assert 0 <= draws.min() <= draws.max() < limit
+        n_bins = min(limit, 30)
+        starts = np.array([-(-limit * i // n_bins) for i in range(n_bins + 1)], dtype=np.uint64)
+        observed = np.bincount(
+            np.searchsorted(starts, draws.astype(np.uint64), side="right") - 1, minlength=n_bins
+        )
+        mass = np.diff(starts).astype(np.float64) / limit
+        if limit > 1:
+            assert stats.chisquare(observed, DRAWS * mass).pvalue > FALSE_ALARM
+            tilted = mass * np.linspace(0.9, 1.1, n_bins)
+            assert stats.chisquare(observed, DRAWS * tilted / tilted.sum()).pvalue < FALSE_ALARM
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_draws_of_one_pool_are_not_correlated(self, sampler: Sampler, kind: Kind) -> None:
@@ -322,6 +339,9 @@ print(json.dumps([json.loads(os.read(reader, 4096)), noise.gaussian(scale, 16).t
             lambda: counting.reserve("gaussian", Fraction(1), MAX_RESERVED + 1),
             lambda: counting.refill(-1),
             lambda: counting.geometric_half(-1),
+            lambda: counting.uniform(0, 1),
+            lambda: counting.uniform(MAX_UNIFORM + 1, 1),
+            lambda: counting.uniform(5, -1),
             lambda: PooledNoise(per_pool=0, sampler=_unused),
         ):
             with pytest.raises(ValueError):

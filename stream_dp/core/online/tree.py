@@ -1,0 +1,212 @@
+"""All thresholds of an ordered attribute from one look: the binary tree of counts.
+
+Dwork, Naor, Pitassi, Rothblum 2010 and Chan, Shi, Song 2011, as in Bun, Steinke, Ullman 2016, Proposition
+5.2; approximate medians by search as in their Lemma 5.5 and Figure 6, the lower bound of their Lemma 5.6.
+
+Over ``2^L`` leaves, ``#{rows <= y}`` is a sum of at most L nodes that are left children, and the number of
+rows is public, so only left children are published. Numbered from 1 as a Fenwick tree they are one array:
+node i counts bins ``i - lowbit(i) .. i - 1``.
+
+**Guarantee.** epsilon-differential privacy for replacing one row. A row that moves leaves some nodes and
+enters others: at most one node of the top level changes (it has one left child), and at most two of each
+level below, each by 1. So the L1 sensitivity is ``2 L - 1``, and each node gets discrete Laplace noise of
+scale ``(2 L - 1) / epsilon``.
+
+Everything else here is post-processing: every threshold, quantile and median ever asked is free. Nothing
+secret is left after the release, so a restart replays the release and no more.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from stream_dp.core.noise import IntArray, NoiseSource
+from stream_dp.core.online.base import Loss, checked_privacy
+from stream_dp.core.online.laplace import scale_from, sum_bound
+from stream_dp.errors import CorruptState
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """What one look publishes; public.
+
+    Attributes:
+        n_bins: Bins of the attribute, in order, at least 2.
+        epsilon: Its loss.
+    """
+
+    n_bins: int
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        checked_privacy(self.epsilon)
+        if self.n_bins < 2:
+            raise ValueError(f"one threshold needs two bins, there are {self.n_bins}")
+
+    @property
+    def levels(self) -> int:
+        """L: nodes that a threshold is a sum of, at most."""
+        return (self.n_bins - 1).bit_length()
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of each node's noise, in rows."""
+        return scale_from((2 * self.levels - 1) / self.epsilon)
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(self.epsilon)
+
+    def measure(self, counts: IntArray, noise: NoiseSource) -> IntArray:
+        """The look: noisy nodes 1 to ``n_bins - 1``, int64, shape (n_bins - 1,); published as they are.
+
+        Args:
+            counts: Rows in each bin, exact, shape (n_bins,). Private.
+        """
+        if counts.shape != (self.n_bins,):
+            raise ValueError("there must be one count a bin")
+        return _nodes(counts) + noise.laplace(self.scale, self.n_bins - 1)
+
+    def to_bytes(self, nodes: IntArray) -> bytes:
+        return struct.pack("<BI", _VERSION, self.n_bins - 1) + nodes.astype("<i8").tobytes()
+
+    def from_bytes(self, data: bytes) -> IntArray:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: An unknown version, or another number of nodes.
+        """
+        if not data or data[0] != _VERSION:
+            raise CorruptState("a tree is stored in a version that this release does not know")
+        n_nodes = self.n_bins - 1
+        if data[1:5] != struct.pack("<I", n_nodes) or len(data) != 5 + 8 * n_nodes:
+            raise CorruptState("a stored tree does not fit the data set's definition")
+        return np.frombuffer(data, dtype="<i8", offset=5).astype(np.int64)
+
+
+def _nodes(counts: IntArray) -> IntArray:
+    """Exact nodes 1 to ``n_bins - 1``, shape (n_bins - 1,). Private."""
+    before = np.concatenate([[0], np.cumsum(counts[:-1])])
+    number = np.arange(1, len(counts))
+    return np.asarray(before[number] - before[number - (number & -number)])
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Answers from published nodes, of one block or of several summed; public.
+
+    Attributes:
+        plan: What each look published.
+        n_rows: Rows in all of them.
+        n_releases: Blocks that were measured.
+        nodes: Their sum, shape (n_bins - 1,).
+    """
+
+    plan: TreePlan
+    n_rows: int
+    n_releases: int
+    nodes: IntArray = field(repr=False)
+
+    @classmethod
+    def of(cls, plan: TreePlan, releases: Sequence[IntArray], n_rows: int) -> Tree:
+        """The tree of a window: blocks have no row in common, so their nodes add up."""
+        return cls(plan, n_rows, len(releases), np.sum(releases, axis=0, dtype=np.int64))
+
+    @cached_property
+    def thresholds(self) -> IntArray:
+        """Estimated rows up to and with each bin, in [0, n_rows], shape (n_bins,)."""
+        up_to = np.concatenate([[0], self.nodes])
+        for level in reversed(range(self.plan.levels)):
+            places = np.arange(1 << level, self.plan.n_bins, 2 << level)
+            up_to[places] += up_to[places - (1 << level)]
+        return np.append(np.clip(up_to[1:], 0, self.n_rows), self.n_rows)
+
+    def at_most(self, code: int) -> int:
+        """Estimated rows whose bin is ``code`` or before it; in [0, n_rows], and certain for the last bin."""
+        return int(self.thresholds[self._place(code) - 1])
+
+    def quantile(self, rank: int) -> int:
+        """A bin before which are about ``rank`` rows at most and up to which are about ``rank`` at least.
+
+        Where all thresholds are within e rows of the truth: ``#{<= bin} >= rank - e`` and
+        ``#{< bin} < rank + e``. Binary search over the thresholds (Bun, Steinke, Ullman 2016, Figure 6).
+        """
+        return search(self.plan.n_bins, rank, self.at_most)
+
+    def median(self) -> int:
+        """The lower median: ``quantile`` of the rank ``ceil(n_rows / 2)``."""
+        return self.quantile(-(-self.n_rows // 2))
+
+    def error_bar(self, code: int, failure_probability: float) -> float:
+        """Rows by which ``at_most(code)`` errs, but for ``failure_probability``, for a ``code`` fixed before."""
+        place = self._place(code)
+        if place == self.plan.n_bins:
+            return 0.0
+        return self._bound(place.bit_count(), failure_probability)
+
+    def error_bar_simultaneous(self, failure_probability: float) -> float:
+        """The same for all thresholds at once, and so for every quantile's rank."""
+        n_thresholds = self.plan.n_bins - 1
+        return self._bound(self.plan.levels, failure_probability / n_thresholds)
+
+    def _bound(self, n_nodes: int, failure_probability: float) -> float:
+        return sum_bound(n_nodes * self.n_releases, self.plan.scale, failure_probability)
+
+    def _place(self, code: int) -> int:
+        """How many bins ``at_most(code)`` counts."""
+        if not 0 <= code < self.plan.n_bins:
+            raise ValueError(f"no bin {code}; there are {self.plan.n_bins}")
+        return code + 1
+
+
+def search(n_values: int, rank: int, at_most: Callable[[int], int]) -> int:
+    """The value from which on ``at_most`` reaches ``rank``, by at most ``ceil(log2 n_values)`` questions.
+
+    ``at_most`` need not grow. If every answer is within e of a count that does: the value v has
+    ``count(v) >= rank - e`` and ``count(v - 1) < rank + e``.
+
+    Bun, Steinke, Ullman 2016, Lemma 5.5 and Figure 6.
+
+    Args:
+        n_values: Values are 0 to ``n_values - 1``.
+        at_most: Answers how many rows have a value of at most this, exactly or not.
+    """
+    below, found = -1, n_values - 1
+    while found - below > 1:
+        middle = (below + found) // 2
+        if at_most(middle) >= rank:
+            found = middle
+        else:
+            below = middle
+    return found
+
+
+def packing_bound(
+    n_values: int, *, rank_error: float, epsilon: float, failure_probability: float
+) -> float:
+    """Rows below which no epsilon-private mechanism finds an approximate median of any data.
+
+    ``(ln((T - 1)(1 - beta)) - 2 epsilon) / (2 alpha epsilon)``: T datasets, each with its own only possible
+    answer, differ in at most ``2 alpha n + 2`` rows. Bun, Steinke, Ullman 2016, Lemma 5.6, with its
+    constants.
+
+    Args:
+        n_values: T, ordered values.
+        rank_error: alpha: the share of rows by which the answer's rank may be off.
+        epsilon: Pure differential privacy; an approximate one can do with fewer.
+        failure_probability: beta.
+    """
+    chance = math.log(n_values - 1) + math.log1p(-failure_probability)
+    return (chance - 2.0 * epsilon) / (2.0 * rank_error * epsilon)
+
+
+__all__ = ["Tree", "TreePlan", "packing_bound", "search"]
