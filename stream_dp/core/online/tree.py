@@ -147,7 +147,7 @@ class Tree:
         return self.quantile(-(-self.n_rows // 2))
 
     def error_bar(self, code: int, failure_probability: float) -> float:
-        """Rows by which ``at_most(code)`` errs, but for ``failure_probability``, for a ``code`` fixed before."""
+        """Rows by which ``at_most`` of a code fixed beforehand errs, but for ``failure_probability``."""
         place = self._place(code)
         if place == self.plan.n_bins:
             return 0.0

@@ -115,7 +115,7 @@ def in_block(sides: Floats, n: int) -> tuple[Floats, Floats, Floats, Floats]:
 def transcripts(
     law: Law, first: int, second: int, n: int, *, redrawn: bool
 ) -> tuple[Floats, Floats]:
-    """Probability of every transcript of n queries of one count and n of another, and how many are like it."""
+    """Probability of each transcript of n queries of one count, n of another, and how many are like it."""
     weights, blocks = law.weights, [law.of(first), law.of(second)]
     if redrawn:  # a new offset for every query: answers are independent of each other
         blocks = [(block @ weights)[:, None] for block in blocks]
