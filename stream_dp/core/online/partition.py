@@ -133,7 +133,7 @@ class PartitionPlan:
         return PartitionRelease(ends, tree.measure(np.append(segments, after), noise))
 
     def _sweep(self, counts: IntArray, noise: NoiseSource) -> IntArray:
-        ends = []
+        ends: list[int] = []
         nu = noise.laplace(self.noise_scale, self.n_bins)
         mu = noise.laplace(self.offset_scale, self.n_bins)
         running = 0

@@ -100,6 +100,15 @@ def _nodes(counts: IntArray) -> IntArray:
     return np.asarray(before[number] - before[number - (number & -number)])
 
 
+def prefix_sums(nodes: IntArray) -> IntArray:
+    """The sum that each prefix has of its nodes, for prefixes of 1 to ``len(nodes)`` bins."""
+    sums = np.append(0, nodes)
+    for level in reversed(range(len(nodes).bit_length())):
+        places = np.arange(1 << level, len(sums), 2 << level)
+        sums[places] += sums[places - (1 << level)]
+    return sums[1:]
+
+
 @dataclass(frozen=True)
 class Tree:
     """Answers from published nodes, of one block or of several summed; public.
@@ -124,11 +133,7 @@ class Tree:
     @cached_property
     def thresholds(self) -> IntArray:
         """Estimated rows up to and with each bin, in [0, n_rows], shape (n_bins,)."""
-        up_to = np.concatenate([[0], self.nodes])
-        for level in reversed(range(self.plan.levels)):
-            places = np.arange(1 << level, self.plan.n_bins, 2 << level)
-            up_to[places] += up_to[places - (1 << level)]
-        return np.append(np.clip(up_to[1:], 0, self.n_rows), self.n_rows)
+        return np.append(np.clip(prefix_sums(self.nodes), 0, self.n_rows), self.n_rows)
 
     def at_most(self, code: int) -> int:
         """Estimated rows whose bin is ``code`` or before it; in [0, n_rows], and certain for the last bin."""
@@ -209,4 +214,4 @@ def packing_bound(
     return (chance - 2.0 * epsilon) / (2.0 * rank_error * epsilon)
 
 
-__all__ = ["Tree", "TreePlan", "packing_bound", "search"]
+__all__ = ["Tree", "TreePlan", "packing_bound", "prefix_sums", "search"]
