@@ -66,7 +66,7 @@ class TestPairing:
     """The proof's bijection of cuts, on random data and random noise within its bounds."""
 
     def instance(self, rng: np.random.Generator) -> tuple[int, ...]:
-        """Chunks that changed, and the largest change: for cuts paired as in the proof, and left as they are."""
+        """Chunks that changed, and the largest change: with cuts paired as in the proof, and left alone."""
         n_chunks = int(rng.integers(2, 9))
         size = int(rng.integers(3, 7))
         n_rows = n_chunks * size + int(rng.integers(n_chunks))
@@ -105,7 +105,7 @@ class TestPairing:
     def test_moving_a_range_of_cuts_by_one_moves_the_nodes_by_no_more_than_the_sensitivity(
         self, n_chunks: int
     ) -> None:
-        """Nodes that make the prefix sums of a range 1 and all others 0: unique, as the sums are one-to-one."""
+        """The nodes that make the prefix sums of a range 1 and all others 0 are unique."""
         n = n_chunks - 1
         of_nodes = np.array([prefix_sums(row) for row in np.eye(n, dtype=np.int64)]).T
         p = AdaptivePlan(ONE, SMALL, 10**6, n_chunks, 10, 0.1)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.core.online.sampling import choose, permutation, uniform_below
+from stream_dp.core.online.sampling import choose, exp_bounds, permutation, uniform_below
 
 ALARM = 1e-6
 
@@ -65,14 +65,24 @@ def test_large_uniform_integers_are_below_their_limit_and_equally_likely(
 
 
 def exponentials(exponents: Sequence[Fraction]) -> Callable[[int], tuple[list[int], list[int]]]:
-    """Brackets of exp(-x), from floats: good enough for a test's own weights."""
-
     def bounds(precision: int) -> tuple[list[int], list[int]]:
-        values = [int(math.exp(-x) * 2**60) << (precision - 60) for x in exponents]
-        slack = 1 << (precision - 60)
-        return values, [value + slack for value in values]
+        low, high = zip(*(exp_bounds(x, precision) for x in exponents), strict=True)
+        return list(low), list(high)
 
     return bounds
+
+
+@pytest.mark.parametrize("precision", [1, 64, 300])
+@pytest.mark.parametrize(
+    "x", [Fraction(0), Fraction(1, 3), Fraction(10**40 + 1, 10**39), Fraction(700), Fraction(10**6)]
+)
+def test_exponentials_are_bracketed_tightly(x: Fraction, precision: int) -> None:
+    low, high = exp_bounds(x, precision)
+    with mp.workdps(600):
+        exact = mp.exp(-mp.mpf(x.numerator) / x.denominator) * mp.mpf(2) ** precision
+        assert low <= exact <= high
+    assert low >= 0
+    assert high - low <= 2
 
 
 def test_an_index_is_chosen_in_proportion_to_its_weight(
@@ -80,11 +90,11 @@ def test_an_index_is_chosen_in_proportion_to_its_weight(
 ) -> None:
     exponents = [Fraction(0), Fraction(1, 2), Fraction(5), Fraction(1), Fraction(1, 3)]
     noise = quick_noise(3)
-    n = 20_000
+    n = 4000
     seen = np.bincount([choose(noise, exponentials(exponents)) for _ in range(n)], minlength=5)
     weights = np.exp([-float(x) for x in exponents])
     assert stats.chisquare(seen, n * weights / weights.sum()).pvalue > ALARM
-    wrong = np.exp([-1.1 * float(x) for x in exponents])
+    wrong = np.exp([-1.5 * float(x) for x in exponents])
     assert stats.chisquare(seen, n * wrong / wrong.sum()).pvalue < ALARM
 
 
