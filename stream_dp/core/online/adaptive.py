@@ -6,8 +6,8 @@ before and just after the replaced row have only one cut of the neighbour as a p
 matching pairs 79 of 91.)
 
 The n rows, in order, are cut into m chunks at noisy ranks; the cuts are secret. Each chunk runs an online
-interior point of its own. A threshold y is asked of all chunks, and answered by the nominal rank ``floor(h
-n / m)`` of the last of the h chunks that said ABOVE. Chunks that have found their point are free.
+interior point of its own. A threshold y is asked of all chunks; where h of them say ABOVE the answer is the
+nominal rank of h chunks, ``floor(h n / m)``. Chunks that have found their point are free.
 
 Cuts: ``B_i = N_i + eta_i``, made to ascend in [0, n], with ``N_i = floor(i n / m)`` and eta_i the sum of
 prefix i's nodes in a tree over the chunks, L levels, left children only, each node discrete Laplace of

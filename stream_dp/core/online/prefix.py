@@ -7,9 +7,8 @@ as a prefix. Over an ordered attribute a prefix is a dyadic interval of bins, an
 intervals.
 
 1. A row may be replaced by the longest string of all queries that is a prefix of it: two prefixes of one
-string are
-   nested, so every query answers as before (Claim 3.4). This is done row by row, so neighbours stay
-   neighbours.
+   string are nested, so every query answers as before (Claim 3.4). This is done row by row, so neighbours
+   stay neighbours.
 2. Strings for which all queries answer alike are one *cell*; there are G.
 3. Among all histograms y of m rows over the cells one is drawn with ``Pr[y]`` proportional to
    ``exp(-epsilon n err(y) / 2)``, where ``err(y)`` is the largest difference of a query's share in y and in
@@ -18,9 +17,10 @@ string are
 The histogram is published; its answers, and all that can be computed from it, are free.
 
 **Guarantee.** epsilon-differential privacy for replacing one row: err has sensitivity 1/n. It needs a draw
-from exactly this law. ``layered`` and ``enumerated`` draw exactly; so does ``rejected``, but how long it
-takes depends on the data, which nobody may see. ``metropolis`` is a heuristic: without a proved mixing time
-it guarantees nothing, and it has no loss that could be charged.
+from exactly this law. ``layered``, ``enumerated`` and ``rejected`` draw exactly. None of them takes constant
+time, and how long ``rejected`` tries depends on the data alone: an answer must not leave the moment it is
+ready. ``metropolis`` is a heuristic: without a proved mixing time it guarantees nothing, and it has no loss
+that could be charged.
 
 One run is one look at a snapshot. Nothing secret is left behind. Where cells are few, noise on each of
 them, or the tree of counts, is better.

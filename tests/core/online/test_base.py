@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.noise import MAX_SCALE, MIN_SCALE
+from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, PooledNoise
 from stream_dp.core.online.base import Loss, Secret, checked_privacy
 from stream_dp.core.online.laplace import reach, scale_from, sum_bound, tail_point
 from stream_dp.core.parameters import Privacy
@@ -116,6 +116,20 @@ def test_a_scale_is_rounded_up_to_a_float(least: Fraction) -> None:
     assert least <= scale <= least * (1 + Fraction(1, 2**52))
     assert Fraction(float(scale)) == scale
     assert scale_from(scale) == scale
+
+
+def test_released_noise_of_scale_2_is_as_published() -> None:
+    """Golden row: Pr[0] = 0.24492, variance 7.835. False alarm 2e-6; a tenth off is outside."""
+    draws = PooledNoise().laplace(Fraction(2), 200_000)
+    zeros, variance = float(np.mean(draws == 0)), float(np.var(draws))
+    spread_zeros = math.sqrt(0.24492 * 0.75508 / len(draws))
+    spread_variance = math.sqrt(float(np.var(draws.astype(float) ** 2)) / len(draws))
+    assert abs(zeros - 0.24492) < 4.9 * spread_zeros
+    assert abs(variance - 7.835) < 4.9 * spread_variance
+    for wrong in (1.8, 2.2):
+        p = math.exp(-1 / wrong)
+        assert abs((1 - p) / (1 + p) - 0.24492) > 9.8 * spread_zeros
+        assert abs(2 * p / (1 - p) ** 2 - 7.835) > 9.8 * spread_variance
 
 
 @pytest.mark.parametrize(("n_terms", "scale"), [(1, 2.0), (4, 7.0), (40, 3.0)])
