@@ -165,15 +165,16 @@ class DisjointMode:
             raise ValueError(f"{n_rows} rows are too few for {self.n_blocks} blocks")
         block = np.empty(n_rows, dtype=np.int64)
         block[permutation(noise, n_rows)] = np.arange(n_rows) % self.n_blocks
-        return self.plan.release(*mode(_votes(counts, block, self.n_blocks)), noise)
+        bins = np.repeat(np.arange(len(counts)), counts)
+        votes = _votes(bins, block, self.n_blocks, len(counts))
+        return self.plan.release(*mode(votes), noise)
 
 
-def _votes(counts: IntArray, block: IntArray, n_blocks: int) -> IntArray:
-    """Blocks whose most frequent bin each bin is, shape (n_bins,); rows in the order of their bins."""
-    bins = np.repeat(np.arange(len(counts)), counts)
-    table = np.bincount(block * len(counts) + bins, minlength=n_blocks * len(counts))
-    answers = table.reshape(n_blocks, len(counts)).argmax(axis=1)
-    return np.bincount(answers, minlength=len(counts)).astype(np.int64)
+def _votes(bins: IntArray, group: IntArray, n_groups: int, n_bins: int) -> IntArray:
+    """Groups whose most frequent bin each bin is, shape (n_bins,), from the bin and the group of each row."""
+    table = np.bincount(group * n_bins + bins, minlength=n_groups * n_bins)
+    answers = table.reshape(n_groups, n_bins).argmax(axis=1)
+    return np.bincount(answers, minlength=n_bins).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class ResampledMode:
     """Subsample and aggregate, form A: subsamples drawn with replacement, for when blocks would be too few.
 
     The mode of k answers is released if its frequency plus discrete Laplace noise of scale ``c / epsilon``
-    exceeds ``k / 2 + c + z``. A row is in a subsample of m with probability ``1 - (1 - 1/n)^m``; c is the
+    reaches ``k / 2 + c + z``. A row is in a subsample of m with probability ``1 - (1 - 1/n)^m``; c is the
     least integer which the subsamples that it is in exceed with probability at most ``delta / 2``, and z
     the least that the noise reaches with at most ``delta / 2``.
 
@@ -248,9 +249,7 @@ class ResampledMode:
         rows = noise.uniform(self.n_rows, self.n_samples * self.sample_rows)
         bins = np.searchsorted(np.cumsum(counts), rows, side="right")
         sample = np.repeat(np.arange(self.n_samples), self.sample_rows)
-        table = np.bincount(sample * len(counts) + bins, minlength=self.n_samples * len(counts))
-        answers = table.reshape(self.n_samples, len(counts)).argmax(axis=1)
-        frequencies = np.bincount(answers, minlength=len(counts))
+        frequencies = _votes(bins, sample, self.n_samples, len(counts))
         best = int(frequencies.argmax())
         noisy = int(frequencies[best]) + int(noise.laplace(self.scale, 1)[0])
         return best if noisy >= self.threshold else None
