@@ -3,5 +3,6 @@
 from stream_dp.core.consistent_set.base import ConsistentSet, Distribution, Mask
 from stream_dp.core.consistent_set.entropic import Entropic
 from stream_dp.core.consistent_set.exhaustive import Exhaustive
+from stream_dp.core.consistent_set.polytope import Polytope
 
-__all__ = ["ConsistentSet", "Distribution", "Entropic", "Exhaustive", "Mask"]
+__all__ = ["ConsistentSet", "Distribution", "Entropic", "Exhaustive", "Mask", "Polytope"]

@@ -25,10 +25,12 @@ class Distribution:
     Attributes:
         values: Shares of rows in [0, 1], strictly ascending, exact.
         weights: Positive integers, one a value; their scale means nothing.
+        effective_size: How many independent draws the values are worth; None where none were drawn.
     """
 
     values: tuple[Fraction, ...]
     weights: tuple[int, ...]
+    effective_size: float | None = None
 
     def __post_init__(self) -> None:
         assert len(self.values) == len(self.weights) > 0, "a distribution has support"
@@ -80,6 +82,16 @@ class ConsistentSet(Protocol):
 
     def prune(self, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> None:
         """Removes every hypothesis with ``|f^W(S) - answer| > tolerance``."""
+        ...
+
+    def point(self) -> npt.NDArray[np.float64]:
+        """One distribution over the cells for each block that agrees with all answers, as the whole set does.
+
+        Shape (n_blocks, n_cells). A block's shares sum to 1 at most.
+
+        Raises:
+            ValueError: The set is empty.
+        """
         ...
 
 

@@ -112,6 +112,8 @@ class Entropic:
 
     def point(self) -> _Floats:
         """The distribution of each block at the point of maximum entropy, shape (n_blocks, n_cells)."""
+        if self.empty:
+            raise ValueError("the consistent set is empty")
         return self._solved.points.copy()
 
     def _moments(self, solved: _Solution, mask: Mask, window: range) -> tuple[float, float]:

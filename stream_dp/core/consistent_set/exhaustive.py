@@ -77,6 +77,15 @@ class Exhaustive:
         self._members = self._members[alive]
         self._weights = self._weights[alive]
 
+    def point(self) -> npt.NDArray[np.float64]:
+        """The mean of all hypotheses."""
+        if self.empty:
+            raise ValueError("the consistent set is empty")
+        total = int(self._weights.sum())
+        weights = np.array([int(weight) / total for weight in self._weights])
+        shares = self._counts / self._rows
+        return np.array([weights @ shares[block] for block in self._members.T])
+
     def _values(self, mask: Mask, window: range) -> tuple[list[Fraction], npt.NDArray[np.intp]]:
         """Values of the query, and for each member the index of its own, shape (n_members,)."""
         hits = self._counts[:, mask].sum(axis=1)
