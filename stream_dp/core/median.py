@@ -60,6 +60,18 @@ def log2_bounds(x: int) -> tuple[Fraction, Fraction]:
 # ---------------------------------------------------------------- constants
 
 
+def harmonic(n: int) -> Fraction:
+    """``H_n = 1 + 1/2 + ... + 1/n``, rounded up by less than ``n 2**-192``."""
+    # Exact fractions would have a denominator of thousands of digits.
+    return sum((reciprocal(i) for i in range(1, n + 1)), Fraction(0))
+
+
+def reciprocal(i: int) -> Fraction:
+    """``1 / i``, rounded up by less than ``2**-192``."""
+    one = 1 << 192
+    return Fraction(-(-one // i), one)
+
+
 def hypothesis_rows(n_queries: int, error: Fraction) -> int:
     """Rows of a hypothesis, ``m = 160000 ln(k) ln(1/eps) / eps^2``, rounded up.
 
@@ -110,6 +122,13 @@ def noise_failure(n_queries: int, width: float) -> float:
         width: x, how many noise scales the permitted error holds.
     """
     return n_queries * (math.exp(-width / 200.0) + math.exp(-width / 100.0))
+
+
+def width_for(n_queries: int, failure_probability: float) -> float:
+    """The least ``x = eps n alpha'`` at which ``noise_failure`` is no more than this; its inverse."""
+    target = failure_probability / n_queries
+    # y + y^2 = target for y = exp(-x/200), without cancellation.
+    return -200.0 * math.log(2.0 * target / (1.0 + math.sqrt(1.0 + 4.0 * target)))
 
 
 # ---------------------------------------------------------------- probability of losing privacy
@@ -285,11 +304,11 @@ class Gate:
     So the papers' scale to the letter, ``2 / (eps n alpha')``, which is ``sensitivity / alpha'`` units, makes
     the test alpha'-private with its rounding included.
 
-    *The step* between thresholds is ``gamma = 4 / (alpha' eps n) ln(2k/alpha')``, that is
-    ``2 scale ln(2k/alpha')`` units, rounded up. Where the easiness of one dataset is a step above the
-    threshold, a neighbour is called hard with probability
-    ``e^(-(step - sensitivity + 1)/scale) / (1 + e^(-1/scale))``, at most ``alpha'/(4k)``, as Kim 2017,
-    Lemma 3.9 needs it.
+    *The step* between thresholds is ``gamma = 4 / (alpha' eps n) ln(2k/x)``, that is ``2 scale ln(2k/x)``
+    units, rounded up; x is alpha in the median mechanism and alpha' in the memory mechanism. Where the
+    easiness of one dataset is a step above the threshold, a neighbour is called hard with probability
+    ``e^(-(step - sensitivity + 1)/scale) / (1 + e^(-1/scale))``, at most ``x/(4k)`` while
+    ``x e^alpha' <= 2k``, as Kim 2017, Lemma 3.9 needs it.
 
     Attributes:
         one: Units of an easiness of 1.
@@ -309,7 +328,14 @@ class Gate:
 
     @classmethod
     def of(
-        cls, *, n_rows: int, n_queries: int, error: Fraction, inverse_privacy: int, sensitivity: int
+        cls,
+        *,
+        n_rows: int,
+        n_queries: int,
+        error: Fraction,
+        inverse_privacy: int,
+        inverse_slip: Fraction,
+        sensitivity: int,
     ) -> Gate:
         """The gate for ``n_rows`` rows; ``last`` is 0 where there are too few.
 
@@ -318,13 +344,14 @@ class Gate:
             n_queries: k, in the logarithm of gamma.
             error: eps.
             inverse_privacy: ``1 / alpha'``.
+            inverse_slip: ``1 / x``.
             sensitivity: Units to resolve the papers' sensitivity into, at least ``MIN_UNITS``.
         """
         if sensitivity < MIN_UNITS:
             raise ValueError("the rounding of the easiness would not be covered by its noise")
         one = math.floor(sensitivity * error * n_rows / 2)
         scale = sensitivity * inverse_privacy
-        _, logarithm = ln_bounds(2 * n_queries * inverse_privacy)
+        _, logarithm = ln_bounds(2 * n_queries * inverse_slip)
         step = math.ceil(2 * scale * logarithm)
         last = min(MAX_THRESHOLD, 3 * one // (20 * step))
         return cls(one, sensitivity, scale, -(-3 * one // 4), step, last)
@@ -349,6 +376,7 @@ __all__ = [
     "Gate",
     "LogTau",
     "hard_limit",
+    "harmonic",
     "hypothesis_rows",
     "inverse_privacy",
     "last_threshold",
@@ -358,4 +386,6 @@ __all__ = [
     "log_binomial_tail",
     "log_tau",
     "noise_failure",
+    "reciprocal",
+    "width_for",
 ]

@@ -179,6 +179,7 @@ def gate(n_rows: int, sensitivity: int = 256, error: Fraction = Fraction(1, 10))
         n_queries=100,
         error=error,
         inverse_privacy=10**4,
+        inverse_slip=Fraction(10**4),
         sensitivity=sensitivity,
     )
 
@@ -214,19 +215,23 @@ def test_fewer_units_than_hold_the_rounding_are_refused() -> None:
     inverse=st.integers(500, 2**42),
     sensitivity=st.integers(MIN_UNITS, 256),
     error=st.fractions(Fraction(1, 100), Fraction(4, 5), max_denominator=1000),
+    slip=st.none() | st.fractions(Fraction(1, 100), Fraction(2), max_denominator=1000),
 )
 def test_the_gates_integers_are_the_papers_formulas(
-    n_rows: int, k: int, inverse: int, sensitivity: int, error: Fraction
+    n_rows: int, k: int, inverse: int, sensitivity: int, error: Fraction, slip: Fraction | None
 ) -> None:
+    """With alpha' in the logarithm of gamma, as in the memory mechanism, and with alpha."""
+    inverse_slip = Fraction(inverse) if slip is None else 1 / slip
     test = Gate.of(
         n_rows=n_rows,
         n_queries=k,
         error=error,
         inverse_privacy=inverse,
+        inverse_slip=inverse_slip,
         sensitivity=sensitivity,
     )
     scale = 2 * inverse / (high(error) * n_rows)  # of the easiness' noise
-    gamma = 4 * inverse / (high(error) * n_rows) * _CONTEXT.log(2 * k * inverse)
+    gamma = 4 * inverse / (high(error) * n_rows) * _CONTEXT.log(2 * k * high(inverse_slip))
     assert float(_CONTEXT.mpf(test.scale) / test.one) == pytest.approx(float(scale), rel=1e-5)
     assert float(_CONTEXT.mpf(test.step) / test.one) == pytest.approx(float(gamma), rel=1e-4)
     assert test.last <= 3 / (20 * gamma)
@@ -236,16 +241,23 @@ def test_the_gates_integers_are_the_papers_formulas(
 
 
 @settings(deadline=None)
-@given(k=st.integers(2, 10**6), inverse=st.integers(500, 2**42), sensitivity=st.integers(4, 256))
+@given(
+    k=st.integers(2, 10**6),
+    inverse=st.integers(500, 2**42),
+    slip=st.none() | st.fractions(Fraction(1, 100), Fraction(2), max_denominator=1000),
+    sensitivity=st.integers(4, 256),
+)
 def test_a_neighbour_of_an_easy_dataset_is_hardly_ever_called_hard(
-    k: int, inverse: int, sensitivity: int
+    k: int, inverse: int, slip: Fraction | None, sensitivity: int
 ) -> None:
-    """Kim 2017, Lemma 3.9: with probability at most alpha'/(4k), computed from the sampler's own law."""
+    """Kim 2017, Lemma 3.9: with probability at most x/(4k), computed from the sampler's own law."""
+    inverse_slip = Fraction(inverse) if slip is None else 1 / slip
     test = Gate.of(
         n_rows=10**18,
         n_queries=k,
         error=Fraction(1, 10),
         inverse_privacy=inverse,
+        inverse_slip=inverse_slip,
         sensitivity=sensitivity,
     )
     worst = test.base + test.step - test.sensitivity  # a neighbour's easiness, in units
@@ -254,7 +266,7 @@ def test_a_neighbour_of_an_easy_dataset_is_hardly_ever_called_hard(
     assert not test.is_easy(worst, noise=below, index=0)
     decay = _CONTEXT.exp(-_CONTEXT.mpf(1) / test.scale)
     probability = decay**-below / (1 + decay)
-    assert probability <= _CONTEXT.mpf(1) / (4 * k * inverse)
+    assert probability <= 1 / (4 * k * high(inverse_slip))
 
 
 def test_a_query_is_easy_from_the_threshold_on() -> None:

@@ -17,18 +17,12 @@ from scipy import optimize, stats
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Mechanism
-from stream_dp.core.median import last_threshold
-from stream_dp.core.memory import (
-    Memory,
-    PhaseLook,
-    QueryLook,
-    QueryRelease,
-    constants,
-    harmonic,
-)
+from stream_dp.core.median import harmonic, last_threshold
+from stream_dp.core.memory import Memory, constants
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.phased import PhaseLook, QueryLook, QueryRelease
 from stream_dp.core.query import EVERYTHING, Predicate, Question
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition

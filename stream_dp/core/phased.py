@@ -1,0 +1,793 @@
+"""What the mechanisms of the median family share: phases paid as a whole, and the test of one query.
+
+A query is easy when the consistent set answers it, hard when the dataset had to be looked at; both flag and
+answer are published (Roth & Roughgarden 2010, Fig. 1). What differs between the mechanisms (``sequential``,
+``memory``) are the constants of each phase, what a phase costs each block, and whether the consistent set
+remembers the phases before it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
+from stream_dp.core.consistent_set.polytope import sufficient_rows
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.median import (
+    MAX_ERROR,
+    MIN_ERROR,
+    MIN_UNITS,
+    Easiness,
+    Gate,
+    LogTau,
+    ln_bounds,
+    log2_bounds,
+    log_add,
+)
+from stream_dp.core.noise import MAX_SCALE, NoiseSource
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import MAX_ROWS, Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]
+
+_UNITS_WANTED: Final = (
+    256  # of an easiness' sensitivity: its rounding is then 1% of what the noise covers
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseConstants:
+    """What holds while phase j is the newest one.
+
+    Attributes:
+        phase: j, from 1.
+        inverse_privacy: ``1 / alpha'``, the scale of a hard answer's noise in rows.
+        inverse_slip: ``1 / x``, where x is what all good queries of the phase may cost twice: alpha' in the
+            memory mechanism, alpha in the others; in the logarithm of gamma.
+        hard_limit: ``h_max``, counted as the mechanism counts hard queries.
+        min_rows: Rows that a window must have.
+        last_threshold: L at ``min_rows``; a larger window has no smaller one.
+        log_tau: Bound on the probability that privacy is lost in this phase, in logarithms.
+        noise_failure: Bound on the probability that the noise of some query of this phase is too large.
+    """
+
+    phase: int
+    inverse_privacy: int
+    inverse_slip: Fraction
+    hard_limit: int
+    min_rows: int
+    last_threshold: int
+    log_tau: LogTau
+    noise_failure: float
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The constants of a mechanism, all public before the first row arrives.
+
+    Attributes:
+        alpha: The papers' alpha, of which the whole loss is a multiple.
+        error: eps.
+        queries_per_phase: k.
+        hypothesis_rows: m in force.
+        papers_hypothesis_rows: m by the papers' formula.
+        proved_hypothesis_rows: m from which on no query is refused for want of hard ones.
+        min_rows: ``n_min``: rows that open a phase.
+        min_rows_as_printed: ``n_min`` as the papers print it, for comparison.
+        sensitivity: Units that the easiness' sensitivity is resolved into.
+        failure_probability: Of some answer of any phase being further than ``error`` from the truth. The
+            noise alone decides, whatever m: see ``Phased.conclude``.
+        phases: One entry a phase.
+    """
+
+    alpha: Fraction
+    error: Fraction
+    queries_per_phase: int
+    hypothesis_rows: int
+    papers_hypothesis_rows: int
+    proved_hypothesis_rows: int
+    min_rows: int
+    min_rows_as_printed: int
+    sensitivity: int
+    failure_probability: float
+    phases: tuple[PhaseConstants, ...]
+
+    @property
+    def log_tau(self) -> float:
+        """Logarithm of the sum of all phases' tau."""
+        return log_sum(phase.log_tau.total for phase in self.phases)
+
+    @property
+    def proved(self) -> bool:
+        """Whether m is large enough for the proof that hard queries do not run out."""
+        return self.hypothesis_rows >= self.proved_hypothesis_rows
+
+
+def proved_rows(representation: Representation, papers: int, n_cells: int, error: Fraction) -> int:
+    """m from which on hard queries do not run out: the papers', or the far fewer rows of a polytope."""
+    return sufficient_rows(n_cells, error) if representation == "polytope" else papers
+
+
+def counted_rows(representation: Representation, rows: int) -> int:
+    """The rows that alpha', ``h_max`` and tau count: m, and 2 m for a polytope.
+
+    Its limit on hard queries is ``40 m ln N`` for ``20 m ln N`` (Roth & Roughgarden 2010, section 5), so the
+    proof's count of bad thresholds doubles with all its parts; alpha' is halved to make up for it.
+    """
+    return 2 * rows if representation == "polytope" else rows
+
+
+def resolution(inverse_privacy: int) -> int:
+    """Units for an easiness' sensitivity, where the noise is widest.
+
+    Raises:
+        InvalidDefinition: The noise would be wider than the sampler draws.
+    """
+    sensitivity = min(_UNITS_WANTED, math.floor(MAX_SCALE / inverse_privacy))
+    if sensitivity < MIN_UNITS:
+        raise InvalidDefinition(
+            "mechanism.hypothesis_rows",
+            f"the noise would be about 2**{(inverse_privacy * MIN_UNITS).bit_length()} wide, and the sampler "
+            f"draws up to 2**{MAX_SCALE.numerator.bit_length() - 1}",
+            "raise accuracy.error or privacy.epsilon, lower mechanism.phases, or set "
+            "mechanism.hypothesis_rows by hand",
+        )
+    return sensitivity
+
+
+def rows_for_thresholds(
+    k: int, eps: Fraction, inverse_privacy: int, inverse_slip: Fraction, sensitivity: int
+) -> Fraction:
+    """Rows from which on ``L >= floor(1.125 log2 k)``: ``30 ln(2k/x) log2(k) / (alpha' eps)``.
+
+    The second summand pays for the floors and ceilings of the gate's integers.
+    """
+    _, logarithm = ln_bounds(2 * k * inverse_slip)
+    _, log2_k = log2_bounds(k)
+    exact = 30 * inverse_privacy * logarithm * log2_k / eps
+    return exact + (15 * log2_k + 2) / (sensitivity * eps)
+
+
+# ---------------------------------------------------------------- looks and releases
+
+_VERSION: Final = 1
+_PHASE, _QUERY = 0, 1
+_HEADER: Final = struct.Struct("<BBI")  # version, kind, phase
+_BODY: Final = struct.Struct("<QII?16sH")  # index, window, hard, noisy count, number of attributes
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRelease:
+    """A phase was opened and paid for; nothing was looked at."""
+
+    phase: int
+
+    def to_bytes(self) -> bytes:
+        return _HEADER.pack(_VERSION, _PHASE, self.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLook:
+    """The charge of a whole phase, made when it opens. It looks at nothing."""
+
+    phase: int
+    charges: tuple[Charge, ...]
+    description: dict[str, object]
+
+    def reserve(self, noise: NoiseSource) -> None:
+        """Nothing is drawn."""
+
+    def take(self, noise: NoiseSource, data: Blocks) -> PhaseRelease:
+        return PhaseRelease(self.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRelease:
+    """``(d, a)`` of one query, with what was asked. Published.
+
+    Attributes:
+        index: Number of the query, from 0, over all phases.
+        hard: d.
+        noisy_count: ``a`` in rows where hard; 0 where easy, for ``a`` then follows from the consistent set.
+    """
+
+    phase: int
+    index: int
+    window: range
+    predicate: Predicate
+    hard: bool
+    noisy_count: int
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the query alone."""
+        attributes = self.predicate.attributes
+        body = _BODY.pack(
+            self.index,
+            self.window.start,
+            self.window.stop,
+            self.hard,
+            self.noisy_count.to_bytes(16, "little", signed=True),
+            len(attributes),
+        )
+        places = struct.pack(f"<{len(attributes)}H", *attributes)
+        cells = np.packbits(self.predicate.mask).tobytes()
+        return _HEADER.pack(_VERSION, _QUERY, self.phase) + body + places + cells
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLook:
+    """The test of one query and, should it be hard, its answer; one look, paid for with its phase."""
+
+    phase: int
+    index: int
+    question: Question
+    n_rows: int
+    inverse_privacy: int
+    gate: Gate
+    easiness: Easiness = field(repr=False)
+    easy_share: Fraction
+    description: dict[str, object]
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return ()
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for scale in self._scales:
+            noise.reserve("laplace", scale, 1)
+
+    @property
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        return Fraction(self.gate.scale), Fraction(self.inverse_privacy)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> QueryRelease:
+        """Draws, counts and compares the same way whether the query turns out easy or hard."""
+        gate_scale, count_scale = self._scales
+        of_easiness = int(noise.laplace(gate_scale, 1)[0])
+        of_count = int(noise.laplace(count_scale, 1)[0])
+        index = noise.geometric_half(self.gate.last)
+        predicate, window = self.question.predicate, self.question.window
+        tables = data.marginal(predicate.attributes, window)
+        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        units = self.gate.units(self.easiness(count))
+        hard = not self.gate.is_easy(units, noise=of_easiness, index=index)
+        noisy = count + of_count
+        return QueryRelease(self.phase, self.index, window, predicate, hard, noisy * hard)
+
+
+# ---------------------------------------------------------------- the mechanism
+
+
+class Phased(ABC):
+    """One data set under a mechanism of the family: holds published values only. A ``mechanism.Mechanism``.
+
+    Every query costs one of its phase's k looks, repeats included, and its look is announced before it is
+    taken. The loss of a phase is charged when the phase opens, so a look's own charge is empty.
+
+    *A lost look counts as a hard query.* It was announced with its number; nothing of it was published, so it
+    tells nothing (its release cannot fail because of what was drawn), and whatever its threshold was, it may
+    be taken for a bad one: then ``i`` and ``h`` grow by one, as for a hard query. ``h`` stays at most
+    ``h_max``, for a look is announced only below it, so the proof's count of bad thresholds, and with it the
+    supermartingale behind tau (which only gains from a hard query), stands as it is.
+
+    Decisions depend on the definition, the sizes of blocks, releases and lost looks: folding the same ones in
+    the same order gives the same state.
+
+    Raises:
+        InvalidDefinition: Tau or the failure probability exceeds its limit, or the numbers are too large to
+            be run; names the field and the fix.
+    """
+
+    name: ClassVar[str]
+    """What the ledger calls the mechanism."""
+    accountant: ClassVar[str]
+    """How its loss is summed, for people."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        facts: Constants,
+        *,
+        representation: Representation,
+        blocks: int,
+        max_tau: float | None,
+    ) -> None:
+        _check_bounds(facts, privacy, accuracy, max_tau)
+        self._universe = universe
+        self._privacy = privacy
+        self._representation = representation
+        self._constants = facts
+        self._blocks = blocks
+        self._set = self._fresh_set()
+        self._spent: list[tuple[int, int]] = []
+        self._due: list[tuple[int, int]] = []
+        self._sizes: list[int] = []
+        self._asked = 0
+        self._asked_before = 0  # until the newest phase opened
+        self._hard = 0
+        self._hard_before = 0  # what the limit on hard queries does not count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(phase={len(self._sizes)}, asked={self._asked}, hard={self._hard})"
+
+    # ------------------------------------------------------------ what a mechanism decides for itself
+
+    @abstractmethod
+    def _take_in(self, n_rows: int) -> None:
+        """Makes the consistent set ready for a block of ``n_rows`` rows, already counted."""
+
+    @abstractmethod
+    def _price(self, phase: int) -> tuple[Charge, ...]:
+        """What opening a phase costs, one entry a block."""
+
+    @abstractmethod
+    def _set_window(self, window: range) -> range:
+        """A window of phases as blocks of the consistent set."""
+
+    def _wrong_window(self, window: range) -> Refused | None:
+        """Why a window of open phases is not served."""
+        n_rows = sum(self._sizes[block] for block in window)
+        if n_rows < self._phase.min_rows:
+            return Refused(
+                RefusalCode.WINDOW_TOO_SMALL,
+                f"the window has {n_rows:,} rows and phase {len(self._sizes)} asks for "
+                f"{self._phase.min_rows:,}; ask about more phases",
+            )
+        return None
+
+    def _fresh_set(self) -> ConsistentSet:
+        """A consistent set without blocks, of ``blocks`` at most."""
+        n_cells, rows = self._universe.n_cells, self._constants.hypothesis_rows
+        if self._representation == "exhaustive":
+            return Exhaustive(n_cells, rows, self._blocks)
+        if self._representation == "entropic":
+            return Entropic(n_cells, rows)
+        return Polytope(n_cells, self._blocks)
+
+    # ------------------------------------------------------------ public facts
+
+    @property
+    def constants(self) -> Constants:
+        return self._constants
+
+    @property
+    def min_rows(self) -> int:
+        """``n_min``: waiting rows below which no phase opens."""
+        return self._constants.min_rows
+
+    @property
+    def asked(self) -> int:
+        """Queries looked at in all phases, lost looks included."""
+        return self._asked
+
+    @property
+    def hard(self) -> int:
+        """Hard queries of all phases, lost looks included."""
+        return self._hard
+
+    @property
+    def published_budget(self) -> dict[str, object]:
+        """The promise and the constants behind it, for people and for the ledger; JSON-ready."""
+        facts = self._constants
+        log_ten = math.log(10.0)
+        return {
+            "accountant": self.accountant,
+            "epsilon": self._privacy.epsilon,
+            "alpha": float(facts.alpha),
+            "delta": self._privacy.delta,
+            "log10_tau": facts.log_tau / log_ten,
+            "log10_tau_terms": [
+                [p.log_tau.concentration / log_ten, _finite(p.log_tau.last_index / log_ten)]
+                for p in facts.phases
+            ],
+            "error": float(facts.error),
+            "failure_probability": facts.failure_probability,
+            "accuracy_proved": facts.proved,
+            "queries_per_phase": facts.queries_per_phase,
+            "phases": len(facts.phases),
+            "hypothesis_rows": facts.hypothesis_rows,
+            "papers_hypothesis_rows": facts.papers_hypothesis_rows,
+            "proved_hypothesis_rows": facts.proved_hypothesis_rows,
+            "alpha_prime": [1.0 / p.inverse_privacy for p in facts.phases],
+            "hard_limit": [p.hard_limit for p in facts.phases],
+            "min_rows": facts.min_rows,
+            "min_rows_as_printed": facts.min_rows_as_printed,
+            "representation": self._representation,
+        }
+
+    # ------------------------------------------------------------ phases and charges
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        """Whether ``waiting`` rows open a phase: as many as setting and proof ask for, and a phase left."""
+        phases_left = len(self._sizes) < len(self._constants.phases)
+        return phases_left and waiting >= max(min_rows, self._constants.min_rows)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        """Opens a phase with a block of ``n_rows`` rows.
+
+        Raises:
+            ValueError: No phase is left, or the block is smaller than ``min_rows``; ``opens`` says so before.
+        """
+        if not self.opens(n_rows, 0):
+            raise ValueError("no phase opens with this block; ask opens() first")
+        self._sizes.append(n_rows)
+        self._spent.append((0, 0))
+        self._due.append((0, 0))
+        self._asked_before = self._asked
+        self._take_in(n_rows)
+        j = len(self._sizes)
+        charges = self._price(j)
+        for charge in charges:
+            rho, delta = self._due[charge.block]
+            self._due[charge.block] = rho + charge.rho, delta + charge.delta
+        description: dict[str, object] = {
+            "kind": "phase",
+            "mechanism": self.name,
+            "phase": j,
+            "rows": n_rows,
+            "count_scale": self._phase.inverse_privacy,
+            "gate_scale": self._constants.sensitivity * self._phase.inverse_privacy,
+            "hard_limit": self._phase.hard_limit,
+            "queries": self._constants.queries_per_phase,
+        }
+        return (PhaseLook(j, charges, description),)
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        for charge in look_charges:
+            rho, delta = self._spent[charge.block]
+            self._spent[charge.block] = rho + charge.rho, delta + charge.delta
+
+    @property
+    def _phase(self) -> PhaseConstants:
+        return self._constants.phases[len(self._sizes) - 1]
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        refused = self._refusal(question)
+        return self._look(question) if refused is None else refused
+
+    def quote(self, question: Question) -> Quote:
+        """What asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
+        return Quote(self._refusal(question), ())
+
+    def _refusal(self, question: Question) -> Refused | None:
+        """Why the question is not looked at; from public facts only."""
+        k = self._constants.queries_per_phase
+        if question.group_by:
+            return Refused(
+                RefusalCode.UNSUPPORTED_KIND,
+                f"the {self.name} profile answers predicate questions only; ask each cell as one",
+            )
+        if not self._sizes:
+            return Refused(
+                RefusalCode.NO_PHASE,
+                f"no phase is open yet: the first opens when {self.min_rows:,} rows wait; ask again "
+                "under a new id then",
+            )
+        if question.window.stop > len(self._sizes):
+            return Refused(
+                RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
+            )
+        if any(
+            spent[0] < due[0] or spent[1] < due[1]
+            for spent, due in zip(self._spent, self._due, strict=True)
+        ):
+            return Refused(
+                RefusalCode.RETRY_AFTER, "the newest phase is not paid for yet", retriable=True
+            )
+        if self._asked - self._asked_before >= k:
+            return Refused(
+                RefusalCode.QUERIES_EXHAUSTED,
+                f"all {k:,} queries of phase {len(self._sizes)} were asked{self._what_next()}",
+            )
+        if self._hard - self._hard_before >= self._phase.hard_limit:
+            return Refused(
+                RefusalCode.HARD_QUERIES_EXHAUSTED,
+                f"all {self._phase.hard_limit:,} hard queries that phase {len(self._sizes)} allows were "
+                f"answered{self._what_next()}",
+            )
+        if self._set.empty:
+            return Refused(
+                RefusalCode.INCONSISTENT,
+                "no hypothesis agrees with all published answers: no query can be answered any more",
+            )
+        return self._wrong_window(question.window)
+
+    def _what_next(self) -> str:
+        if len(self._sizes) == len(self._constants.phases):
+            return "; it was the last phase"
+        return "; ask again in the next phase"
+
+    def _look(self, question: Question) -> QueryLook:
+        window, phase = question.window, self._phase
+        n_rows = sum(self._sizes[block] for block in window)
+        distribution = self._set.distribution(
+            self._mask(question.predicate), self._set_window(window)
+        )
+        gate = Gate.of(
+            n_rows=n_rows,
+            n_queries=self._constants.queries_per_phase,
+            error=self._constants.error,
+            inverse_privacy=phase.inverse_privacy,
+            inverse_slip=phase.inverse_slip,
+            sensitivity=self._constants.sensitivity,
+        )
+        assert gate.last >= phase.last_threshold, "a larger window has no smaller last threshold"
+        description: dict[str, object] = {
+            "kind": "query",
+            "mechanism": self.name,
+            "phase": phase.phase,
+            "index": self._asked,
+            "window": [window.start, window.stop],
+            "attributes": list(question.predicate.attributes),
+            "predicate": question.predicate.key.hex(),
+            "count_scale": phase.inverse_privacy,
+            "gate_scale": gate.scale,
+        }
+        if distribution.effective_size is not None:
+            description["effective_size"] = round(distribution.effective_size)
+        return QueryLook(
+            phase=phase.phase,
+            index=self._asked,
+            question=question,
+            n_rows=n_rows,
+            inverse_privacy=phase.inverse_privacy,
+            gate=gate,
+            easiness=Easiness(distribution, self._constants.error, n_rows),
+            easy_share=distribution.lower_median,
+            description=description,
+        )
+
+    def _mask(self, predicate: Predicate) -> Mask:
+        """The predicate on the whole universe, shape (n_cells,)."""
+        shape = [1] * len(self._universe.shape)
+        for attribute in predicate.attributes:
+            shape[attribute] = self._universe.shape[attribute]
+        whole = np.broadcast_to(predicate.mask.reshape(shape), self._universe.shape)
+        return np.ascontiguousarray(whole).reshape(-1)
+
+    def absorb(self, release: Release) -> None:
+        """Counts a release, and prunes the consistent set by a hard one.
+
+        Raises:
+            CorruptState: It is not the next release.
+        """
+        if isinstance(release, PhaseRelease):
+            return
+        assert isinstance(release, QueryRelease), "a release of another mechanism"
+        self._count(release.phase, release.index)
+        if release.hard:
+            self._hard += 1
+            n_rows = sum(self._sizes[block] for block in release.window)
+            self._set.prune(
+                self._mask(release.predicate),
+                self._set_window(release.window),
+                Fraction(release.noisy_count, n_rows),
+                self._constants.error / 50,
+            )
+
+    def lost(self, look: dict[str, object]) -> None:
+        if look["kind"] == "phase":
+            return  # its charge stands, and there was nothing else to it
+        self._count(look["phase"], look["index"])
+        self._hard += 1
+
+    def _count(self, phase: object, index: object) -> None:
+        if (phase, index) != (len(self._sizes), self._asked):
+            raise CorruptState(
+                f"the transcript has query {index} of phase {phase} where query {self._asked} of phase "
+                f"{len(self._sizes)} belongs"
+            )
+        self._asked += 1
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        """The answer, within ``error`` of the truth whatever m and the consistent set are.
+
+        Unless the noise was too large, a hard answer is off by ``eps/100`` at most, and the easiness behind
+        an easy one was 3/4 - 1/100 or more. Were half of the set's weight further than eps from the truth,
+        it would be at most ``1/2 + 1/(2e)``, less than 0.69; so more than half is within eps, and the median
+        too. What a large m adds is that queries are easy often enough (Kim 2017, Theorem 5.1).
+        """
+        assert isinstance(look, QueryLook), "a look of another mechanism"
+        assert isinstance(release, QueryRelease), "a release of another mechanism"
+        n_rows = look.n_rows
+        count = release.noisy_count if release.hard else round(look.easy_share * n_rows)
+        bar = float(self._constants.error)
+        return Answered(
+            count=min(n_rows, max(0, count)),
+            n=n_rows,
+            error_bar=bar,
+            error_bar_simultaneous=bar,
+            confidence=1.0 - self._constants.failure_probability,
+            path=Path.MEASURED if release.hard else Path.GATED,
+        )
+
+    # ------------------------------------------------------------ restarts
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Nothing: in this profile a repeat is a query like any other."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        assert not remembered, "this profile remembers nothing"
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        try:
+            version, kind, phase = _HEADER.unpack_from(data)
+            if version != _VERSION:
+                raise CorruptState("a release is stored in a version that this one does not know")
+            if kind == _PHASE and len(data) == _HEADER.size:
+                return PhaseRelease(phase)
+            if kind != _QUERY:
+                raise CorruptState("a stored release is of unknown kind")
+            index, start, stop, hard, noisy, n_attributes = _BODY.unpack_from(data, _HEADER.size)
+            places = _HEADER.size + _BODY.size
+            attributes = struct.unpack_from(f"<{n_attributes}H", data, places)
+            shape = tuple(self._universe.shape[a] for a in attributes)
+        except (struct.error, IndexError) as error:
+            raise CorruptState("a stored release is cut short or of another universe") from error
+        packed = np.frombuffer(data, dtype=np.uint8, offset=places + 2 * n_attributes)
+        n_cells = math.prod(shape)
+        if packed.size != -(-n_cells // 8) or not start < stop:
+            raise CorruptState("a stored release has the wrong length")
+        mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
+        return QueryRelease(
+            phase,
+            index,
+            range(start, stop),
+            Predicate.of_mask(attributes, mask),
+            hard,
+            int.from_bytes(noisy, "little", signed=True),
+        )
+
+
+# ---------------------------------------------------------------- construction
+
+
+def as_written(value: float) -> Fraction:
+    """The decimal number that someone wrote, not the float nearest to it: 0.1 is 1/10."""
+    return Fraction(repr(value))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def check_settings(
+    universe: Universe,
+    privacy: Privacy,
+    error: Fraction,
+    *,
+    queries_per_phase: int,
+    phases: int,
+    rows: int | None,
+    representation: Representation,
+) -> None:
+    """Refuses settings for which the constants are not defined.
+
+    Raises:
+        InvalidDefinition: It names the field and the fix.
+    """
+    if universe.n_cells < 2:
+        raise InvalidDefinition(
+            "attributes", "the universe has a single cell", "declare an attribute with two"
+        )
+    if not MIN_ERROR <= error < MAX_ERROR:
+        raise InvalidDefinition(
+            "accuracy.error",
+            f"this profile takes {float(MIN_ERROR)} to below {float(MAX_ERROR)}",
+            "give a share such as 0.1",
+        )
+    if privacy.delta == 0.0:
+        raise InvalidDefinition(
+            "privacy.delta",
+            "is zero, and this mechanism loses privacy with a small probability tau",
+            "give a number such as 1e-9",
+        )
+    if queries_per_phase < 2:
+        raise InvalidDefinition(
+            "mechanism.queries_per_phase", "is below 2", "say how many queries a phase may ask"
+        )
+    if phases < 1:
+        raise InvalidDefinition(
+            "mechanism.phases", "is below 1", "say how many phases may be opened"
+        )
+    if rows is not None and rows < 1:
+        raise InvalidDefinition(
+            "mechanism.hypothesis_rows", "is below 1", "leave it out to take the papers' number"
+        )
+    if representation not in {"exhaustive", "entropic", "polytope"}:
+        raise InvalidDefinition(
+            "mechanism.representation",
+            f"there is no {representation!r}",
+            'use "entropic", "polytope" or "exhaustive"',
+        )
+
+
+def _check_bounds(
+    facts: Constants, privacy: Privacy, accuracy: Accuracy, max_tau: float | None
+) -> None:
+    field_name, limit = "privacy.delta", privacy.delta
+    if max_tau is not None and max_tau < limit:
+        field_name, limit = "mechanism.max_tau", max_tau
+    if not facts.log_tau <= (math.log(limit) if limit > 0.0 else -math.inf):
+        terms = [log.concentration for log in (p.log_tau for p in facts.phases)]
+        indices = [log.last_index for log in (p.log_tau for p in facts.phases)]
+        raise InvalidDefinition(
+            "mechanism.hypothesis_rows",
+            f"with {facts.hypothesis_rows:,} rows a hypothesis privacy may be lost with probability "
+            f"{_shown(facts.log_tau)} (concentration {_shown(log_sum(terms))}, last threshold "
+            f"{_shown(log_sum(indices))}), above the {limit:g} of {field_name}",
+            f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",
+        )
+    if facts.failure_probability > accuracy.failure_probability:
+        raise InvalidDefinition(
+            "accuracy.failure_probability",
+            f"the noise of some query is too large with probability up to {facts.failure_probability:.3g}, "
+            f"above {accuracy.failure_probability:g}",
+            "raise mechanism.queries_per_phase (phases and their noise grow with it), or this limit",
+        )
+    if facts.min_rows > MAX_ROWS:
+        raise InvalidDefinition(
+            "mechanism.hypothesis_rows",
+            f"a phase would need {facts.min_rows:.3g} rows, and a block holds {MAX_ROWS:.3g}",
+            "raise accuracy.error or privacy.epsilon, lower mechanism.phases or "
+            "mechanism.queries_per_phase, or set mechanism.hypothesis_rows by hand",
+        )
+
+
+def log_sum(logs: Iterable[float]) -> float:
+    """``log(exp(a) + exp(b) + ...)`` without leaving log space."""
+    total = -math.inf
+    for log in logs:
+        total = log_add(total, log)
+    return total
+
+
+def _shown(log: float) -> str:
+    """A probability from its logarithm, also one that no float holds."""
+    if log == -math.inf:
+        return "0"
+    return f"{math.exp(log):.2g}" if log > -600.0 else f"10**{log / math.log(10.0):.0f}"
+
+
+def share_of(log_probability: float, delta: float) -> int:
+    """A probability in units of ``delta / 2**50``, rounded up; at least one and at most all of them."""
+    share = math.exp(min(0.0, log_probability - math.log(delta)))
+    return max(1, min(UNITS, math.ceil(share * (1.0 + 1e-12) * UNITS)))
+
+
+__all__ = [
+    "Constants",
+    "PhaseConstants",
+    "PhaseLook",
+    "PhaseRelease",
+    "Phased",
+    "QueryLook",
+    "QueryRelease",
+    "Representation",
+    "as_written",
+    "check_settings",
+    "counted_rows",
+    "log_sum",
+    "proved_rows",
+    "resolution",
+    "rows_for_thresholds",
+    "share_of",
+]

@@ -1,0 +1,122 @@
+"""A mechanism of the median family beside its data, driven as the pipeline drives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import Look
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Outcome
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Category, Universe
+
+
+class Drive:
+    """``transcript`` holds sizes of blocks, releases and lost looks, ``lines`` what each block spent."""
+
+    def __init__(self, universe: Universe, mechanism: Any, noise: NoiseSource) -> None:
+        self.universe, self.mechanism, self.noise = universe, mechanism, noise
+        self.data = Blocks(universe)
+        self.lines: list[tuple[int, int]] = []
+        self.transcript: list[int | bytes | dict[str, object]] = []
+
+    def open(self, shares: npt.ArrayLike, n_rows: int) -> None:
+        """Opens a phase with a block of ``n_rows`` rows, divided over the cells by ``shares``."""
+        flat = np.asarray(shares, dtype=float).reshape(-1)
+        counts = [int(share / flat.sum() * 2**40) * n_rows >> 40 for share in flat]
+        counts[0] += n_rows - sum(counts)
+        names, shape = self.universe.names, self.universe.shape
+        cells = [
+            {name: f"v{v}" for name, v in zip(names, place, strict=True)} | {"count": count}
+            for place, count in zip(np.ndindex(*shape), counts, strict=True)
+        ]
+        sealed = Block.seal(self.universe, self.universe.encode_cells(cells))
+        assert self.mechanism.opens(sealed.n_rows, 1)
+        self.data.append(sealed)
+        self.lines.append((0, 0))
+        self.transcript.append(sealed.n_rows)
+        for look in self.mechanism.open_phase(sealed.n_rows):
+            self.look(look)
+
+    def question(self, cells: npt.ArrayLike, window: range | None = None) -> Question:
+        """About the cells of a mask over the whole universe, and all phases unless told otherwise."""
+        mask = np.asarray(cells, dtype=np.bool_).reshape(self.universe.shape)
+        predicate = Predicate.of_mask(tuple(range(mask.ndim)), mask)
+        return Question(predicate, range(len(self.data)) if window is None else window)
+
+    def truth(self, question: Question) -> float:
+        """The true share."""
+        tables = self.data.marginal(question.predicate.attributes, question.window)
+        count = sum(int(table[question.predicate.mask].sum()) for table in tables)
+        return count / sum(self.data.sizes[block] for block in question.window)
+
+    def look(self, look: Look) -> Any:
+        look.reserve(self.noise)
+        self.mechanism.charged(look.charges)
+        for charge in look.charges:
+            rho, delta = self.lines[charge.block]
+            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
+        release = look.take(self.noise, self.data)
+        self.transcript.append(release.to_bytes())
+        self.mechanism.absorb(release)
+        return release
+
+    def ask(self, question: Question) -> Outcome:
+        step = self.mechanism.answer(question)
+        if not hasattr(step, "take"):
+            return step  # type: ignore[no-any-return]
+        release = self.look(step)
+        return self.mechanism.conclude(question, step, release)  # type: ignore[no-any-return]
+
+    def lose(self, question: Question) -> None:
+        """A crash between the look and its release."""
+        step = self.mechanism.answer(question)
+        self.mechanism.charged(step.charges)
+        for charge in step.charges:
+            rho, delta = self.lines[charge.block]
+            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
+        description = json.loads(json.dumps(step.description))
+        step.take(self.noise, self.data)
+        self.transcript.append(description)
+        self.mechanism.lost(description)
+
+    def replayed(self, mechanism: Any) -> Any:
+        """A fresh mechanism that folded this one's transcript."""
+        for entry in self.transcript:
+            if isinstance(entry, int):
+                mechanism.open_phase(entry)
+            elif isinstance(entry, bytes):
+                mechanism.absorb(mechanism.release_from_bytes(entry))
+            else:
+                mechanism.lost(entry)
+        mechanism.charged(tuple(Charge(index, *line) for index, line in enumerate(self.lines)))
+        return mechanism
+
+
+@pytest.fixture
+def drive() -> Callable[[Universe, Any, NoiseSource], Any]:
+    """``drive(universe, mechanism, noise)``: beside a data set without rows yet."""
+    return Drive
+
+
+@pytest.fixture
+def make_universe() -> Callable[..., Universe]:
+    """``make_universe(2, 3)``: one attribute a number, with so many values ``v0``, ``v1``, ..."""
+
+    def make(*sizes: int) -> Universe:
+        return Universe(
+            tuple(
+                Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
+                for i, size in enumerate(sizes)
+            )
+        )
+
+    return make
