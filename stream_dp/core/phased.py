@@ -458,7 +458,7 @@ class Phased(ABC):
 
     # ------------------------------------------------------------ questions
 
-    def answer(self, question: Question) -> Outcome | Look:
+    def answer(self, question: Question) -> Outcome | QueryLook:
         refused = self._refusal(question)
         return self._look(question) if refused is None else refused
 
