@@ -221,6 +221,10 @@ class Memory(Phased):
     def _set_window(self, window: range) -> range:
         return window
 
+    @property
+    def _set_sizes(self) -> list[int]:
+        return self._sizes
+
 
 def _lines(facts: Constants, privacy: Privacy) -> list[tuple[int, int]]:
     """What every block's line reads after each phase, from none on; the last is at most ``UNITS``."""

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Blocks
@@ -321,6 +322,7 @@ class Phased(ABC):
         self._asked_before = 0  # until the newest phase opened
         self._hard = 0
         self._hard_before = 0  # what the limit on hard queries does not count
+        self._hard_answers: list[tuple[Mask, range, Fraction]] = []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(phase={len(self._sizes)}, asked={self._asked}, hard={self._hard})"
@@ -338,6 +340,11 @@ class Phased(ABC):
     @abstractmethod
     def _set_window(self, window: range) -> range:
         """A window of phases as blocks of the consistent set."""
+
+    @property
+    @abstractmethod
+    def _set_sizes(self) -> list[int]:
+        """Rows that each block of the consistent set stands for."""
 
     def _wrong_window(self, window: range) -> Refused | None:
         """Why a window of open phases is not served."""
@@ -379,6 +386,24 @@ class Phased(ABC):
     def hard(self) -> int:
         """Hard queries of all phases, lost looks included."""
         return self._hard
+
+    @property
+    def hard_answers(self) -> list[tuple[Mask, range, Fraction]]:
+        """What was published about hard queries: cells, window, share."""
+        return list(self._hard_answers)
+
+    def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
+        """Share of each cell in a window, by the consistent set's point; shape (n_cells,), sum 1 at most.
+
+        Raises:
+            ValueError: The set is empty, or the window is not served.
+        """
+        if not self._sizes or window.stop > len(self._sizes) or self._wrong_window(window):
+            raise ValueError("no question about this window is answered")
+        blocks = self._set_window(window)
+        sizes = self._set_sizes[blocks.start : blocks.stop]
+        weights = np.array([size / sum(sizes) for size in sizes])
+        return np.asarray(weights @ self._set.point()[blocks.start : blocks.stop])
 
     @property
     def published_budget(self) -> dict[str, object]:
@@ -575,11 +600,10 @@ class Phased(ABC):
         if release.hard:
             self._hard += 1
             n_rows = sum(self._sizes[block] for block in release.window)
+            cells, share = self._mask(release.predicate), Fraction(release.noisy_count, n_rows)
+            self._hard_answers.append((cells, release.window, share))
             self._set.prune(
-                self._mask(release.predicate),
-                self._set_window(release.window),
-                Fraction(release.noisy_count, n_rows),
-                self._constants.error / 50,
+                cells, self._set_window(release.window), share, self._constants.error / 50
             )
 
     def lost(self, look: dict[str, object]) -> None:

@@ -256,7 +256,7 @@ class Sequential(Phased):
 
     def _take_in(self, n_rows: int) -> None:
         self._set = self._fresh_set()
-        self._set.add_block(sum(self._sizes))
+        self._set.add_block(self._set_sizes[0])
         self._hard_before = self._hard
 
     def _price(self, phase: int) -> tuple[Charge, ...]:
@@ -280,6 +280,10 @@ class Sequential(Phased):
 
     def _set_window(self, window: range) -> range:
         return range(1)
+
+    @property
+    def _set_sizes(self) -> list[int]:
+        return [sum(self._sizes)]
 
     def _wrong_window(self, window: range) -> Refused | None:
         if window != range(len(self._sizes)):
