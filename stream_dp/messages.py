@@ -376,14 +376,46 @@ class CalibratedSpec(_Request):
     pacing: bool = True
 
 
-class MemorySpec(_Request):
+class _PhasedSpec(_Request):
+    """What the papers' mechanisms have in common.
+
+    Attributes:
+        hypothesis_rows: Rows of a hypothesis, for far smaller blocks than the papers' number asks for.
+        representation: Of the consistent set; touches accuracy only.
+        doubling: Takes the number of queries as a first guess, and doubles it where it was too low.
+    """
+
+    hypothesis_rows: Annotated[int, Field(ge=1)] | None = None
+    representation: Literal["exhaustive", "entropic", "polytope"] = "entropic"
+    doubling: bool = False
+
+
+class MedianSpec(_PhasedSpec):
+    """The median mechanism: one fixed dataset, a single phase."""
+
+    profile: Literal["median"]
+    queries: Annotated[int, Field(ge=2, le=10**9)]
+
+
+class SequentialSpec(_PhasedSpec):
+    """A new median mechanism in every phase, on all rows so far.
+
+    Attributes:
+        composition: The constant c_K; the least that composes so many phases where left out.
+    """
+
+    profile: Literal["sequential"]
+    queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
+    phases: Annotated[int, Field(ge=1, le=10_000)]
+    composition: Annotated[float, Field(ge=1, le=10_001)] | None = None
+
+
+class MemorySpec(_PhasedSpec):
     """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
 
     profile: Literal["memory"]
     queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
     phases: Annotated[int, Field(ge=1, le=10_000)]
-    hypothesis_rows: Annotated[int, Field(ge=1)] | None = None
-    representation: Literal["exhaustive", "entropic"] = "entropic"
 
 
 def _default_profile(value: object) -> object:
@@ -391,7 +423,9 @@ def _default_profile(value: object) -> object:
 
 
 MechanismSpec = Annotated[
-    Annotated[CalibratedSpec | MemorySpec, Field(discriminator="profile")],
+    Annotated[
+        CalibratedSpec | MedianSpec | SequentialSpec | MemorySpec, Field(discriminator="profile")
+    ],
     BeforeValidator(_default_profile),
 ]
 
@@ -659,6 +693,7 @@ __all__ = [
     "Definition",
     "Event",
     "LastPhases",
+    "MedianSpec",
     "MemorySpec",
     "NumberAttribute",
     "PrivacyLoss",
@@ -666,6 +701,7 @@ __all__ = [
     "QueryEnvelope",
     "Reason",
     "Rejected",
+    "SequentialSpec",
     "SingleQuery",
     "Table",
     "TopicSettings",

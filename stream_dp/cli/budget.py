@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import busy, output, share, spending_bar
+from stream_dp.cli.rendering import busy, output, papers_mechanism, share, spending_bar
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import Definition
 
@@ -26,7 +26,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
     epsilons = [_epsilon(definition, block.spent) for block in odometer.blocks]
-    privacy = definition.privacy
+    privacy, profile = definition.privacy, definition.mechanism.profile
+    constants = None if profile == "calibrated" else papers_mechanism(definition).published_budget
     if as_json:
         phases = [
             {
@@ -44,12 +45,14 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
             "dataset": dataset,
             "epsilon": privacy.epsilon,
             "delta": privacy.delta,
-            "profile": definition.mechanism.profile,
+            "profile": profile,
             "looks": odometer.looks,
             "phases": phases,
         }
         if odometer.memory is not None:
             document["memory"] = vars(odometer.memory)
+        if constants is not None:
+            document["constants"] = constants
         click.echo(json.dumps(document))
         return
     console = output()
@@ -57,6 +60,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         f"[b]{dataset}[/b] promises every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, for "
         f"ever; {odometer.looks:,} looks at the rows so far"
     )
+    if constants is not None:
+        console.print(_tau_line(constants))
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
@@ -77,11 +82,33 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     console.print(table)
     if odometer.memory is not None:
         memory = odometer.memory
+        limited = "in all phases so far" if profile == "memory" else "in this phase"
+        guess = f" of guess {memory.guess}" if constants and "guess" in constants else ""
         console.print(
-            f"memory profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
-            f"{memory.queries:,} questions asked; up to {memory.hard_limit:,} hard answers in all phases so "
-            f"far, each with noise of scale {memory.count_scale:,.0f} rows"
+            f"{profile} profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
+            f"{memory.queries:,} questions{guess} asked; up to {memory.hard_limit:,} hard answers {limited}, "
+            f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
+
+
+def _tau_line(constants: dict[str, object]) -> str:
+    """With what probability the papers' mechanism may lose its promise, term by term."""
+    whole, concentration, last = (
+        _power(constants[name])
+        for name in ("log10_tau", "log10_tau_concentration", "log10_tau_last_threshold")
+    )
+    return (
+        f"of its delta the mechanism may use {whole}: {concentration} by too many bad thresholds, {last} by "
+        f"drawing the last one too often; some answer is further off than promised with probability "
+        f"{constants['failure_probability']:.2g}"
+    )
+
+
+def _power(log10: object) -> str:
+    """A probability from its decimal logarithm, also one that no float holds."""
+    if not isinstance(log10, float):
+        return "0"
+    return f"{10**log10:.2g}" if log10 > -300 else f"10^{log10:,.0f}"
 
 
 def _epsilon(definition: Definition, spent: float) -> float:
@@ -90,7 +117,7 @@ def _epsilon(definition: Definition, spent: float) -> float:
     from stream_dp.core.parameters import Privacy
 
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
-    if definition.mechanism.profile == "memory":
+    if definition.mechanism.profile != "calibrated":
         return spent * privacy.epsilon  # by basic composition
     if spent == 0:
         return 0.0

@@ -93,8 +93,8 @@ def _read(file: Path) -> Definition:
     opens, given = rows_of_a_phase(definition), definition.phase.min_rows
     if opens > given:
         _warn(
-            f"phase.min_rows {given:,} is less than the memory profile needs with these settings, {opens:,}; "
-            "that many open a phase"
+            f"phase.min_rows {given:,} is less than the {definition.mechanism.profile} profile needs with "
+            f"these settings, {opens:,}; that many open a phase"
         )
     if definition.privacy.delta > 1 / (100 * opens):
         _warn(

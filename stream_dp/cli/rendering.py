@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.messages import Answer, Definition, Event, Rejected
+
+if TYPE_CHECKING:
+    from stream_dp.core.doubling import Doubling
+    from stream_dp.core.phased import Phased
 
 __all__ = [
     "answer_line",
@@ -21,6 +26,7 @@ __all__ = [
     "difficulty",
     "event_line",
     "output",
+    "papers_mechanism",
     "rejection_line",
     "rows_of_a_phase",
     "share",
@@ -159,12 +165,18 @@ def rows_of_a_phase(definition: Definition) -> int:
     """How many waiting rows open a phase."""
     if definition.mechanism.profile == "calibrated":
         return definition.phase.min_rows
-    from stream_dp.core.memory import Memory
+    return max(definition.phase.min_rows, papers_mechanism(definition).min_rows)
+
+
+def papers_mechanism(definition: Definition) -> Phased | Doubling:
+    """The mechanism of a data set under one of the papers' profiles, before its first phase."""
+    from stream_dp.core.doubling import Doubling
+    from stream_dp.core.phased import Phased
     from stream_dp.pipeline.building import build
 
     _, mechanism = build(definition)
-    assert isinstance(mechanism, Memory)
-    return max(definition.phase.min_rows, mechanism.min_rows)
+    assert isinstance(mechanism, Phased | Doubling)
+    return mechanism
 
 
 _EVENTS = {

@@ -9,6 +9,7 @@ from typing import Any
 __all__ = ["BlockSpending", "MemoryPhase", "Odometer"]
 
 _UNITS = 2**50
+_PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 
 @dataclass
@@ -27,13 +28,15 @@ class BlockSpending:
 
 @dataclass
 class MemoryPhase:
-    """The newest phase of a data set under the memory profile, whose phases are paid as a whole.
+    """The newest phase of a data set under one of the papers' profiles, whose phases are paid as a whole.
 
     Attributes:
-        asked: Questions of this phase so far.
+        asked: Questions of this phase so far, under the guess in force.
         queries: Questions that it has.
-        hard_limit: Hard answers that there may be up to its end, those of earlier phases included.
+        hard_limit: Hard answers that there may be: under the memory profile up to its end, those of earlier
+            phases included, else of its own.
         count_scale: Scale of the noise of a hard answer, in rows.
+        guess: Which guess of the number of questions is in force; 1 without doubling.
     """
 
     phase: int
@@ -41,6 +44,19 @@ class MemoryPhase:
     queries: int
     hard_limit: int
     count_scale: float
+    guess: int = 1
+
+
+def _phase(look: Mapping[str, Any]) -> MemoryPhase:
+    """The phase, or the guess, that a look begins with."""
+    return MemoryPhase(
+        look["phase"],
+        0,
+        look["queries"],
+        look["hard_limit"],
+        look["count_scale"],
+        look.get("guess", 1),
+    )
 
 
 @dataclass
@@ -49,7 +65,7 @@ class Odometer:
 
     Attributes:
         looks: Looks at the rows, those that a crash lost included.
-        memory: None under another profile, and before the first phase.
+        memory: None under the calibrated profile, and before the first phase.
     """
 
     blocks: list[BlockSpending] = field(default_factory=list)
@@ -77,15 +93,15 @@ class Odometer:
     def _charge(self, entry: Mapping[str, Any]) -> None:
         looks = 0
         for look in entry["looks"]:
-            if look.get("mechanism") != "memory":
+            if look.get("mechanism") not in _PAID_BY_PHASE:
                 looks += 1
             elif look["kind"] == "phase":  # pays for the phase, looks at nothing
-                self.memory = MemoryPhase(
-                    look["phase"], 0, look["queries"], look["hard_limit"], look["count_scale"]
-                )
+                self.memory = _phase(look)
             else:
                 looks += 1
                 if self.memory is not None:
+                    if look.get("guess", 1) > self.memory.guess:
+                        self.memory = _phase(look)
                     self.memory.asked += 1
                 first, stop = look["window"]
                 for block in self.blocks[first:stop]:

@@ -226,7 +226,13 @@ class Doubling:
             self._spent[charge.block] = rho + charge.rho, delta + charge.delta
 
     def _described(self, guess: _Guess, look: Look) -> dict[str, object]:
-        return {**look.description, "guess": guess.number}
+        facts = guess.mechanism.constants
+        return {
+            **look.description,
+            "guess": guess.number,
+            "queries": facts.queries_per_phase,
+            "hard_limit": facts.phases[len(self._sizes) - 1].hard_limit,
+        }
 
     # ------------------------------------------------------------ questions
 

@@ -156,7 +156,7 @@ class Memory(Phased):
         accuracy: ``error`` is the papers' eps, below 0.9; ``failure_probability`` bounds ``2 K delta``.
         queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.
         phases: K, at least 1.
-        hypothesis_rows: m by hand, for far smaller blocks; None takes the one that accuracy is proved for.
+        hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
         representation: Of the consistent set; touches accuracy only.
         max_tau: A further limit on the sum of all phases' tau; None leaves it to ``privacy.delta``.
 

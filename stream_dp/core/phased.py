@@ -107,9 +107,18 @@ class Constants:
     phases: tuple[PhaseConstants, ...]
 
     @property
+    def log_tau_terms(self) -> LogTau:
+        """Both terms of tau, summed over all phases."""
+        terms = [phase.log_tau for phase in self.phases]
+        return LogTau(
+            log_sum(term.concentration for term in terms),
+            log_sum(term.last_index for term in terms),
+        )
+
+    @property
     def log_tau(self) -> float:
         """Logarithm of the sum of all phases' tau."""
-        return log_sum(phase.log_tau.total for phase in self.phases)
+        return self.log_tau_terms.total
 
     @property
     def proved(self) -> bool:
@@ -416,6 +425,8 @@ class Phased(ABC):
             "alpha": float(facts.alpha),
             "delta": self._privacy.delta,
             "log10_tau": facts.log_tau / log_ten,
+            "log10_tau_concentration": facts.log_tau_terms.concentration / log_ten,
+            "log10_tau_last_threshold": _finite(facts.log_tau_terms.last_index / log_ten),
             "log10_tau_terms": [
                 [p.log_tau.concentration / log_ten, _finite(p.log_tau.last_index / log_ten)]
                 for p in facts.phases
@@ -751,13 +762,12 @@ def _check_bounds(
     if max_tau is not None and max_tau < limit:
         field_name, limit = "mechanism.max_tau", max_tau
     if not facts.log_tau <= (math.log(limit) if limit > 0.0 else -math.inf):
-        terms = [log.concentration for log in (p.log_tau for p in facts.phases)]
-        indices = [log.last_index for log in (p.log_tau for p in facts.phases)]
+        terms = facts.log_tau_terms
         raise InvalidDefinition(
             "mechanism.hypothesis_rows",
             f"with {facts.hypothesis_rows:,} rows a hypothesis privacy may be lost with probability "
-            f"{_shown(facts.log_tau)} (concentration {_shown(log_sum(terms))}, last threshold "
-            f"{_shown(log_sum(indices))}), above the {limit:g} of {field_name}",
+            f"{_shown(facts.log_tau)} (concentration {_shown(terms.concentration)}, last threshold "
+            f"{_shown(terms.last_index)}), above the {limit:g} of {field_name}",
             f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",
         )
     if facts.failure_probability > accuracy.failure_probability:

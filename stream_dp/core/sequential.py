@@ -199,7 +199,7 @@ class Sequential(Phased):
             query is too large with at most ``failure_probability``.
         queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.
         phases: K, at least 1.
-        hypothesis_rows: m by hand, for far smaller blocks; None takes the one that accuracy is proved for.
+        hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
         representation: Of the consistent set; touches accuracy only.
         composition: ``c_K``; None takes the least that composes so many phases.
 

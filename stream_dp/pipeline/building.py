@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.doubling import Doubling
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.phased import Phased
+from stream_dp.core.sequential import Median, Sequential
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 from stream_dp.messages import (
     BooleanAttribute,
+    CalibratedSpec,
     CategoryAttribute,
     Definition,
+    MedianSpec,
     MemorySpec,
     NumberAttribute,
+    SequentialSpec,
 )
 
 __all__ = ["build"]
@@ -28,16 +36,14 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
     settings = definition.mechanism
-    if isinstance(settings, MemorySpec):
-        return universe, Memory(
-            universe,
-            privacy,
-            accuracy,
-            queries_per_phase=settings.queries_per_phase,
-            phases=settings.phases,
-            hypothesis_rows=settings.hypothesis_rows,
-            representation=settings.representation,
+    if not isinstance(settings, CalibratedSpec):
+        queries = (
+            settings.queries if isinstance(settings, MedianSpec) else settings.queries_per_phase
         )
+        make = partial(_phased, universe, settings)
+        if settings.doubling:
+            return universe, Doubling(make, privacy, accuracy, first=queries)
+        return universe, make(privacy, accuracy, queries)
     return universe, Calibrated(
         universe,
         privacy,
@@ -45,6 +51,45 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
         on_exhausted=definition.on_exhausted,
         base_share=settings.base_share,
         pacing=settings.pacing,
+    )
+
+
+def _phased(
+    universe: Universe,
+    settings: MedianSpec | SequentialSpec | MemorySpec,
+    privacy: Privacy,
+    accuracy: Accuracy,
+    queries: int,
+) -> Phased:
+    """One of the papers' mechanisms, for so many queries a phase."""
+    if isinstance(settings, MedianSpec):
+        return Median(
+            universe,
+            privacy,
+            accuracy,
+            queries=queries,
+            hypothesis_rows=settings.hypothesis_rows,
+            representation=settings.representation,
+        )
+    if isinstance(settings, SequentialSpec):
+        return Sequential(
+            universe,
+            privacy,
+            accuracy,
+            queries_per_phase=queries,
+            phases=settings.phases,
+            hypothesis_rows=settings.hypothesis_rows,
+            representation=settings.representation,
+            composition=settings.composition,
+        )
+    return Memory(
+        universe,
+        privacy,
+        accuracy,
+        queries_per_phase=queries,
+        phases=settings.phases,
+        hypothesis_rows=settings.hypothesis_rows,
+        representation=settings.representation,
     )
 
 

@@ -345,6 +345,11 @@ class World:
         """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
         return self.define(dataset, **MEMORY)
 
+    def define_papers(self, dataset: str, **mechanism: Any) -> Record:
+        """The same tiny universe under another of the papers' mechanisms."""
+        privacy = {"epsilon": 2.0, "delta": 0.01}
+        return self.define(dataset, **{**MEMORY, "privacy": privacy, "mechanism": mechanism})
+
     def cells(self, dataset: str, batch_id: str, n: int = 1) -> Record:
         """A batch of ``21,000 n`` rows."""
         cells = [

@@ -89,6 +89,22 @@ def _memory_ask(world: Any) -> None:
 
 THESIS = (_memory, _memory_phase, _memory_ask, _memory_phase, _memory_ask)
 
+
+def _doubling(world: Any) -> None:
+    """Two questions a guess at first: the second round of them begins the next guess."""
+    world.define_papers(
+        "thesis", profile="sequential", queries_per_phase=2, phases=2, doubling=True, **SMALL
+    )
+
+
+def _large_phase(world: Any) -> None:
+    cells = [{"carrier": "AA", "count": 80_000_000}, {"carrier": "UA", "count": 40_000_000}]
+    world.batch("thesis", f"batch-{world.next_offset('batches', 'thesis')}", cells=cells)
+
+
+SMALL = {"hypothesis_rows": 3, "representation": "exhaustive"}
+DOUBLED = (_doubling, _large_phase, _memory_ask, _memory_ask, _large_phase, _memory_ask)
+
 Sweep = Callable[..., Any]
 
 
@@ -125,6 +141,12 @@ async def test_the_thesis_profile_without_a_crash(world: Any) -> None:
     assert [a["status"] for a in world.answers().values()] == ["answered"] * 4
 
 
+async def test_guesses_double_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=DOUBLED) == 0
+    assert world.complaints() == []
+    assert [a["status"] for a in world.answers().values()] == ["answered"] * 6
+
+
 @pytest.mark.parametrize("point", CrashPoint)
 async def test_a_crash_at_a_named_point_breaks_no_promise(sweep: Sweep, point: CrashPoint) -> None:
     assert await sweep(ROUNDS, range(1_000), point=point) == []
@@ -139,6 +161,12 @@ async def test_a_crash_at_any_effect_breaks_no_promise(sweep: Sweep, part: int) 
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 async def test_nor_does_one_under_the_thesis_profile(sweep: Sweep, part: int) -> None:
     assert await sweep(THESIS, range(part, 10_000, 2)) == []
+
+
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
+async def test_nor_does_one_where_guesses_double(sweep: Sweep, part: int) -> None:
+    """Also between the charge of a guess and the look that it begins with."""
+    assert await sweep(DOUBLED, range(part, 10_000, 2)) == []
 
 
 async def test_nor_does_one_while_releases_lag_behind(sweep: Sweep) -> None:
