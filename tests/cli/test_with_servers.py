@@ -324,7 +324,10 @@ def test_the_memory_profile_shows_what_its_phase_still_answers(
     budget = served("budget", name).out
     assert "1 of 8 questions asked" in budget
     assert re.search(r"up to [\d,]+ hard answers in all phases so far", budget)
-    assert json.loads(served("budget", name, "--json").out)["phases"][0]["epsilon"] == 10.0
+    assert "of its delta the mechanism may use" in budget
+    facts = json.loads(served("budget", name, "--json").out)
+    assert facts["phases"][0]["epsilon"] == 10.0
+    assert facts["constants"]["log10_tau"] < -3
 
 
 def test_a_retired_data_set_is_gone_for_ever(served: Run, people: str, tmp_path: Path) -> None:
