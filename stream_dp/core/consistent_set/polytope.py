@@ -33,8 +33,8 @@ from scipy import linalg, optimize
 from stream_dp.core.consistent_set.base import Distribution, Mask
 from stream_dp.errors import InvalidDefinition
 
-MAX_VARIABLES: Final = 2_048
-"""Largest product of cells and phases: the walk keeps a matrix of that size squared."""
+MAX_VARIABLES: Final = 1_024
+"""Largest product of cells and phases. A sample takes time as its square, about a second for 256."""
 
 LEAST_DEPTH: Final = 1e-6
 """A body whose deepest point is closer to its walls, in the measure of the uncut body, is not entered."""
