@@ -44,6 +44,7 @@ _CHAINS: Final = 32
 _WARM_UP: Final = 8  # trajectories
 _TRAJECTORY: Final = 3.0  # in units of the body's half width, on average
 _MAX_REFLECTIONS: Final = 40  # a wall, in one trajectory
+_TOUCHING: Final = 1e-300  # least distance to a wall: it may be divided by
 _GRID: Final = 2**50  # values are rounded to multiples of its inverse
 
 
@@ -85,7 +86,7 @@ class Polytope:
     uniformly, so after every trajectory they are drawn anew, exactly.
 
     *Reproducible.* The walk's randomness is public, and a function of blocks and answers: so is the sample,
-    whatever was asked in between.
+    whatever was asked in between. A machine that rounds otherwise draws another sample, as good.
 
     Args:
         phases: How many blocks will be added at most.
@@ -297,18 +298,17 @@ class _Body:
         self, entries: _Floats, velocity: _Floats, products: _Floats, duration: float
     ) -> _Floats:
         """Where every chain is after ``duration``; one that met too many walls is where it was."""
-        tiny = np.finfo(np.float64).tiny
         norms, places = np.diag(products), np.arange(len(entries))
-        slack = np.maximum(self._slack(entries), tiny)
+        slack = np.maximum(self._slack(entries), _TOUCHING)
         left = np.full(len(entries), duration)
         rate = np.empty_like(slack)
         for _ in range(_MAX_REFLECTIONS * slack.shape[1]):
             wall = np.divide(velocity, slack, out=rate).argmin(axis=1)
-            approach = np.maximum(-velocity[places, wall], tiny)
+            approach = np.maximum(-velocity[places, wall], _TOUCHING)
             time = np.minimum(slack[places, wall] / approach, left)
             slack += np.multiply(velocity, time[:, None], out=rate)
             # Rounding must not put a chain behind a wall: it would never meet that wall again.
-            np.maximum(slack, tiny, out=slack)
+            np.maximum(slack, _TOUCHING, out=slack)
             left -= time
             moving = left > 0.0
             if not moving.any():

@@ -1,0 +1,123 @@
+"""A test whether a prediction is good enough, by the sparse vector technique in integers.
+
+Dwork & Roth 2014, section 3.6 (AboveThreshold), with integer noise and a threshold that keeps its promise
+over a whole run. A *segment* compares one question after another with a secret threshold, drawn when it
+begins, and ends with the first that is above it. Below means: the public prediction is within the error. A
+segment costs the same however many questions it has; what was above must then be measured.
+
+The statistic is ``|count - g|``, where ``g`` is the prediction as a whole number of rows, published with the
+test. Replacing one row moves the count by one at most, and so the statistic; noise is integer, so nothing is
+rounded after it is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream_dp.core.noise import NoiseSource
+
+
+def segment_loss(threshold_scale: Fraction, question_scale: Fraction) -> Fraction:
+    """epsilon of a whole segment: ``1/b_t + 2/b_q``, for replace-one neighbours.
+
+    Where every question is below and the last above, shift the threshold's noise by one, and the last
+    question's by two: then all comparisons come out as on the neighbour (Dwork & Roth 2014, Theorem 3.23).
+    """
+    return 1 / threshold_scale + 2 / question_scale
+
+
+def tail(scale: Fraction, probability: float) -> int:
+    """The least L >= 0 with ``Pr[X >= L] <= probability`` for discrete Laplace noise X of this scale.
+
+    ``Pr[X >= L] = p^L / (1 + p)`` for ``L >= 1``, with ``p = exp(-1/scale)``; rounded up, so never too small.
+    """
+    p = math.exp(-1.0 / float(scale))
+    exact = -float(scale) * math.log(probability * (1.0 + p))
+    return max(0, math.ceil(exact * (1.0 + 1e-12)))
+
+
+def threshold(
+    *,
+    error: float,
+    n_rows: int,
+    threshold_scale: Fraction,
+    question_scale: Fraction,
+    segments: int,
+    failure_probability: float,
+) -> int:
+    """``T = A + 3 - L(b_t, beta/(2 S)) - L(b_q, beta/2)``, with ``A = floor(error n)``; no gate below 1.
+
+    So a question whose prediction is off by more than A rows is called below with probability beta at most:
+    beta/2 for the noise of its own, and beta/2 for the threshold of any of the S segments. The threshold must
+    hold in all of them at once: those with a high one live longest, so that one test's error rate is not that
+    of a run.
+
+    Args:
+        error: Share of the rows that a prediction may be off by.
+        n_rows: Rows in the window.
+        threshold_scale: ``b_t``, in rows.
+        question_scale: ``b_q``, in rows.
+        segments: S, that the budget affords at most.
+        failure_probability: beta.
+    """
+    return (
+        math.floor(error * n_rows)
+        + 3
+        - tail(threshold_scale, failure_probability / (2 * segments))
+        - tail(question_scale, failure_probability / 2.0)
+    )
+
+
+def predicted_rows(prediction: float, n_rows: int) -> int:
+    """``g``: a predicted share as whole rows, from 0 to all of them."""
+    return min(n_rows, max(0, round(Fraction(prediction) * n_rows)))
+
+
+@dataclass(slots=True)
+class Segment:
+    """One run of the test. Holds a secret: it lives in one process and is never stored.
+
+    After a restart a new segment begins, under a charge of its own.
+
+    Attributes:
+        question_scale: ``b_q``, in rows.
+        open: Whether no question was above yet; a closed segment tests nothing.
+    """
+
+    question_scale: Fraction
+    _offset: int
+    open: bool = True
+
+    @classmethod
+    def begin(
+        cls, noise: NoiseSource, *, threshold_scale: Fraction, question_scale: Fraction
+    ) -> Segment:
+        """Draws the threshold's noise, once for the whole segment."""
+        return cls(question_scale, int(noise.laplace(threshold_scale, 1)[0]))
+
+    def __repr__(self) -> str:
+        return f"Segment(open={self.open})"
+
+    def is_below(self, noise: NoiseSource, *, count: int, predicted: int, threshold: int) -> bool:
+        """Whether the prediction stands; False ends the segment.
+
+        Args:
+            count: True rows. Secret.
+            predicted: ``g``, published.
+            threshold: T of this question's window; from public numbers, at least 1.
+
+        Raises:
+            ValueError: The segment has ended, or the threshold is below 1.
+        """
+        if not self.open:
+            raise ValueError("the segment has ended")
+        if threshold < 1:
+            raise ValueError("there is no gate with a threshold below 1")
+        own = int(noise.laplace(self.question_scale, 1)[0])
+        self.open = abs(count - predicted) + own < threshold + self._offset
+        return self.open
+
+
+__all__ = ["Segment", "predicted_rows", "segment_loss", "tail", "threshold"]
