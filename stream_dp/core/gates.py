@@ -70,9 +70,9 @@ def threshold(
     )
 
 
-def predicted_rows(prediction: float, n_rows: int) -> int:
+def predicted_rows(prediction: Fraction, n_rows: int) -> int:
     """``g``: a predicted share as whole rows, from 0 to all of them."""
-    return min(n_rows, max(0, round(Fraction(prediction) * n_rows)))
+    return min(n_rows, max(0, round(prediction * n_rows)))
 
 
 @dataclass(slots=True)

@@ -176,7 +176,8 @@ def rows_for_thresholds(
 _VERSION: Final = 1
 _PHASE, _QUERY = 0, 1
 _HEADER: Final = struct.Struct("<BBI")  # version, kind, phase
-_BODY: Final = struct.Struct("<QII?16sH")  # index, window, hard, noisy count, number of attributes
+_BODY: Final = struct.Struct("<QII?16s")  # index, window, hard, noisy count
+_WIDTH: Final = struct.Struct("<H")  # number of attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +224,51 @@ class QueryRelease:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the query alone."""
-        attributes = self.predicate.attributes
         body = _BODY.pack(
             self.index,
             self.window.start,
             self.window.stop,
             self.hard,
             self.noisy_count.to_bytes(16, "little", signed=True),
-            len(attributes),
         )
-        places = struct.pack(f"<{len(attributes)}H", *attributes)
-        cells = np.packbits(self.predicate.mask).tobytes()
-        return _HEADER.pack(_VERSION, _QUERY, self.phase) + body + places + cells
+        header = _HEADER.pack(_VERSION, _QUERY, self.phase)
+        return header + body + predicate_to_bytes(self.predicate)
+
+
+def predicate_to_bytes(predicate: Predicate) -> bytes:
+    """Bytes whose length depends on its attributes alone."""
+    attributes = predicate.attributes
+    places = struct.pack(f"<{len(attributes)}H", *attributes)
+    return _WIDTH.pack(len(attributes)) + places + np.packbits(predicate.mask).tobytes()
+
+
+def predicate_from_bytes(universe: Universe, data: bytes) -> Predicate:
+    """Inverse of ``predicate_to_bytes``.
+
+    Raises:
+        CorruptState: They are cut short, too long, or of another universe.
+    """
+    try:
+        (n_attributes,) = _WIDTH.unpack_from(data)
+        attributes = struct.unpack_from(f"<{n_attributes}H", data, _WIDTH.size)
+        shape = tuple(universe.shape[a] for a in attributes)
+    except (struct.error, IndexError) as error:
+        raise CorruptState("a stored release is cut short or of another universe") from error
+    packed = np.frombuffer(data, dtype=np.uint8, offset=_WIDTH.size + 2 * n_attributes)
+    n_cells = math.prod(shape)
+    if packed.size != -(-n_cells // 8):
+        raise CorruptState("a stored release has the wrong length")
+    mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
+    return Predicate.of_mask(attributes, mask)
+
+
+def whole_mask(universe: Universe, predicate: Predicate) -> Mask:
+    """A predicate on the whole universe, shape (n_cells,)."""
+    shape = [1] * len(universe.shape)
+    for attribute in predicate.attributes:
+        shape[attribute] = universe.shape[attribute]
+    whole = np.broadcast_to(predicate.mask.reshape(shape), universe.shape)
+    return np.ascontiguousarray(whole).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,7 +588,7 @@ class Phased(ABC):
         window, phase = question.window, self._phase
         n_rows = sum(self._sizes[block] for block in window)
         distribution = self._set.distribution(
-            self._mask(question.predicate), self._set_window(window)
+            whole_mask(self._universe, question.predicate), self._set_window(window)
         )
         gate = Gate.of(
             n_rows=n_rows,
@@ -590,14 +624,6 @@ class Phased(ABC):
             description=description,
         )
 
-    def _mask(self, predicate: Predicate) -> Mask:
-        """The predicate on the whole universe, shape (n_cells,)."""
-        shape = [1] * len(self._universe.shape)
-        for attribute in predicate.attributes:
-            shape[attribute] = self._universe.shape[attribute]
-        whole = np.broadcast_to(predicate.mask.reshape(shape), self._universe.shape)
-        return np.ascontiguousarray(whole).reshape(-1)
-
     def absorb(self, release: Release) -> None:
         """Counts a release, and prunes the consistent set by a hard one.
 
@@ -611,7 +637,8 @@ class Phased(ABC):
         if release.hard:
             self._hard += 1
             n_rows = sum(self._sizes[block] for block in release.window)
-            cells, share = self._mask(release.predicate), Fraction(release.noisy_count, n_rows)
+            cells = whole_mask(self._universe, release.predicate)
+            share = Fraction(release.noisy_count, n_rows)
             self._hard_answers.append((cells, release.window, share))
             self._set.prune(
                 cells, self._set_window(release.window), share, self._constants.error / 50
@@ -671,22 +698,16 @@ class Phased(ABC):
                 return PhaseRelease(phase)
             if kind != _QUERY:
                 raise CorruptState("a stored release is of unknown kind")
-            index, start, stop, hard, noisy, n_attributes = _BODY.unpack_from(data, _HEADER.size)
-            places = _HEADER.size + _BODY.size
-            attributes = struct.unpack_from(f"<{n_attributes}H", data, places)
-            shape = tuple(self._universe.shape[a] for a in attributes)
-        except (struct.error, IndexError) as error:
-            raise CorruptState("a stored release is cut short or of another universe") from error
-        packed = np.frombuffer(data, dtype=np.uint8, offset=places + 2 * n_attributes)
-        n_cells = math.prod(shape)
-        if packed.size != -(-n_cells // 8) or not start < stop:
-            raise CorruptState("a stored release has the wrong length")
-        mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
+            index, start, stop, hard, noisy = _BODY.unpack_from(data, _HEADER.size)
+        except struct.error as error:
+            raise CorruptState("a stored release is cut short") from error
+        if not start < stop:
+            raise CorruptState("a stored release is about no phase")
         return QueryRelease(
             phase,
             index,
             range(start, stop),
-            Predicate.of_mask(attributes, mask),
+            predicate_from_bytes(self._universe, data[_HEADER.size + _BODY.size :]),
             hard,
             int.from_bytes(noisy, "little", signed=True),
         )
@@ -820,8 +841,11 @@ __all__ = [
     "check_settings",
     "counted_rows",
     "log_sum",
+    "predicate_from_bytes",
+    "predicate_to_bytes",
     "proved_rows",
     "resolution",
     "rows_for_thresholds",
     "share_of",
+    "whole_mask",
 ]

@@ -197,4 +197,9 @@ def test_a_run_of_segments_misses_no_more_than_promised(make_seeded_noise: MakeN
 
 
 def test_a_prediction_is_a_whole_number_of_rows() -> None:
-    assert [predicted_rows(p, 100) for p in (-0.2, 0.0, 0.123, 0.5, 1.4)] == [0, 0, 12, 50, 100]
+    assert [predicted_rows(Fraction(p), 100) for p in ("-0.2", "0", "0.123", "1.4")] == [
+        0,
+        0,
+        12,
+        100,
+    ]

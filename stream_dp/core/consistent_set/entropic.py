@@ -58,7 +58,7 @@ class _Solution:
 
 
 class Entropic:
-    """The minimiser of ``sum over l of KL(p_l || uniform)`` given the answers, with Gaussian fluctuations.
+    """The minimiser of ``sum over l of KL(p_l || prior_l)`` given the answers, with Gaussian fluctuations.
 
     Deterministic, without sampling. The point is found by an interior-point method on the dual problem, from
     the same start whenever it is asked for after a change: the result is a function of blocks and answers,
@@ -68,11 +68,16 @@ class Entropic:
     the tilted set has between its two ends, and with the rounding of shares to multiples of
     ``1 / hypothesis_rows``. It is given as ``_NODES`` equally likely quantiles.
 
+    Args:
+        carry_over: Whether a new block is expected to look like the blocks before it: its prior is then their
+            point, weighted by size, with 1% of uniform in it so that nothing is ruled out. Else every prior
+            is uniform, as in the papers.
+
     Raises:
         InvalidDefinition: The universe has more than ``MAX_CELLS`` cells.
     """
 
-    def __init__(self, n_cells: int, hypothesis_rows: int) -> None:
+    def __init__(self, n_cells: int, hypothesis_rows: int, *, carry_over: bool = False) -> None:
         if n_cells > MAX_CELLS:
             raise InvalidDefinition(
                 "attributes",
@@ -81,7 +86,9 @@ class Entropic:
             )
         self._n_cells = n_cells
         self._rows = float(hypothesis_rows)
+        self._carry_over = carry_over
         self._sizes: list[int] = []
+        self._log_priors: list[_Floats] = []
         self._answers: list[_Answer] = []
         self._solution: _Solution | None = None
 
@@ -90,6 +97,11 @@ class Entropic:
         return not self._solved.feasible
 
     def add_block(self, n_rows: int) -> None:
+        log_prior = np.zeros(self._n_cells)
+        if self._carry_over and self._sizes and not self.empty:
+            earlier = self._weights(range(len(self._sizes))) @ self._solved.points
+            log_prior = np.log(0.99 * earlier + 0.01 / self._n_cells)
+        self._log_priors.append(log_prior)
         self._sizes.append(n_rows)
         self._solution = None
 
@@ -148,16 +160,16 @@ class Entropic:
         return self._solution
 
     def _solve(self) -> _Solution:
-        n_blocks, n_answers = len(self._sizes), len(self._answers)
+        n_answers = len(self._answers)
         if not n_answers:
-            points = np.full((n_blocks, self._n_cells), 1.0 / self._n_cells)
+            points = np.asarray(special.softmax(np.array(self._log_priors), axis=1))
             none = np.zeros(0)
             return _Solution(points, none, none, None, feasible=True)
         masks = np.array([answer.mask for answer in self._answers], dtype=np.float64)
         weights = np.array([self._weights(answer.window) for answer in self._answers])
         values = np.array([answer.value for answer in self._answers])
         tolerances = np.array([answer.tolerance for answer in self._answers])
-        dual = _Dual(masks, weights, values, tolerances)
+        dual = _Dual(np.array(self._log_priors), masks, weights, values, tolerances)
         multipliers = dual.solve()
         points = dual.points(multipliers)
         predicted = dual.predict(points)
@@ -176,9 +188,10 @@ class Entropic:
 class _Dual:
     """``F(x) = sum over l of log Z_l(x) + x . values + tolerances . |x|`` and its minimiser.
 
-    The dual of the entropy problem: ``p_l`` is proportional to ``exp(-sum over i of x_i weights_il f_i)``; a
-    positive multiplier holds its query at the upper bound. Shapes: ``masks`` (n_answers, n_cells),
-    ``weights`` (n_answers, n_blocks), the rest (n_answers,).
+    The dual of the entropy problem: ``p_l`` is proportional to
+    ``exp(log_prior_l - sum over i of x_i weights_il f_i)``; a positive multiplier holds its query at the
+    upper bound. Shapes: ``log_priors`` (n_blocks, n_cells), ``masks`` (n_answers, n_cells), ``weights``
+    (n_answers, n_blocks), the rest (n_answers,).
     """
 
     _MAX_STEPS: Final = 200
@@ -188,13 +201,21 @@ class _Dual:
     _STUCK: Final = 1e-6
 
     def __init__(
-        self, masks: _Floats, weights: _Floats, values: _Floats, tolerances: _Floats
+        self,
+        log_priors: _Floats,
+        masks: _Floats,
+        weights: _Floats,
+        values: _Floats,
+        tolerances: _Floats,
     ) -> None:
+        self.log_priors = log_priors
         self.masks, self.weights = masks, weights
         self.values, self.tolerances = values, tolerances
 
     def points(self, x: _Floats) -> _Floats:
-        return np.asarray(special.softmax(-(x * self.weights.T) @ self.masks, axis=1))
+        return np.asarray(
+            special.softmax(self.log_priors - (x * self.weights.T) @ self.masks, axis=1)
+        )
 
     def predict(self, points: _Floats) -> _Floats:
         return np.asarray(np.einsum("il,li->i", self.weights, points @ self.masks.T))
