@@ -50,7 +50,7 @@ _FIRST_UNBIASED_OPENDP: Final = (0, 14, 2)
 
 
 class NoiseSource(Protocol):
-    """Where integer noise comes from; seeded ones exist only in tests."""
+    """Where integer noise comes from; seeded ones exist only in tests and for the lab's synthetic rows."""
 
     def gaussian(self, sigma: Fraction, size: int) -> IntArray:
         """Draws discrete Gaussian noise, int64, shape (size,).

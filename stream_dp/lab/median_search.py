@@ -1,9 +1,9 @@
 """Search for the median by adaptive threshold queries, beside the rows that no private search can do without.
 
 Bun, Steinke, Ullman 2016, Lemma 5.5 and Figure 6 (the search), Lemma 5.6 (packing), with the derivation of
-its constants. The universe is {1, ..., T}. The search halves it until one value is left: each threshold depends
-on the answers before it. The packing data sets ``x_t`` are near each other and each has another median, so an
-epsilon-private search that is right on all of them needs rows in proportion to ``ln T``.
+its constants. The universe is {1, ..., T}. The search halves it until one value is left: each threshold
+depends on the answers before it. The packing data sets ``x_t`` are near each other and each has another
+median, so an epsilon-private search that is right on all of them needs rows in proportion to ``ln T``.
 
 A search is private here with the plainest of answers: each count with discrete Laplace noise of scale
 ``k / epsilon`` for k queries, ``epsilon``-DP by composition.
@@ -22,7 +22,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Answer: TypeAlias = Callable[[Ints], Floats]
-"""``answer(thresholds)``: of each search, shape (n_searches,), the share of rows at or below its threshold."""
+"""``answer(thresholds)``: the share of rows at or below it, for each search, shape (n_searches,)."""
 
 
 def search(answer: Answer, *, size: int, n_searches: int = 1) -> Ints:

@@ -1,4 +1,4 @@
-"""The search finds medians as accurate as its answers, and never with fewer rows than packing allows. Seeded."""
+"""The search finds medians as accurate as its answers, and needs more rows than packing proves. Seeded."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""Conjecture 5.3 of Kim 2017: a consistent set that remembers, and expects what it knows, saves hard queries.
+
+Three mechanisms answer the same questions about all rows so far, phase by phase, at the same price:
+
+- *sequential*: starts a new consistent set in every phase, on all rows so far (Algorithm 2's idea);
+- *memory, uniform prior*: keeps the set, and knows nothing about a new block (Algorithm 3);
+- *memory, carry-over prior*: keeps it, and expects a new block to look like those before it.
+
+All three are ``core.gated``: gates before a maximum-entropy set, at sizes where the mechanisms to the letter
+(``core.sequential``, ``core.memory``) would wait for many more rows than anyone has. A hard query ends a
+segment and every segment costs the same, so hard queries decide how soon a line's budget is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.gated import Gated, GateLook
+from stream_dp.core.outcome import Answered
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Category, Universe
+from stream_dp.lab.noise import SeededNoise
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mechanism: TypeAlias = Literal["sequential", "uniform", "carry_over"]
+Data: TypeAlias = Literal["stationary", "drifting"]
+
+MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
+DATA: Final[tuple[Data, ...]] = get_args(Data)
+PRIVACY: Final = Privacy(1.0, 1e-9)
+ACCURACY: Final = Accuracy(0.05, 0.05)
+_SPREAD: Final = 1.5
+"""Of the logarithms of cells' shares: some cells are far larger than others."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes of an experiment.
+
+    Attributes:
+        rows: Of each block.
+        questions: In each phase, about random halves of the cells.
+        segments: That a line's budget is for, over all phases.
+        drift: Of a cell's log share, the part of its variance that is new in each phase of drifting data.
+    """
+
+    cells: int = 32
+    phases: int = 8
+    rows: int = 100_000
+    questions: int = 30
+    segments: int = 60
+    drift: float = 0.5
+    privacy: Privacy = PRIVACY
+    accuracy: Accuracy = ACCURACY
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What came of one phase's questions."""
+
+    data: Data
+    mechanism: Mechanism
+    seed: int
+    phase: int
+    answered: int
+    hard: int
+    missed: int
+
+
+def shares(rng: np.random.Generator, setting: Setting, data: Data) -> Iterator[Floats]:
+    """Of the cells, shape (n_cells,), for one phase after another; drifting ones keep their spread."""
+    logs = rng.normal(0.0, 1.0, setting.cells)
+    for _ in range(setting.phases):
+        weights = np.exp(_SPREAD * logs)
+        yield weights / weights.sum()
+        if data == "drifting":
+            fresh = rng.normal(0.0, 1.0, setting.cells)
+            logs = np.sqrt(1.0 - setting.drift) * logs + np.sqrt(setting.drift) * fresh
+
+
+def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Iterator[Phase]:
+    """One mechanism on one seed's data; rows and questions of a seed are the same for all mechanisms."""
+    world, noise = np.random.default_rng([seed, 0]), SeededNoise(np.random.default_rng([seed, 1]))
+    labels = tuple(f"v{v}" for v in range(setting.cells))
+    universe = Universe((Category("cell", labels, other=False),))
+    spent = Charge(0, 0, 0)
+    counts = np.zeros((0, setting.cells), dtype=np.int64)
+    blocks, answerer = Blocks(universe), _answerer(setting, universe, mechanism)
+    for number, of_cells in enumerate(shares(world, setting, data), start=1):
+        counts = np.vstack([counts, world.multinomial(setting.rows, of_cells)])
+        block = counts[-1]
+        if (
+            mechanism == "sequential"
+        ):  # all rows so far as one block, which spent what the oldest row did
+            block = counts.sum(axis=0)
+            blocks, answerer = Blocks(universe), _answerer(setting, universe, mechanism)
+        rows = [{"cell": v, "count": n} for v, n in zip(labels, block.tolist(), strict=True)]
+        blocks.append(Block.seal(universe, universe.encode_cells(rows)))
+        answerer.open_phase(int(block.sum()))
+        if mechanism == "sequential":
+            answerer.charged((spent,))
+        answered = hard = missed = 0
+        for _ in range(setting.questions):
+            asked = world.permutation(setting.cells) < setting.cells // 2
+            question = Question(Predicate.of_mask((0,), asked), range(len(blocks)))
+            look = answerer.answer(question)
+            if not isinstance(look, GateLook):
+                continue
+            answerer.charged(look.charges)
+            for charge in look.charges:
+                if charge.block == 0:
+                    spent = Charge(0, spent.rho + charge.rho, spent.delta + charge.delta)
+            release = look.take(noise, blocks)
+            answerer.absorb(release)
+            outcome = answerer.conclude(question, look, release)
+            assert isinstance(outcome, Answered), "a look that gives no answer"
+            truth = counts[:, asked].sum() / counts.sum()
+            answered, hard = answered + 1, hard + release.above
+            missed += abs(outcome.value - truth) > setting.accuracy.error
+        yield Phase(data, mechanism, seed, number, answered, hard, int(missed))
+
+
+def experiment(setting: Setting, *, seeds: int) -> Iterator[Phase]:
+    """Every mechanism on stationary and drifting data of each seed."""
+    for seed in range(1, seeds + 1):
+        for data in DATA:
+            for mechanism in MECHANISMS:
+                yield from run(setting, data, mechanism, seed=seed)
+
+
+def _answerer(setting: Setting, universe: Universe, mechanism: Mechanism) -> Gated:
+    return Gated(
+        universe,
+        setting.privacy,
+        setting.accuracy,
+        segments=setting.segments,
+        prior="carry_over" if mechanism == "carry_over" else "uniform",
+    )
+
+
+__all__ = [
+    "ACCURACY",
+    "DATA",
+    "MECHANISMS",
+    "PRIVACY",
+    "Data",
+    "Mechanism",
+    "Phase",
+    "Setting",
+    "experiment",
+    "run",
+    "shares",
+]
