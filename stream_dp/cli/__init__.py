@@ -29,6 +29,7 @@ _COMMANDS = {
     "budget": "Privacy spent and left, phase by phase.",
     "doctor": "Check broker, topics and Redis, and say how to mend them.",
     "topics": "Create the topics.",
+    "lab": "Run the papers' attacks, bound and conjecture on synthetic rows.",
 }
 
 

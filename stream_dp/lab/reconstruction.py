@@ -79,6 +79,7 @@ def private_agreement(epsilon: float, delta: float) -> float:
 
 __all__ = [
     "Respond",
+    "Signs",
     "agreement",
     "expected_agreement",
     "majority_attack",

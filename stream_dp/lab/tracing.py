@@ -113,6 +113,7 @@ def _answers(rows: Signs, answer: Answer) -> Floats:
 
 __all__ = [
     "Answer",
+    "Floats",
     "Traced",
     "deviation_outside",
     "expected_inside",

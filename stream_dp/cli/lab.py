@@ -1,0 +1,226 @@
+"""``stream-dp lab``: the papers' attacks, bound and conjecture, on synthetic rows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+import click
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from stream_dp.cli.rendering import output
+from stream_dp.core.online.correlated import ResponsePlan
+from stream_dp.errors import InvalidInput
+from stream_dp.lab import conjecture, median_search, reconstruction, tracing
+from stream_dp.lab.noise import SeededNoise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+Outside: TypeAlias = dict[tuple[float, int], tuple[list[float], list[float]]]
+
+_SEED: Final = 1
+_TRACED_ROWS, _TRACED_RUNS = 20, 15
+_TRACED_QUERIES: Final = (300, 1_000, 3_000, 10_000)
+_TRACED_SCALES: Final = (0.0, 0.05, 0.5)
+_BITS: Final = 20_000
+_EPSILONS: Final = (Fraction(1), Fraction(1, 2), Fraction(1, 5))
+_ASKED: Final = (1, 3, 11, 31, 101, 301)
+_SIZES: Final = tuple(2**exponent for exponent in range(4, 25, 4))
+_ALPHA, _EPSILON, _BETA = 0.05, 1.0, 0.1
+
+_out = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Folder for the plot, as PNG and SVG; the current one by default.",
+)
+
+
+@click.group()
+def command() -> None:
+    """Run the papers' attacks, bound and conjecture on synthetic rows: a table and a plot each."""
+
+
+@command.command("tracing")
+@_out
+def tracing_command(out: Path) -> None:
+    """Tell from answers to prefix queries whose row is in the data."""
+    plots = _plots()
+    rng = np.random.default_rng(_SEED)
+    n = _TRACED_ROWS
+    scores: Outside = {}
+    settings = [(scale, k) for scale in _TRACED_SCALES for k in _TRACED_QUERIES]
+    for scale, k in _progress(settings, "Tracing rows"):
+        inside, outside = scores[scale, k] = ([], [])
+        for _ in range(_TRACED_RUNS):
+            traced = tracing.trace(
+                rng, n_rows=n, n_queries=k, answer=_noisy_shares(rng, scale), n_outside=20
+            )
+            inside += traced.inside.tolist()
+            outside += traced.outside.tolist()
+    table = _table("noise of a share", "queries", "score inside", "expected", "sd outside")
+    table.add_column("expected", justify="right")
+    table.add_column("rows found", justify="right")
+    for (scale, k), (inside, outside) in scores.items():
+        expected = tracing.expected_inside(n, k)
+        found = np.mean(np.array(inside) > expected / 2)
+        table.add_row(
+            f"{scale:g}",
+            f"{k:,}",
+            f"{np.mean(inside):.1f}",
+            f"{expected:.1f}",
+            f"{np.std(outside):.1f}",
+            f"{tracing.deviation_outside(n, k, scale):.1f}",
+            f"{found:.0%}",
+        )
+    _show(table, plots.tracing(scores, n_rows=n), out / "tracing")
+
+
+@command.command("reconstruction")
+@_out
+def reconstruction_command(out: Path) -> None:
+    """Take the majority of answers that follow the answers before them."""
+    plots = _plots()
+    rng = np.random.default_rng(_SEED)
+    noise = SeededNoise(rng)
+    bits = rng.choice([-1, 1], _BITS)
+    kept = ResponsePlan(_EPSILONS[0]).respond(bits, noise)
+    found: dict[float, list[tuple[int, float, float]]] = defaultdict(list)
+    once: list[tuple[int, float]] = []
+    for k in _progress(_ASKED, "Reconstructing"):
+        for epsilon in _EPSILONS:
+            plan = ResponsePlan(epsilon)
+            guess = reconstruction.majority_attack(
+                _fresh(plan, bits, noise), n_rows=_BITS, n_queries=k
+            )
+            expected = reconstruction.expected_agreement(float(plan.agreement), k)
+            found[float(epsilon)].append((k, reconstruction.agreement(guess, bits), expected))
+        guess = reconstruction.majority_attack(lambda vectors: kept, n_rows=_BITS, n_queries=k)
+        once.append((k, reconstruction.agreement(guess, bits)))
+    table = _table("epsilon an answer", "answers", "bits guessed right", "expected")
+    for each, rows in found.items():
+        for k, agreed, expected in rows:
+            table.add_row(f"{each:g}", str(k), _right(agreed), _right(expected))
+    for k, agreed in once:
+        table.add_row("1, one response", str(k), _right(agreed), "")
+    _show(table, plots.reconstruction(dict(found), once, n_rows=_BITS), out / "reconstruction")
+
+
+@command.command("median-search")
+@_out
+def median_search_command(out: Path) -> None:
+    """Count the rows that a private search for the median needs."""
+    plots = _plots()
+    steps = median_search.experiment(
+        np.random.default_rng(_SEED),
+        sizes=_SIZES,
+        alpha=_ALPHA,
+        epsilon=_EPSILON,
+        failure_probability=_BETA,
+        n_searches=2_000,
+    )
+    needed = list(_progress(steps, "Searching", total=len(_SIZES)))
+    table = _table("values", "queries", "packing bound", "rows used", "proved enough")
+    for row in needed:
+        cells = (row.size, row.queries, round(row.bound), row.used, round(row.enough))
+        table.add_row(*(f"{cell:,}" for cell in cells))
+    figure = plots.median_search(needed, alpha=_ALPHA, epsilon=_EPSILON, failure_probability=_BETA)
+    _show(table, figure, out / "median-search")
+
+
+@command.command("conjecture")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Data sets.")
+@_out
+def conjecture_command(seeds: int, out: Path) -> None:
+    """Count the hard queries that a memory saves (Kim 2017, conjecture 5.3)."""
+    plots = _plots()
+    setting = conjecture.Setting()
+    total = seeds * len(conjecture.DATA) * len(conjecture.MECHANISMS) * setting.phases
+    steps = conjecture.experiment(setting, seeds=seeds)
+    results = list(_progress(steps, "Asking", total=total))
+    table = _table("data", "mechanism", "answered", "hard", "too far off")
+    table.columns[0].justify = table.columns[1].justify = "left"
+    for data in conjecture.DATA:
+        for mechanism in conjecture.MECHANISMS:
+            rows = [p for p in results if (p.data, p.mechanism) == (data, mechanism)]
+            answered, hard, missed = (
+                sum(getattr(p, name) for p in rows) for name in ("answered", "hard", "missed")
+            )
+            asked = seeds * setting.phases * setting.questions
+            table.add_row(
+                data,
+                plots.NAMES[mechanism],
+                f"{answered:,} of {asked:,}",
+                f"{hard:,}",
+                f"{missed:,}",
+            )
+    _show(table, plots.conjecture(results, setting, seeds=seeds), out / "conjecture")
+
+
+def _noisy_shares(rng: np.random.Generator, scale: float) -> tracing.Answer:
+    def answer(counts: npt.NDArray[np.int64], n_rows: int) -> tracing.Floats:
+        return np.asarray(counts / n_rows + rng.laplace(0.0, scale, len(counts)))
+
+    return answer
+
+
+def _fresh(
+    plan: ResponsePlan, bits: reconstruction.Signs, noise: SeededNoise
+) -> reconstruction.Respond:
+    return lambda vectors: plan.respond(bits, noise)
+
+
+def _right(agreement: float) -> str:
+    """An agreement in [-1, 1] as the share of bits guessed right."""
+    return f"{(1 + agreement) / 2:.1%}"
+
+
+def _plots() -> ModuleType:
+    """The module that draws, loaded before anything is computed in vain."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InvalidInput("lab", "plots need matplotlib", "pip install 'stream-dp[lab]'")
+    return importlib.import_module("stream_dp.cli.lab_plots")
+
+
+def _progress(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    console = Console(stderr=True)
+    yield from track(
+        steps,
+        what,
+        total=total,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _show(table: Table, figure: Figure, file: Path) -> None:
+    """Prints the table, writes ``file`` with both endings, and says so."""
+    console = output()
+    console.print(table)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    names = [file.with_suffix(ending) for ending in (".png", ".svg")]
+    for name in names:
+        figure.savefig(name, dpi=150, metadata={"Date": None} if name.suffix == ".svg" else None)
+    console.print(f"plotted in {names[0]} and {names[1]}", markup=False)
