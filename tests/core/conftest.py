@@ -1,9 +1,10 @@
-"""A mechanism of the median family beside its data, driven as the pipeline drives it."""
+"""A mechanism beside its data, driven as the pipeline drives it, and quick noise for statistical tests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,53 @@ import pytest
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Category, Universe
+
+Draws = npt.NDArray[np.int64]
+
+
+class QuickNoise:
+    """Quick seeded draws by numpy, for statistical tests: discrete Laplace as differences of geometric ones.
+
+    Gaussian ones are rounded normal ones: right where the scale is many rows.
+
+    Args:
+        factor: What every scale is multiplied by: 1.1 makes a broken copy of whatever draws from it.
+    """
+
+    _CHUNK = 4096
+
+    def __init__(self, seed: int, factor: float = 1.0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._factor = factor
+        self._waiting: dict[Fraction, Draws] = {}
+
+    def gaussian(self, sigma: Fraction, size: int) -> Draws:
+        return np.rint(self._rng.normal(0.0, self._factor * float(sigma), size)).astype(np.int64)
+
+    def laplace(self, scale: Fraction, size: int) -> Draws:
+        waiting = self._waiting.get(scale, np.empty(0, dtype=np.int64))
+        if len(waiting) < size:
+            p = 1.0 - np.exp(-1.0 / (self._factor * float(scale)))
+            fresh = self._rng.geometric(p, (2, size + self._CHUNK))
+            waiting = np.concatenate([waiting, fresh[0] - fresh[1]])
+        self._waiting[scale] = waiting[size:]
+        return waiting[:size]
+
+    def geometric_half(self, limit: int) -> int:
+        raise NotImplementedError
+
+    def uniform(self, limit: int, size: int) -> Draws:
+        return self._rng.integers(limit, size=size, dtype=np.int64)
+
+    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
+        pass
+
+    def refill(self, budget: int) -> int:
+        return 0
 
 
 class Drive:
@@ -120,3 +164,9 @@ def make_universe() -> Callable[..., Universe]:
         )
 
     return make
+
+
+@pytest.fixture
+def quick_noise() -> Callable[..., NoiseSource]:
+    """``quick_noise(seed, factor=1.0)``."""
+    return QuickNoise

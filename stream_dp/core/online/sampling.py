@@ -55,6 +55,8 @@ def choose(noise: NoiseSource, bounds: Callable[[int], tuple[Sequence[int], Sequ
 
 def exp_bounds(x: Fraction, precision: int) -> tuple[int, int]:
     """Integers at most and at least ``2^precision exp(-x)`` for ``x >= 0``, at most 2 apart."""
+    if x >= precision:  # below 1, and written out it would have that many digits
+        return 0, 1
     digits = math.ceil(precision * 0.30103) + len(str(math.ceil(x))) + 12
     context = Context(prec=digits, Emin=-999_999_999, Emax=999_999_999)
     exponent = context.divide(

@@ -122,3 +122,9 @@ def test_weights_of_zero_are_never_chosen() -> None:
         return [0, 2**precision, 0], [0, 2**precision, 0]
 
     assert {choose(noise, bounds) for _ in range(50)} == {1}
+
+
+def test_a_weight_far_below_the_precision_is_not_written_out() -> None:
+    assert exp_bounds(Fraction(10**18), 124) == (0, 1)
+    low, high = exp_bounds(Fraction(123), 124)
+    assert low <= mp.ldexp(mp.exp(-123), 124) <= high <= low + 2

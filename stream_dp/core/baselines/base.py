@@ -1,0 +1,264 @@
+"""What the baselines share: the look that counts one predicate, with a test before it or without."""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from stream_dp.core.accounting import Charge, Lines
+from stream_dp.core.baselines.composition import Composition
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.gates import Segment
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
+
+_VERSION: Final = 1
+_BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, measured, noisy count
+
+
+@dataclass(frozen=True, slots=True)
+class CountRelease:
+    """What the look of one question gave. Published, but for the segment it leaves in this process.
+
+    Attributes:
+        number: Of the segment that tested the question, from 1; 0 where nothing was tested.
+        measured: Whether the count was released; False where the prediction passed the gate.
+        noisy_count: 0 where not measured.
+    """
+
+    number: int
+    window: range
+    predicate: Predicate
+    measured: bool
+    noisy_count: int
+    segment: Segment | None = field(repr=False, compare=False, default=None)
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the question alone."""
+        body = _BODY.pack(
+            _VERSION,
+            self.number,
+            self.window.start,
+            self.window.stop,
+            self.measured,
+            self.noisy_count.to_bytes(16, "little", signed=True),
+        )
+        return body + predicate_to_bytes(self.predicate)
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> CountRelease:
+        """Inverse of ``to_bytes``. Raises CorruptState."""
+        try:
+            version, number, start, stop, measured, noisy = _BODY.unpack_from(data)
+        except struct.error as error:
+            raise CorruptState("a stored release is cut short") from error
+        if version != _VERSION:
+            raise CorruptState("a release is stored in a version that this one does not know")
+        if not start < stop:
+            raise CorruptState("a stored release is about no phase")
+        predicate = predicate_from_bytes(universe, data[_BODY.size :])
+        count = int.from_bytes(noisy, "little", signed=True)
+        return cls(number, range(start, stop), predicate, measured, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A sparse-vector test of a prediction, both noises of one scale.
+
+    Attributes:
+        number: Of its segment, from 1.
+        predicted: Rows, published.
+        threshold: Rows.
+        scale: Of the threshold's noise and the question's, in rows.
+        segment: The one that is continued; None where this test begins it.
+    """
+
+    number: int
+    predicted: int
+    threshold: int
+    scale: Fraction
+    segment: Segment | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CountLook:
+    """One noisy count; with a test, only where the prediction fails it."""
+
+    question: Question
+    n_rows: int
+    kind: Kind
+    scale: Fraction
+    charges: tuple[Charge, ...]
+    gate: Gate | None = None
+
+    @property
+    def description(self) -> dict[str, object]:
+        question, gate = self.question, self.gate
+        facts: dict[str, object] = {
+            "kind": "count" if gate is None else "gate",
+            "window": [question.window.start, question.window.stop],
+            "attributes": list(question.predicate.attributes),
+            "predicate": question.predicate.key.hex(),
+            "noise": self.kind,
+            "count_scale": float(self.scale),
+            "segment": 0,
+        }
+        if gate is not None:
+            facts |= {
+                "segment": gate.number,
+                "predicted": gate.predicted,
+                "threshold": gate.threshold,
+                "test_scale": float(gate.scale),
+            }
+        return facts
+
+    def reserve(self, noise: NoiseSource) -> None:
+        noise.reserve(self.kind, self.scale, 1)
+        if self.gate is not None:
+            noise.reserve("laplace", self.gate.scale, 1 + (self.gate.segment is None))
+
+    def take(self, noise: NoiseSource, data: Blocks) -> CountRelease:
+        """Draws, counts and compares the same way whether the prediction stands or not."""
+        draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
+        of_count = int(draw(self.scale, 1)[0])
+        predicate, window, gate = self.question.predicate, self.question.window, self.gate
+        tables = data.marginal(predicate.attributes, window)
+        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        if gate is None:
+            return CountRelease(0, window, predicate, True, count + of_count)
+        segment = gate.segment
+        if segment is None:
+            segment = Segment.begin(noise, threshold_scale=gate.scale, question_scale=gate.scale)
+        stands = segment.is_below(
+            noise, count=count, predicted=gate.predicted, threshold=gate.threshold
+        )
+        noisy = (count + of_count) * (not stands)
+        return CountRelease(gate.number, window, predicate, not stands, noisy, segment)
+
+
+class Baseline(ABC):
+    """One data set under a baseline: holds published values only. A ``mechanism.Mechanism``.
+
+    Args:
+        accuracy: ``error`` and ``failure_probability`` of every verified answer.
+        composition: How losses add up; with it, the promise to a row.
+    """
+
+    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
+        self._universe = universe
+        self._accuracy = accuracy
+        self._composition = composition
+        self._lines = Lines()
+        self._sizes: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(phase={len(self._sizes)})"
+
+    def spent(self, block: int) -> float:
+        """epsilon of a block's line so far, at the promised delta."""
+        return self._composition.epsilon(self._lines.spent(block))
+
+    # ------------------------------------------------------------ phases and charges
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return waiting >= min_rows
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        self._sizes.append(n_rows)
+        self._lines.open()
+        return ()
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._lines.charge(look_charges)
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        refused = self._wrong(question)
+        return self._step(question) if refused is None else refused
+
+    def quote(self, question: Question) -> Quote:
+        step = self.answer(question)
+        if isinstance(step, Outcome):
+            return Quote(step, ())
+        return Quote(None, step.charges)
+
+    @abstractmethod
+    def _step(self, question: Question) -> Outcome | Look:
+        """What ``answer`` does with a question about open phases; changes nothing."""
+
+    def _wrong(self, question: Question) -> Refused | None:
+        """Why the question is not one for this mechanism."""
+        if question.group_by:
+            return Refused(
+                RefusalCode.UNSUPPORTED_KIND,
+                "a baseline answers predicate questions only; ask each cell as one",
+            )
+        if not self._sizes:
+            return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
+        if question.window.stop > len(self._sizes):
+            return Refused(
+                RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
+            )
+        return None
+
+    def _rows(self, window: range) -> int:
+        return sum(self._sizes[block] for block in window)
+
+    def _charges(self, window: range, loss: Fraction) -> tuple[Charge, ...]:
+        return tuple(self._composition.charge(block, loss) for block in window)
+
+    def _count(self, question: Question) -> CountLook:
+        """A count as accurate as promised, on its own."""
+        n_rows = self._rows(question.window)
+        scale = self._composition.scale(self._accuracy, n_rows)
+        charges = self._charges(question.window, self._composition.of_count(scale))
+        return CountLook(question, n_rows, self._composition.kind, scale, charges)
+
+    def _answered(self, count: float, n_rows: int, path: Path) -> Answered:
+        promised = path is not Path.UNVERIFIED
+        return Answered(
+            count=min(float(n_rows), max(0.0, count)),
+            n=n_rows,
+            error_bar=self._accuracy.error if promised else None,
+            error_bar_simultaneous=None,
+            confidence=1.0 - self._accuracy.failure_probability,
+            path=path,
+        )
+
+    @abstractmethod
+    def absorb(self, release: Release) -> None:
+        """Folds a release into what is known."""
+
+    @abstractmethod
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        """The answer to ``question`` after ``release`` was absorbed."""
+
+    # ------------------------------------------------------------ restarts
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Nothing: repeats are found among the releases."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        assert not remembered, "a baseline remembers nothing beside its releases"
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Its charge stands; nothing was learnt."""
+        del look
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        return CountRelease.from_bytes(self._universe, data)
+
+
+__all__ = ["Baseline", "CountLook", "CountRelease", "Gate"]

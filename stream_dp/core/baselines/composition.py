@@ -1,0 +1,107 @@
+"""How the losses of a baseline add up on a line: epsilons as they are, or as zCDP.
+
+A line is full at ``UNITS`` either way. Under ``Basic`` these are shares of the promised epsilon, and what is
+kept is pure; under ``Concentrated`` shares of the rho that implies the promise, as everywhere else. One data
+set uses one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from statistics import NormalDist
+from typing import ClassVar, Protocol
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
+from stream_dp.core.noise import Kind
+from stream_dp.core.parameters import Accuracy, Privacy
+
+
+class Composition(Protocol):
+    """Prices of looks at one row, and the noise that a count costs least with."""
+
+    @property
+    def kind(self) -> Kind:
+        """The noise of a count."""
+        ...
+
+    def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
+        """The scale, in rows, at which a count of ``n_rows`` rows is as accurate as promised."""
+        ...
+
+    def of_count(self, scale: Fraction) -> Fraction:
+        """The exact loss of one count with noise of this scale, in what this composition adds up."""
+        ...
+
+    def of_pure(self, epsilon: Fraction) -> Fraction:
+        """The loss of an epsilon-DP look, in what this composition adds up."""
+        ...
+
+    def charge(self, block: int, loss: Fraction) -> Charge:
+        """That loss in units of a line, rounded up."""
+        ...
+
+    def epsilon(self, charge: Charge) -> float:
+        """The epsilon of a line that spent this, at the promised delta."""
+        ...
+
+
+class Basic:
+    """Epsilons add up, and delta is not needed (Dwork & Roth 2014, Theorem 3.16).
+
+    A count has Laplace noise. ``ln(1/beta)/(n error)``-DP: then ``Pr[|noise| > n error]`` is beta at most.
+    """
+
+    kind: ClassVar[Kind] = "laplace"
+
+    def __init__(self, privacy: Privacy) -> None:
+        self._budget = Fraction(privacy.epsilon)
+
+    def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
+        return Fraction(accuracy.error * n_rows / -math.log(accuracy.failure_probability))
+
+    def of_count(self, scale: Fraction) -> Fraction:
+        return 1 / scale
+
+    def of_pure(self, epsilon: Fraction) -> Fraction:
+        return epsilon
+
+    def charge(self, block: int, loss: Fraction) -> Charge:
+        return Charge(block, math.ceil(loss * UNITS / self._budget))
+
+    def epsilon(self, charge: Charge) -> float:
+        return float(Fraction(charge.rho, UNITS) * self._budget)
+
+
+class Concentrated:
+    """zCDP adds up, and an epsilon-DP look is ``epsilon^2 / 2``-zCDP (Bun and Steinke 2016, Prop. 1.4).
+
+    A count has Gaussian noise whose two-sided quantile at beta is ``n error``.
+
+    Raises:
+        InvalidDefinition: delta is 0.
+    """
+
+    kind: ClassVar[Kind] = "gaussian"
+
+    def __init__(self, privacy: Privacy) -> None:
+        self._budget = Budget.of(privacy)
+
+    def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
+        z = NormalDist().inv_cdf(1.0 - accuracy.failure_probability / 2.0)
+        return Fraction(accuracy.error * n_rows / z)
+
+    def of_count(self, scale: Fraction) -> Fraction:
+        return gaussian_rho(scale, squared_sensitivity=1)
+
+    def of_pure(self, epsilon: Fraction) -> Fraction:
+        return epsilon * epsilon / 2
+
+    def charge(self, block: int, loss: Fraction) -> Charge:
+        return self._budget.charge(block, loss)
+
+    def epsilon(self, charge: Charge) -> float:
+        return self._budget.epsilon(charge)
+
+
+__all__ = ["Basic", "Composition", "Concentrated"]

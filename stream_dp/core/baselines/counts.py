@@ -1,0 +1,50 @@
+"""A fresh noisy count for each new question, and an exact cache: what everybody builds first.
+
+With ``Basic`` composition the Laplace mechanism (Dwork & Roth 2014, section 3.3), with ``Concentrated`` the
+Gaussian one under zCDP (Bun and Steinke 2016). Each count costs every block of its window the least that
+keeps the promised accuracy; a repeat, however spelt, gets the same answer for nothing.
+"""
+
+from __future__ import annotations
+
+from stream_dp.core.baselines.base import Baseline, CountLook, CountRelease
+from stream_dp.core.baselines.composition import Composition
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Universe
+
+
+class FreshCounts(Baseline):
+    """Laplace or Gaussian noise, as ``composition`` says, with an exact cache."""
+
+    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
+        super().__init__(universe, accuracy, composition)
+        self._known: dict[tuple[Predicate, range], int] = {}
+
+    def _step(self, question: Question) -> Outcome | Look:
+        window = question.window
+        n_rows = self._rows(window)
+        known = self._known.get((question.predicate, window))
+        if known is not None:
+            return self._answered(known, n_rows, Path.REPEAT)
+        look = self._count(question)
+        if not self._lines.afford(look.charges):
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED,
+                "a block of the window has no budget left for another count",
+            )
+        return look
+
+    def absorb(self, release: Release) -> None:
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        self._known[release.predicate, release.window] = release.noisy_count
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        assert isinstance(look, CountLook), "a look of another mechanism"
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
+
+
+__all__ = ["FreshCounts"]

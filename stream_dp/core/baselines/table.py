@@ -1,0 +1,154 @@
+"""One noisy table of the whole universe for each block, with all of its line.
+
+Where a universe fits in a table, the honest baseline: every cell gets discrete Gaussian noise once, and each
+question is a sum of cells. What is certified follows from the scale alone: nothing is tested, nothing is paid
+later. Dwork & Roth 2014, section 3.3 (histogram queries), with zCDP.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from stream_dp.core.accounting import Budget, Charge, gaussian_rho
+from stream_dp.core.baselines.base import Baseline
+from stream_dp.core.baselines.composition import Concentrated
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.noise import IntArray, NoiseSource, grid_index, grid_sigma
+from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+MAX_CELLS: Final = 2**20
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("<BI")  # version, block
+
+
+@dataclass(frozen=True, slots=True)
+class TableRelease:
+    """A block's noisy counts, int64, shape that of the universe. Published."""
+
+    block: int
+    counts: IntArray = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        return _HEADER.pack(_VERSION, self.block) + self.counts.astype("<i8").tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class TableLook:
+    """All cells of one block with noise of one scale."""
+
+    block: int
+    shape: tuple[int, ...]
+    sigma: Fraction
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": "table",
+            "window": [self.block, self.block + 1],
+            "attributes": list(range(len(self.shape))),
+            "sigma": float(self.sigma),
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        noise.reserve("gaussian", self.sigma, math.prod(self.shape))
+
+    def take(self, noise: NoiseSource, data: Blocks) -> TableRelease:
+        every = tuple(range(len(self.shape)))
+        counts = data.marginal(every, range(self.block, self.block + 1))[0]
+        draws = noise.gaussian(self.sigma, counts.size)
+        return TableRelease(self.block, counts + draws.reshape(counts.shape))
+
+
+class WholeTable(Baseline):
+    """Answers from the blocks' noisy tables, or not at all. A ``mechanism.Mechanism``.
+
+    Args:
+        universe: At most 2**20 cells.
+        privacy: ``delta`` above 0.
+
+    Raises:
+        InvalidDefinition: The universe has too many cells, or delta is 0.
+    """
+
+    def __init__(self, universe: Universe, privacy: Privacy, accuracy: Accuracy) -> None:
+        if universe.n_cells > MAX_CELLS:
+            raise InvalidDefinition(
+                "universe", f"has {universe.n_cells:,} cells", f"give at most {MAX_CELLS:,}"
+            )
+        super().__init__(universe, accuracy, Concentrated(privacy))
+        rho = Budget.of(privacy).rho
+        self._sigma = grid_sigma(grid_index(float(rho) ** -0.5) + 1)
+        self._z = NormalDist().inv_cdf(1.0 - accuracy.failure_probability / 2.0)
+        self._tables: dict[int, IntArray] = {}
+
+    @property
+    def sigma(self) -> Fraction:
+        """The noise of a cell, in rows: a row moves between two of them, so ``rho = 1 / sigma^2``."""
+        return self._sigma
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        super().open_phase(n_rows)
+        block = len(self._sizes) - 1
+        charges = self._charges(
+            range(block, block + 1), gaussian_rho(self._sigma, squared_sensitivity=2)
+        )
+        return (TableLook(block, self._universe.shape, self._sigma, charges),)
+
+    def _step(self, question: Question) -> Outcome | Look:
+        """A predicate over most cells is answered by the others: the number of rows is public."""
+        predicate, window = question.predicate, question.window
+        shape, n_cells = self._universe.shape, self._universe.n_cells
+        held = int(np.count_nonzero(predicate.mask))
+        held *= n_cells // math.prod(shape[a] for a in predicate.attributes)
+        inside = 2 * held <= n_cells
+        n_rows = self._rows(window)
+        error = self._z * float(self._sigma) * math.sqrt(min(held, n_cells - held) * len(window))
+        if error > self._accuracy.error * n_rows:
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED,
+                "the tables of the window are too noisy for so many cells, and their blocks are spent",
+            )
+        if not all(block in self._tables for block in window):
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED, "the table of a block was paid for and lost"
+            )
+        others = tuple(a for a in range(len(shape)) if a not in predicate.attributes)
+        wanted = predicate.mask if inside else ~predicate.mask
+        count = sum(int(self._tables[block].sum(axis=others)[wanted].sum()) for block in window)
+        return self._answered(count if inside else n_rows - count, n_rows, Path.CERTIFIED)
+
+    def absorb(self, release: Release) -> None:
+        assert isinstance(release, TableRelease), "a release of another mechanism"
+        self._tables[release.block] = release.counts
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        raise AssertionError("a whole table answers without a look")
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        try:
+            version, block = _HEADER.unpack_from(data)
+        except struct.error as error:
+            raise CorruptState("a stored table is cut short") from error
+        if version != _VERSION:
+            raise CorruptState("a table is stored in a version that this release does not know")
+        if len(data) != _HEADER.size + 8 * self._universe.n_cells:
+            raise CorruptState("a stored table has a wrong length")
+        counts = np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64)
+        return TableRelease(block, counts.reshape(self._universe.shape))
+
+
+__all__ = ["MAX_CELLS", "TableLook", "TableRelease", "WholeTable"]
