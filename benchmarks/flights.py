@@ -22,15 +22,15 @@ from workloads import (
     FAILURE_PROBABILITY,
     FLIGHTS,
     PRIVACY,
-    GaussianMethod,
     Score,
     Truth,
-    WholeTableMethod,
     console,
     flight_questions,
     flights_by_month,
+    gaussian,
     report,
     run,
+    whole_table,
 )
 
 from stream_dp.client import Client
@@ -154,7 +154,7 @@ def main() -> None:
                     months,
                     [flight_questions(seed, month, n_questions) for month in range(len(months))],
                     n_questions,
-                    [GaussianMethod(accuracy, noise), WholeTableMethod(FLIGHTS, accuracy, noise)],
+                    [gaussian(FLIGHTS, accuracy, noise), whole_table(FLIGHTS, accuracy, noise)],
                     error,
                     out,
                 )

@@ -14,13 +14,13 @@ from workloads import (
     FAILURE_PROBABILITY,
     FLIGHTS,
     CalibratedMethod,
-    GaussianMethod,
-    WholeTableMethod,
     console,
     flight_questions,
     flights_by_month,
+    gaussian,
     report,
     run,
+    whole_table,
 )
 
 from stream_dp.core.noise import PooledNoise
@@ -41,8 +41,8 @@ def main() -> None:
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
         methods = [
             CalibratedMethod(FLIGHTS, accuracy, noise),
-            GaussianMethod(accuracy, noise),
-            WholeTableMethod(FLIGHTS, accuracy, noise),
+            gaussian(FLIGHTS, accuracy, noise),
+            whole_table(FLIGHTS, accuracy, noise),
         ]
         title = f"W4 error {error}, seed {seed}"
         streams = [flight_questions(seed, month, n_questions) for month in range(len(months))]

@@ -14,10 +14,10 @@ from workloads import (
     DATA,
     FAILURE_PROBABILITY,
     CalibratedMethod,
-    GaussianMethod,
     adult,
     adult_questions,
     console,
+    gaussian,
     report,
     run,
 )
@@ -42,7 +42,7 @@ def main() -> None:
         methods = [
             # One phase only, so nothing is kept for phases to come.
             CalibratedMethod(ADULT, accuracy, noise, pacing=False),
-            GaussianMethod(accuracy, noise),
+            gaussian(ADULT, accuracy, noise),
         ]
         title = f"W5 {kind}, error {error}, seed {seed}"
         streams = [adult_questions(seed, asked.questions, kind)]

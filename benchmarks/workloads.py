@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import csv
 import gzip
-import math
 import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from time import thread_time
 from typing import Any, Literal, Protocol
@@ -25,16 +23,19 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from scipy.special import ndtri
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
+from stream_dp.core.baselines.base import Baseline
+from stream_dp.core.baselines.composition import Concentrated
+from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.noise import NoiseSource, grid_index, grid_sigma
-from stream_dp.core.outcome import Answered, Refused, TableAnswered
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Answered, Outcome, Refused, TableAnswered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question, compile_where
+from stream_dp.core.query import Question, compile_where
 from stream_dp.core.universe import Category, Number, Rows, Universe
 
 Where = dict[str, Any]
@@ -289,99 +290,47 @@ class CalibratedMethod:
         return self.mechanism.spent_share(range(self._n_blocks))
 
 
-class GaussianMethod:
+class BaselineMethod:
+    """One of ``stream_dp.core.baselines``, looks charged and taken as the pipeline does."""
+
+    def __init__(self, name: str, mechanism: Baseline, noise: NoiseSource) -> None:
+        self.name = name
+        self.paid = 0
+        self._mechanism = mechanism
+        self._noise = noise
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        for look in self._mechanism.open_phase(n_rows):
+            self._look(look, data)
+
+    def ask(self, question: Question, data: Blocks) -> float | None:
+        step = self._mechanism.answer(question)
+        if not isinstance(step, Outcome):
+            self.paid += 1
+            step = self._mechanism.conclude(question, step, self._look(step, data))
+        if not isinstance(step, Answered) or step.path is AnswerPath.UNVERIFIED:
+            return None
+        return step.count
+
+    def _look(self, look: Look, data: Blocks) -> Release:
+        look.reserve(self._noise)
+        self._mechanism.charged(look.charges)
+        release = look.take(self._noise, data)
+        self._mechanism.absorb(release)
+        return release
+
+    def worst_line(self) -> float:
+        return self._mechanism.spent_share()
+
+
+def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
     """A fresh discrete Gaussian count for each new question, and an exact cache."""
-
-    def __init__(self, accuracy: Accuracy, noise: NoiseSource) -> None:
-        self.name = "gaussian"
-        self.paid = 0
-        self._accuracy = accuracy
-        self._z = -float(ndtri(accuracy.failure_probability / 2.0))
-        self._budget = Budget.of(PRIVACY)
-        self._lines = Lines()
-        self._rows: list[int] = []
-        self._cache: dict[tuple[bytes, int, int], float] = {}
-        self._noise = noise
-        self._units: dict[Fraction, int] = {}
-
-    def open_phase(self, n_rows: int, data: Blocks) -> None:
-        del data
-        self._lines.open()
-        self._rows.append(n_rows)
-
-    def ask(self, question: Question, data: Blocks) -> float | None:
-        window = question.window
-        key = (question.key, window.start, window.stop)
-        if key in self._cache:
-            return self._cache[key]
-        n_rows = sum(self._rows[window.start : window.stop])
-        sigma = Fraction(self._accuracy.error * n_rows / self._z)
-        if sigma not in self._units:
-            rho = gaussian_rho(sigma, squared_sensitivity=1)
-            self._units[sigma] = self._budget.charge(0, rho).rho
-        charges = [Charge(block, self._units[sigma]) for block in window]
-        if not self._lines.afford(charges):
-            return None
-        self._lines.charge(charges)
-        self.paid += 1
-        count = exact_count(question.predicate, window, data)
-        self._cache[key] = float(count + self._noise.gaussian(sigma, 1)[0])
-        return self._cache[key]
-
-    def worst_line(self) -> float:
-        return 1.0 - float(self._lines.left().min()) / UNITS
+    return BaselineMethod("gaussian", FreshCounts(universe, accuracy, Concentrated(PRIVACY)), noise)
 
 
-class WholeTableMethod:
+def whole_table(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
     """One noisy table of the whole universe a block, with all of its line; certificate only."""
-
-    def __init__(self, universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> None:
-        self.name = "whole table"
-        self.paid = 0
-        self._universe = universe
-        self._accuracy = accuracy
-        self._z = -float(ndtri(accuracy.failure_probability / 2.0))
-        self._noise = noise
-        self._sigma = grid_sigma(grid_index(float(Budget.of(PRIVACY).rho) ** -0.5) + 1)
-        self._tables: list[npt.NDArray[np.float64]] = []
-        self._rows: list[int] = []
-
-    def open_phase(self, n_rows: int, data: Blocks) -> None:
-        every = tuple(range(len(self._universe.shape)))
-        block = len(self._tables)
-        counts = data.marginal(every, range(block, block + 1))[0]
-        draws = self._noise.gaussian(self._sigma, counts.size)
-        self._tables.append((counts + draws.reshape(counts.shape)).astype(np.float64))
-        self._rows.append(n_rows)
-
-    def ask(self, question: Question, data: Blocks) -> float | None:
-        del data
-        predicate, window = question.predicate, question.window
-        assert predicate.factors is not None
-        of = dict(zip(predicate.attributes, predicate.factors, strict=True))
-        shape = self._universe.shape
-        n_cells = math.prod(int(of[a].sum()) if a in of else size for a, size in enumerate(shape))
-        n_rows = sum(self._rows[window.start : window.stop])
-        # A predicate over most cells is known from the others: the number of rows is public.
-        n_noisy = min(n_cells, math.prod(shape) - n_cells) * len(window)
-        if self._z * float(self._sigma) * math.sqrt(n_noisy) > self._accuracy.error * n_rows:
-            return None
-        total = sum(self._tables[block] for block in window)
-        assert not isinstance(total, int)
-        everything = float(total.sum())
-        for a in range(len(shape)):
-            factor = of[a].astype(np.float64) if a in of else np.ones(shape[a])
-            total = np.tensordot(total, factor, axes=(0, 0))
-        inside = float(total)
-        return inside if 2 * n_cells <= math.prod(shape) else n_rows - (everything - inside)
-
-    def worst_line(self) -> float:
-        return 1.0
-
-
-def exact_count(predicate: Predicate, window: range, data: Blocks) -> int:
-    table = data.marginal(predicate.attributes, window).sum(axis=0)
-    return int(np.where(predicate.mask, table, 0).sum())
+    return BaselineMethod("whole table", WholeTable(universe, PRIVACY, accuracy), noise)
 
 
 class Truth:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.accounting import Charge, Lines
+from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.gates import Segment
@@ -167,6 +167,10 @@ class Baseline(ABC):
     def spent(self, block: int) -> float:
         """epsilon of a block's line so far, at the promised delta."""
         return self._composition.epsilon(self._lines.spent(block))
+
+    def spent_share(self) -> float:
+        """The highest share of any block's line that was spent."""
+        return 1.0 - float(self._lines.left().min()) / UNITS
 
     # ------------------------------------------------------------ phases and charges
 

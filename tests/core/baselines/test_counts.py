@@ -29,7 +29,7 @@ Asks = Callable[[int], Iterator[Question]]
 
 PURE, PRIVACY = Privacy(1.0, 0.0), Privacy(1.0, 1e-9)
 ADULT_ROWS, COVID_ROWS = 48_842, 1_008_532
-COMPOSITIONS = [Basic(PURE), Concentrated(PRIVACY)]
+COMPOSITIONS: list[Composition] = [Basic(PURE), Concentrated(PRIVACY)]
 
 
 @pytest.fixture(params=COMPOSITIONS, ids=["laplace", "gaussian"])
