@@ -1,0 +1,189 @@
+"""Private multiplicative weights: one public histogram of the universe, corrected where a test says so.
+
+Hardt and Rothblum 2010, online, on a fixed data set: ``Weights``; on one that grows, after Cummings,
+Krehbiel, Lai, Tantipongpipat 2018: ``GrowingWeights``. A prediction is tested by a sparse vector (``gates``);
+where it is off, a noisy count is released, and the weights of the cells it is about are multiplied by
+``exp(+-rate)``. What is published is the histogram's whole past, so it is itself synthetic data for nothing.
+
+**Scales.** A segment is opened at the accuracy that the rows of then ask for: its threshold's noise and each
+question's have scale ``1/e`` rows, with the least e for which ``(1/2 + x/4) exp(-x)``, the tail of their
+difference, plus ``exp(-2x)`` for the measurement is the failure probability, where ``x = e n error / 2``. The
+threshold is ``n error / 2``. As in the published systems this is the error of one test: over a run of many
+questions segments with a high secret threshold live longest, and more are off (``gates.threshold``).
+
+**Loss.** ``3 e`` for a segment, ``1/b_t + 2/b_q``, and ``e`` for the count that ends it, both paid by each
+block with the first question of the segment that touches it. Replacing a row moves a count by one at most
+whatever the number of rows, so a segment outlives arrivals.
+
+**When a line is full** predictions are still published, unverified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from stream_dp.core.baselines.base import Baseline, CountLook, CountRelease, Gate
+from stream_dp.core.baselines.composition import Composition
+from stream_dp.core.gates import Segment, predicted_rows, segment_loss
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.phased import whole_mask
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+MAX_CELLS = 2**20
+
+
+def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
+    """``1/e`` in rows, of a window of ``n_rows``; see the module."""
+
+    def excess(x: float) -> float:
+        missed = (0.5 + 0.25 * x) * math.exp(-x) + math.exp(-2.0 * x)
+        return math.log(missed / accuracy.failure_probability)
+
+    x = float(brentq(excess, 0.0, 300.0))
+    return Fraction(accuracy.error * n_rows / 2.0 / x)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The newest segment: its number from 1, its scale, who paid, and its secret where it still runs."""
+
+    number: int = 0
+    scale: Fraction = Fraction(1)
+    paid: frozenset[int] = frozenset()
+    segment: Segment | None = None
+
+
+class GrowingWeights(Baseline):
+    """Weights over everything that has arrived; a window is all phases. A ``mechanism.Mechanism``.
+
+    m rows that arrive after t mix the histogram with the uniform one, ``t : m``: no looks, no loss.
+
+    Args:
+        universe: At most 2**20 cells.
+        rate: What a log-weight is moved by; None takes ``4 error / 3``.
+
+    Raises:
+        InvalidDefinition: The universe has too many cells.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        accuracy: Accuracy,
+        composition: Composition,
+        *,
+        rate: float | None = None,
+    ) -> None:
+        if universe.n_cells > MAX_CELLS:
+            raise InvalidDefinition(
+                "universe", f"has {universe.n_cells:,} cells", f"give at most {MAX_CELLS:,}"
+            )
+        super().__init__(universe, accuracy, composition)
+        self._rate = 4.0 * accuracy.error / 3.0 if rate is None else rate
+        self._shares = np.full(universe.n_cells, 1.0 / universe.n_cells)
+        self._running = _Running()
+
+    @property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """The histogram, shape (n_cells,), row-major; public."""
+        return self._shares.copy()
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        before = sum(self._sizes)
+        super().open_phase(n_rows)
+        kept = before / max(1, before + n_rows)
+        self._shares = kept * self._shares + (1.0 - kept) / self._shares.size
+        return ()
+
+    def _predicted(self, predicate: Predicate, n_rows: int) -> int:
+        share = float(self._shares[whole_mask(self._universe, predicate)].sum())
+        return predicted_rows(Fraction(share), n_rows)
+
+    def _step(self, question: Question) -> Outcome | Look:
+        if question.window != range(len(self._sizes)):
+            return Refused(
+                RefusalCode.INVALID_QUERY, "one histogram of all phases answers about all phases"
+            )
+        n_rows = self._rows(question.window)
+        predicted = self._predicted(question.predicate, n_rows)
+        newest = self._running
+        goes_on = newest.segment is not None and newest.segment.open
+        scale = newest.scale if goes_on else gate_scale(self._accuracy, n_rows)
+        price = self._composition.of_pure(segment_loss(scale, scale))
+        price += self._composition.of_pure(1 / scale)
+        paid = newest.paid if goes_on else frozenset()
+        charges = tuple(
+            self._composition.charge(block, price) for block in question.window if block not in paid
+        )
+        threshold = math.floor(self._accuracy.error * n_rows / 2.0)
+        if threshold < 1 or not self._lines.afford(charges):
+            return self._answered(predicted, n_rows, Path.UNVERIFIED)
+        gate = Gate(
+            number=newest.number + (not goes_on),
+            predicted=predicted,
+            threshold=threshold,
+            scale=scale,
+            segment=newest.segment if goes_on else None,
+        )
+        return CountLook(question, n_rows, "laplace", scale, charges, gate)
+
+    def absorb(self, release: Release) -> None:
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        self._enter(release.number)
+        newest = self._running
+        # The scale matters while the segment runs, and it runs only where it was begun.
+        scale = newest.scale if release.segment is None else release.segment.question_scale
+        self._running = _Running(
+            newest.number, scale, newest.paid | frozenset(release.window), release.segment
+        )
+        if release.measured:
+            n_rows = self._rows(release.window)
+            inside = whole_mask(self._universe, release.predicate)
+            low = self._predicted(release.predicate, n_rows) < release.noisy_count
+            self._shares[inside] *= math.exp(self._rate if low else -self._rate)
+            self._shares /= self._shares.sum()
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        assert isinstance(look, CountLook), "a look of another mechanism"
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        assert look.gate is not None, "every look of this mechanism tests"
+        if release.measured:
+            return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
+        return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Its charge stands; what the segment had left was lost with it."""
+        self._enter(look["segment"])
+        newest = self._running
+        self._running = _Running(newest.number, newest.scale)
+
+    def _enter(self, number: object) -> None:
+        newest = self._running
+        if number == newest.number + 1:
+            self._running = _Running(newest.number + 1)
+        elif number != newest.number:
+            raise CorruptState(f"the transcript has segment {number} after segment {newest.number}")
+
+
+class Weights(GrowingWeights):
+    """Weights on the rows of one phase: no other opens. A ``mechanism.Mechanism``."""
+
+    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
+        super().__init__(universe, accuracy, composition, rate=accuracy.error / 8.0)
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return not self._sizes and super().opens(waiting, min_rows)
+
+
+__all__ = ["MAX_CELLS", "GrowingWeights", "Weights", "gate_scale"]
