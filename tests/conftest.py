@@ -186,7 +186,8 @@ def tidy() -> Iterator[None]:
     """Closes the sockets that kafka-python forgets when a broker refuses it. Requested first, done last."""
 
     def sockets() -> list[socket.socket]:
-        return [thing for thing in gc.get_objects() if isinstance(thing, socket.socket)]
+        # By type: a weak proxy whose object is gone would fail at isinstance.
+        return [thing for thing in gc.get_objects() if issubclass(type(thing), socket.socket)]
 
     before = sockets()  # kept, so that no new one gets the id of an old one
     yield
