@@ -7,6 +7,7 @@ values alone. How it is represented touches accuracy, never privacy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, TypeAlias
@@ -16,6 +17,15 @@ import numpy.typing as npt
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """A predicate on the whole universe, shape (n_cells,), row-major."""
+
+
+def block_shares(sizes: Sequence[int], window: range) -> npt.NDArray[np.float64]:
+    """Share of each block's rows in a window, shape (len(sizes),); 0 outside."""
+    shares = np.zeros(len(sizes))
+    total = sum(sizes[window.start : window.stop])
+    for block in window:
+        shares[block] = sizes[block] / total
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +105,4 @@ class ConsistentSet(Protocol):
         ...
 
 
-__all__ = ["ConsistentSet", "Distribution", "Mask"]
+__all__ = ["ConsistentSet", "Distribution", "Mask", "block_shares"]

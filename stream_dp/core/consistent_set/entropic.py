@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, optimize, special
 
-from stream_dp.core.consistent_set.base import Distribution, Mask
+from stream_dp.core.consistent_set.base import Distribution, Mask, block_shares
 from stream_dp.errors import InvalidDefinition
 
 MAX_CELLS: Final = 2**20
@@ -99,7 +99,7 @@ class Entropic:
     def add_block(self, n_rows: int) -> None:
         log_prior = np.zeros(self._n_cells)
         if self._carry_over and self._sizes and not self.empty:
-            earlier = self._weights(range(len(self._sizes))) @ self._solved.points
+            earlier = block_shares(self._sizes, range(len(self._sizes))) @ self._solved.points
             log_prior = np.log(0.99 * earlier + 0.01 / self._n_cells)
         self._log_priors.append(log_prior)
         self._sizes.append(n_rows)
@@ -129,7 +129,7 @@ class Entropic:
         return self._solved.points.copy()
 
     def _moments(self, solved: _Solution, mask: Mask, window: range) -> tuple[float, float]:
-        weights = self._weights(window)
+        weights = block_shares(self._sizes, window)
         inside = solved.points[:, mask].sum(axis=1)
         mean = float(weights @ inside)
         variance = float(weights**2 @ (inside * (1.0 - inside))) / self._rows
@@ -138,20 +138,12 @@ class Entropic:
             for i, answer in enumerate(self._answers):
                 other = solved.points[:, answer.mask].sum(axis=1)
                 both = solved.points[:, mask & answer.mask].sum(axis=1)
-                products = weights * self._weights(answer.window)
+                products = weights * block_shares(self._sizes, answer.window)
                 shared[i] = products @ (both - inside * other) / self._rows
             gain = linalg.cho_solve(solved.covariance, shared)
             mean += float(gain @ solved.shifts)
             variance -= float(gain @ shared)
         return mean, max(0.0, variance)
-
-    def _weights(self, window: range) -> _Floats:
-        """Share of each block in a window, shape (n_blocks,)."""
-        weights = np.zeros(len(self._sizes))
-        total = sum(self._sizes[window.start : window.stop])
-        for block in window:
-            weights[block] = self._sizes[block] / total
-        return weights
 
     @property
     def _solved(self) -> _Solution:
@@ -166,7 +158,7 @@ class Entropic:
             none = np.zeros(0)
             return _Solution(points, none, none, None, feasible=True)
         masks = np.array([answer.mask for answer in self._answers], dtype=np.float64)
-        weights = np.array([self._weights(answer.window) for answer in self._answers])
+        weights = np.array([block_shares(self._sizes, answer.window) for answer in self._answers])
         values = np.array([answer.value for answer in self._answers])
         tolerances = np.array([answer.tolerance for answer in self._answers])
         dual = _Dual(np.array(self._log_priors), masks, weights, values, tolerances)

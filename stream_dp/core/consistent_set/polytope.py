@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, optimize
 
-from stream_dp.core.consistent_set.base import Distribution, Mask
+from stream_dp.core.consistent_set.base import Distribution, Mask, block_shares
 from stream_dp.errors import InvalidDefinition
 
 MAX_VARIABLES: Final = 1_024
@@ -133,7 +133,7 @@ class Polytope:
         self._body = self._sample = None
 
     def distribution(self, mask: Mask, window: range) -> Distribution:
-        shares = self.sample()[..., mask].sum(axis=-1) @ self._weights(window)
+        shares = self.sample()[..., mask].sum(axis=-1) @ block_shares(self._sizes, window)
         nodes = np.rint(np.clip(shares, 0.0, 1.0) * _GRID)
         values, weights = np.unique(nodes, return_counts=True)
         return Distribution(
@@ -157,18 +157,10 @@ class Polytope:
             self._sample = self._walls.sample(self._rounds, self._seed())
         return self._sample
 
-    def _weights(self, window: range) -> _Floats:
-        """Share of each block in a window, shape (n_blocks,)."""
-        weights = np.zeros(len(self._sizes))
-        total = sum(self._sizes[window.start : window.stop])
-        for block in window:
-            weights[block] = self._sizes[block] / total
-        return weights
-
     @property
     def _walls(self) -> _Body:
         if self._body is None:
-            slabs = [np.outer(self._weights(a.window), a.mask) for a in self._answers]
+            slabs = [np.outer(block_shares(self._sizes, a.window), a.mask) for a in self._answers]
             self._body = _Body(
                 np.array(slabs).reshape(-1, len(self._sizes), self._n_cells),
                 np.array([answer.value for answer in self._answers]),
