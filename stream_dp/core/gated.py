@@ -24,7 +24,6 @@ next question begins a new segment at a new charge.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -34,20 +33,18 @@ from typing import Final, Literal, TypeAlias
 from stream_dp.core.accounting import Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.consistent_set import Entropic
-from stream_dp.core.gates import Segment, predicted_rows, segment_loss, threshold
+from stream_dp.core.gates import CountRelease, Segment, predicted_rows, segment_loss, threshold
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes, whole_mask
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.phased import whole_mask
+from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]
 
-_VERSION: Final = 1
-_BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, above, noisy count
 _KEPT: Final = (
     6.0  # noise scales that pruning allows: the set is emptied with probability 2e-9 a measurement
 )
@@ -89,36 +86,6 @@ def _above(scale: float) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class GateRelease:
-    """What the test of one question gave. Published, but for the segment it leaves in this process.
-
-    Attributes:
-        number: Of the segment, from 1.
-        above: Whether the prediction was too far off.
-        noisy_count: Of the question, where above; else 0.
-    """
-
-    number: int
-    window: range
-    predicate: Predicate
-    above: bool
-    noisy_count: int
-    segment: Segment | None = field(repr=False, compare=False, default=None)
-
-    def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the question alone."""
-        body = _BODY.pack(
-            _VERSION,
-            self.number,
-            self.window.start,
-            self.window.stop,
-            self.above,
-            self.noisy_count.to_bytes(16, "little", signed=True),
-        )
-        return body + predicate_to_bytes(self.predicate)
-
-
-@dataclass(frozen=True, slots=True)
 class GateLook:
     """The test of one prediction, and the measurement should it be too far off."""
 
@@ -154,7 +121,7 @@ class GateLook:
         noise.reserve("laplace", self.scales.question, 1)
         noise.reserve("gaussian", self.scales.count, 1)
 
-    def take(self, noise: NoiseSource, data: Blocks) -> GateRelease:
+    def take(self, noise: NoiseSource, data: Blocks) -> CountRelease:
         """Draws, counts and compares the same way whether the prediction stands or not."""
         segment = self.segment
         if segment is None:
@@ -171,7 +138,7 @@ class GateLook:
             noise, count=count, predicted=self.predicted, threshold=self.threshold
         )
         noisy = (count + of_count) * (not stands)
-        return GateRelease(self.number, window, predicate, not stands, noisy, segment)
+        return CountRelease(self.number, window, predicate, not stands, noisy, segment)
 
 
 class Gated:
@@ -355,12 +322,12 @@ class Gated:
         Raises:
             CorruptState: It is of neither the newest segment nor the next.
         """
-        assert isinstance(release, GateRelease), "a release of another mechanism"
+        assert isinstance(release, CountRelease), "a release of another mechanism"
         self._enter(release.number)
         self._touched |= frozenset(release.window)
         self._segment = release.segment
         self._asked += 1
-        if release.above:
+        if release.measured:
             self._hard += 1
             n_rows = self._rows(release.window)
             self._set.prune(
@@ -383,15 +350,15 @@ class Gated:
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
         assert isinstance(look, GateLook), "a look of another mechanism"
-        assert isinstance(release, GateRelease), "a release of another mechanism"
-        count = release.noisy_count if release.above else look.predicted
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        count = release.noisy_count if release.measured else look.predicted
         return Answered(
             count=min(look.n_rows, max(0, count)),
             n=look.n_rows,
             error_bar=self._accuracy.error,
             error_bar_simultaneous=None,
             confidence=1.0 - self._accuracy.failure_probability,
-            path=Path.MEASURED if release.above else Path.GATED,
+            path=Path.MEASURED if release.measured else Path.GATED,
         )
 
     # ------------------------------------------------------------ restarts
@@ -404,17 +371,7 @@ class Gated:
         assert not remembered, "this profile remembers nothing"
 
     def release_from_bytes(self, data: bytes) -> Release:
-        try:
-            version, number, start, stop, above, noisy = _BODY.unpack_from(data)
-        except struct.error as error:
-            raise CorruptState("a stored release is cut short") from error
-        if version != _VERSION:
-            raise CorruptState("a release is stored in a version that this one does not know")
-        if not start < stop:
-            raise CorruptState("a stored release is about no phase")
-        predicate = predicate_from_bytes(self._universe, data[_BODY.size :])
-        count = int.from_bytes(noisy, "little", signed=True)
-        return GateRelease(number, range(start, stop), predicate, above, count)
+        return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["GateLook", "GateRelease", "Gated", "Prior", "Scales"]
+__all__ = ["GateLook", "Gated", "Prior", "Scales"]

@@ -13,10 +13,19 @@ rounded after it is drawn.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Final
 
 from stream_dp.core.noise import NoiseSource
+from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
+from stream_dp.core.query import Predicate
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
+
+_VERSION: Final = 1
+_BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, measured, noisy count
 
 
 def segment_loss(threshold_scale: Fraction, question_scale: Fraction) -> Fraction:
@@ -120,4 +129,49 @@ class Segment:
         return self.open
 
 
-__all__ = ["Segment", "predicted_rows", "segment_loss", "tail", "threshold"]
+@dataclass(frozen=True, slots=True)
+class CountRelease:
+    """What the look of one question gave. Published, but for the segment it leaves in this process.
+
+    Attributes:
+        number: Of the segment that tested the question, from 1; 0 where nothing was tested.
+        measured: Whether the count was released; False where the prediction passed the gate.
+        noisy_count: 0 where not measured.
+    """
+
+    number: int
+    window: range
+    predicate: Predicate
+    measured: bool
+    noisy_count: int
+    segment: Segment | None = field(repr=False, compare=False, default=None)
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the question alone."""
+        body = _BODY.pack(
+            _VERSION,
+            self.number,
+            self.window.start,
+            self.window.stop,
+            self.measured,
+            self.noisy_count.to_bytes(16, "little", signed=True),
+        )
+        return body + predicate_to_bytes(self.predicate)
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> CountRelease:
+        """Inverse of ``to_bytes``. Raises CorruptState."""
+        try:
+            version, number, start, stop, measured, noisy = _BODY.unpack_from(data)
+        except struct.error as error:
+            raise CorruptState("a stored release is cut short") from error
+        if version != _VERSION:
+            raise CorruptState("a release is stored in a version that this one does not know")
+        if not start < stop:
+            raise CorruptState("a stored release is about no phase")
+        predicate = predicate_from_bytes(universe, data[_BODY.size :])
+        count = int.from_bytes(noisy, "little", signed=True)
+        return cls(number, range(start, stop), predicate, measured, count)
+
+
+__all__ = ["CountRelease", "Segment", "predicted_rows", "segment_loss", "tail", "threshold"]

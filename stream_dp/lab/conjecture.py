@@ -123,7 +123,7 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
             outcome = answerer.conclude(question, look, release)
             assert isinstance(outcome, Answered), "a look that gives no answer"
             truth = counts[:, asked].sum() / counts.sum()
-            answered, hard = answered + 1, hard + release.above
+            answered, hard = answered + 1, hard + release.measured
             missed += abs(outcome.value - truth) > setting.accuracy.error
         yield Phase(data, mechanism, seed, number, answered, hard, int(missed))
 

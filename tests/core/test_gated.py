@@ -16,7 +16,8 @@ import pytest
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.consistent_set import Entropic
-from stream_dp.core.gated import Gated, GateLook, GateRelease, Prior, Scales
+from stream_dp.core.gated import Gated, GateLook, Prior, Scales
+from stream_dp.core.gates import CountRelease
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
@@ -266,7 +267,7 @@ def test_releases_survive_their_bytes_and_damaged_ones_do_not(
         with pytest.raises(CorruptState):
             run.mechanism.release_from_bytes(damaged)
     with pytest.raises(CorruptState, match="segment"):
-        gated(cells).absorb(GateRelease(3, range(1), EVERYTHING, False, 0))
+        gated(cells).absorb(CountRelease(3, range(1), EVERYTHING, False, 0))
 
 
 def test_no_repr_and_no_description_tells_a_secret(
@@ -277,7 +278,7 @@ def test_no_repr_and_no_description_tells_a_secret(
     run.open([12_345] + [1] * 15, ROWS)
     look = run.mechanism.answer(run.question(np.arange(16) == 0))
     release = look.take(make_seeded_noise(2), run.data)
-    assert release.above
+    assert release.measured
     for item in (mechanism, look, release):
         assert "offset" not in repr(item)
     json.dumps(look.description)

@@ -2,73 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.gates import Segment
+from stream_dp.core.gates import CountRelease, Segment
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState
-
-_VERSION: Final = 1
-_BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, measured, noisy count
-
-
-@dataclass(frozen=True, slots=True)
-class CountRelease:
-    """What the look of one question gave. Published, but for the segment it leaves in this process.
-
-    Attributes:
-        number: Of the segment that tested the question, from 1; 0 where nothing was tested.
-        measured: Whether the count was released; False where the prediction passed the gate.
-        noisy_count: 0 where not measured.
-    """
-
-    number: int
-    window: range
-    predicate: Predicate
-    measured: bool
-    noisy_count: int
-    segment: Segment | None = field(repr=False, compare=False, default=None)
-
-    def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the question alone."""
-        body = _BODY.pack(
-            _VERSION,
-            self.number,
-            self.window.start,
-            self.window.stop,
-            self.measured,
-            self.noisy_count.to_bytes(16, "little", signed=True),
-        )
-        return body + predicate_to_bytes(self.predicate)
-
-    @classmethod
-    def from_bytes(cls, universe: Universe, data: bytes) -> CountRelease:
-        """Inverse of ``to_bytes``. Raises CorruptState."""
-        try:
-            version, number, start, stop, measured, noisy = _BODY.unpack_from(data)
-        except struct.error as error:
-            raise CorruptState("a stored release is cut short") from error
-        if version != _VERSION:
-            raise CorruptState("a release is stored in a version that this one does not know")
-        if not start < stop:
-            raise CorruptState("a stored release is about no phase")
-        predicate = predicate_from_bytes(universe, data[_BODY.size :])
-        count = int.from_bytes(noisy, "little", signed=True)
-        return cls(number, range(start, stop), predicate, measured, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,4 +213,4 @@ class Baseline(ABC):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["Baseline", "CountLook", "CountRelease", "Gate"]
+__all__ = ["Baseline", "CountLook", "Gate"]

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from stream_dp.core.baselines.base import Baseline, CountLook, CountRelease, Gate
+from stream_dp.core.baselines.base import Baseline, CountLook, Gate
 from stream_dp.core.baselines.composition import Composition
-from stream_dp.core.gates import Segment, predicted_rows, segment_loss
+from stream_dp.core.gates import CountRelease, Segment, predicted_rows, segment_loss
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
