@@ -93,11 +93,16 @@ class Block:
 
 
 class Blocks:
-    """A data set's sealed blocks, in order."""
+    """A data set's sealed blocks, in order.
+
+    Attributes:
+        vault: Secrets that looks drew once, by name, as stored bytes. Private like the rows.
+    """
 
     def __init__(self, universe: Universe, blocks: Iterable[Block] = ()) -> None:
         self._universe = universe
         self._blocks = list(blocks)
+        self.vault: dict[str, bytes] = {}
 
     def append(self, block: Block) -> None:
         self._blocks.append(block)

@@ -46,6 +46,7 @@ class _Draft:
     batches: dict[str, bytes] = field(default_factory=dict)
     pending: list[bytes] = field(default_factory=list, repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    vault: dict[str, bytes] = field(default_factory=dict, repr=False)
     charges: tuple[Charge, ...] = ()
     transcript: list[bytes] = field(default_factory=list)
     intent: bytes | None = None
@@ -213,6 +214,7 @@ class Dataset:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self._set_meta("retired", "1")
         self._draft.pending.clear()
+        self._draft.vault.clear()
         self._draft.erase = True
         self._pending.clear()
         self._waiting = 0
@@ -245,6 +247,7 @@ class Dataset:
             self._wait(Rows.from_bytes(self._universe, stored))
         for block in snapshot.blocks:
             self._data.append(Block.from_bytes(self._universe, block))
+        self._data.vault.update(snapshot.vault)
         for entry in snapshot.transcript:
             kind, body = entry[:1], entry[1:]
             if kind == _PHASE:
@@ -364,6 +367,13 @@ class Dataset:
         self._draft.settles.append(announced)
         return releases
 
+    def keep(self, name: str, secret: bytes) -> None:
+        """Keeps private bytes by name for later looks, from the next commit on; empty bytes drop them."""
+        self._draft.vault[name] = secret
+        self._data.vault[name] = secret
+        if not secret:
+            del self._data.vault[name]
+
     async def flush(self) -> None:
         """Commits the draft; what it queued may leave from then on."""
         if self.dirty:
@@ -390,6 +400,7 @@ class Dataset:
             batches=draft.batches,
             pending=draft.pending,
             seal=draft.seal,
+            vault=draft.vault,
             charges=draft.charges,
             transcript=draft.transcript,
             verified=self._mechanism.remembered() if self.definition else {},

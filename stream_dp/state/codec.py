@@ -122,12 +122,12 @@ def flatten(transition: Transition) -> list[bytes]:
     """A transition as the flat list of arguments that ``scripts/commit.lua`` reads.
 
     Numbers are decimal strings. After the fixed ones comes one section for each field: the number of its
-    arguments, then the arguments. Rows that the same transition erases are not sent at all, so that not
-    even a digest of them is left behind.
+    arguments, then the arguments. Rows and secrets that the same transition erases are not sent at all, so
+    that not even a digest of them is left behind.
     """
-    pending, seal = transition.pending, transition.seal
+    pending, seal, vault = transition.pending, transition.seal, transition.vault
     if transition.erase:
-        pending, seal = (), (None if seal is None else b"")
+        pending, seal, vault = (), (None if seal is None else b""), dict.fromkeys(vault, b"")
     flat = [
         b"%d" % transition.token,
         b"%d" % transition.seq,
@@ -160,6 +160,7 @@ def flatten(transition: Transition) -> list[bytes]:
     _section(flat, [b"%d" % seq for seq in transition.settles])
     _section(flat, transition.ledger)
     _section(flat, _maybe(transition.outbox))
+    _section(flat, _stored(vault))
     return flat
 
 

@@ -33,6 +33,7 @@ class _Dataset:
     intents: dict[int, bytes] = field(default_factory=dict)
     ledger: list[bytes] = field(default_factory=list)
     outbox: dict[int, bytes] = field(default_factory=dict)
+    vault: dict[str, bytes] = field(default_factory=dict)
 
 
 class LocalStore:
@@ -70,6 +71,7 @@ class LocalStore:
             cursor=dict(held.cursor),
             pending=tuple(held.pending),
             blocks=tuple(held.blocks),
+            vault=dict(held.vault),
             spent=tuple(held.spent),
             transcript=tuple(held.transcript),
             verified=dict(held.verified),
@@ -184,7 +186,7 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         raise refusal(name, "CONFLICT", "defined")
     if transition.definition is None and held.definition is None:
         raise refusal(name, "CONFLICT", "undefined")
-    if held.retired and (transition.pending or transition.seal is not None):
+    if held.retired and (transition.pending or transition.seal is not None or transition.vault):
         raise refusal(name, "CONFLICT", "retired")
     for place, offset in transition.cursor.items():
         if offset < held.cursor.get(place, 0):
@@ -234,12 +236,15 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
     held.ledger.extend(transition.ledger)
     if transition.outbox is not None:
         held.outbox[held.seq] = transition.outbox
+    held.vault.update(transition.vault)
+    held.vault = {name: kept for name, kept in held.vault.items() if kept}
     if transition.erase:
         held.retired = True
         held.pending.clear()
         held.blocks.clear()
         held.transcript.clear()
         held.verified.clear()
+        held.vault.clear()
 
 
 __all__ = ["LocalStore"]

@@ -48,6 +48,7 @@ PARTS = (
     "intents",
     "ledger",
     "outbox",
+    "vault",
 )
 
 # Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
@@ -433,6 +434,7 @@ _SNAPSHOT = (
     "verified",
     "intents",
     "outbox",
+    "vault",
 )
 
 _REQUIRED = {
@@ -466,6 +468,7 @@ def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:
         cursor={place.decode(): int(offset) for place, offset in parts["cursor"].items()},
         pending=tuple(parts["pending"]),
         blocks=tuple(parts["blocks"]),
+        vault={name.decode(): secret for name, secret in parts["vault"].items()},
         spent=tuple(
             (int(spent[b"%d:rho" % block]), int(spent[b"%d:delta" % block]))
             for block in range(len(spent) // 2)

@@ -66,7 +66,7 @@ _CONFLICTS = {
     "head": "the ledger has another head at this seq",
     "defined": "is defined already",
     "undefined": "has no definition; its first commit must bring one",
-    "retired": "is retired and takes no more rows",
+    "retired": "is retired and takes no more rows or secrets",
     "cursor": "the cursor of {} would go backwards",
     "block": "there is no block {} to charge",
     "intent": "no open look was announced at seq {}",
@@ -87,6 +87,7 @@ class Snapshot:
         cursor: "topic:partition" -> next offset to read.
         pending: Accepted rows of the phase to come, in order of arrival. Private.
         blocks: Sealed blocks by index. Private; empty once erased.
+        vault: Secrets that were drawn once, by name. Private; empty once erased.
         spent: (rho, delta) spent on each block, units of its budget / 2**50. Kept when blocks are erased.
         transcript: Published measurements, in order.
         verified: Verified answers kept for repeats.
@@ -103,6 +104,7 @@ class Snapshot:
     cursor: dict[str, int]
     pending: tuple[bytes, ...] = field(repr=False)
     blocks: tuple[bytes, ...] = field(repr=False)
+    vault: dict[str, bytes] = field(repr=False)
     spent: tuple[tuple[int, int], ...]
     transcript: tuple[bytes, ...] = field(repr=False)
     verified: dict[bytes, bytes] = field(repr=False)
@@ -128,6 +130,8 @@ class Transition:
         pending: Rows appended to those that wait. Private.
         seal: Bytes of the next block. What waited is dropped first (the caller put it into the block), then
             ``pending`` is appended. Private.
+        vault: Private bytes to keep by name, beside the blocks: secrets drawn once. The same name again
+            replaces, empty bytes drop it.
         charges: Added to the spent of their blocks, all or none; a block may be the one sealed here.
         transcript: Measurements appended.
         verified: Verified answers to keep; the same key again replaces.
@@ -135,8 +139,8 @@ class Transition:
         settles: Announced looks that end here, by the seq that announced them.
         ledger: Entries appended.
         outbox: Records to release after this commit, kept under the new ``seq`` until released.
-        erase: Retires the data set, last of all: pending rows, blocks, transcript and verified answers go and
-            none can come back; ids, answers, ledger, spent and cursor stay.
+        erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
+            go and none can come back; ids, answers, ledger, spent and cursor stay.
     """
 
     dataset: str
@@ -151,6 +155,7 @@ class Transition:
     batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     pending: Sequence[bytes] = field(default=(), repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     charges: Sequence[Charge] = ()
     transcript: Sequence[bytes] = field(default=(), repr=False)
     verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
@@ -208,8 +213,8 @@ class Store(Protocol):
         Raises:
             Fenced: The data set has another owner, or none.
             Conflict: Stored seq or head is another, a cursor would go backwards, an announced look is not
-                there, a block does not exist, the definition comes twice or never, or rows come for a
-                retired data set.
+                there, a block does not exist, the definition comes twice or never, or rows or secrets
+                come for a retired data set.
             DuplicateId: An answer or batch id is stored already.
             BudgetExceeded: A charge would pass a block's budget.
             CorruptState: What is stored is not ours.

@@ -260,8 +260,8 @@ def own() -> MakeOwner:
 async def owner(backend: Backend, own: MakeOwner) -> Owner:
     """A worker that owns a data set with something in every part of it.
 
-    Block 0 has spent (10, 20), block 1 nothing; one row waits; look 1 is open; answer "a1" and batch "b1"
-    exist.
+    Block 0 has spent (10, 20), block 1 nothing; one row waits; look 1 is open; answer "a1", batch "b1" and
+    the secret "offset" exist.
     """
     owner = await own(backend.store())
     await owner.commit(
@@ -276,6 +276,7 @@ async def owner(backend: Backend, own: MakeOwner) -> Owner:
         verified={b"v1": b"verified one"},
         intent=b"look 1",
         outbox=b"records 1",
+        vault={"offset": b"secret one"},
     )
     await owner.commit(seal=b"block 1", pending=[b"row 1"], outbox=b"records 2")
     return owner

@@ -52,6 +52,7 @@ changes = st.fixed_dictionaries(
         "intent": contents,
         "settles": st.lists(st.integers(1, 6), max_size=2),
         "outbox": contents,
+        "vault": st.dictionaries(ids, contents, max_size=2),
         "erase": st.sampled_from([False] * 9 + [True]),
     },
 )

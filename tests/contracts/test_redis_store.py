@@ -85,6 +85,7 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
         verified={b"a": b""},
         intent=b"look",
         outbox=b"records",
+        vault={"a": b"secret"},
     )
     await store.mark(watermarks={"a": 1})
     await store.partitions("a", 1)
@@ -101,6 +102,18 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     }
     assert contents.keys() == of_data_set | shared
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
+
+
+async def test_state_of_the_release_before_the_vault_has_an_empty_one(
+    make_server: Any, stores: Any, own: Any
+) -> None:
+    url = make_server().url
+    owner = await own(stores(url))
+    await owner.commit(seal=b"block")
+    with command(url) as client:
+        assert not client.exists(key("vault"))
+    owner = await own(stores(url))
+    assert (await owner.store.acquire("flights")).vault == {}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -129,6 +142,7 @@ async def test_a_key_of_another_type_is_found_before_anything_is_written(
                 verified={b"a": b""},
                 settles=[1],
                 outbox=b"records",
+                vault={"a": b"secret"},
             )
         ),
         store.acquire("flights"),
@@ -703,6 +717,7 @@ async def test_a_cut_file_holds_a_whole_number_of_commits(
             intent=b"look" if number % 2 == 0 else None,
             settles=[number] if number % 2 else [],
             outbox=b"records",
+            vault={f"v{number % 5}": b"secret" if number % 4 else b""},
         )
         note()
         await store.mark({"flights": (owner.token, number)})

@@ -28,6 +28,7 @@ async def test_a_data_set_that_does_not_exist_is_empty_and_not_listed(backend: A
     assert (snapshot.token, snapshot.seq, snapshot.head) == (1, 0, GENESIS)
     assert snapshot.pending == snapshot.blocks == snapshot.spent == snapshot.outbox == ()
     assert snapshot.meta == snapshot.cursor == snapshot.verified == snapshot.intents == {}
+    assert snapshot.vault == {}
     assert await store.datasets() == ()
     assert await store.ledger("flights") == []
 
@@ -50,6 +51,7 @@ async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) ->
     assert snapshot.cursor == {"queries:0": 5, "batches:0": 7}
     assert snapshot.pending == (b"row 1",)
     assert snapshot.blocks == (b"block 0", b"block 1")
+    assert snapshot.vault == {"offset": b"secret one"}
     assert snapshot.spent == ((10, 20), (0, 0))
     assert snapshot.transcript == (b"measurement 0",)
     assert snapshot.verified == {b"v1": b"verified one"}
@@ -102,6 +104,7 @@ async def test_a_refused_commit_leaves_no_trace(backend: Any, owner: Any, fault:
         "intent": b"look 3",
         "settles": [1],
         "outbox": b"records 3",
+        "vault": {"offset": b"", "cuts": b"secret two"},
     }
     before = backend.dump()
     with pytest.raises(error):
@@ -217,6 +220,19 @@ async def test_sealing_takes_what_waited_and_keeps_what_came_with_it(
     assert snapshot.blocks == (b"block 0", b"block 1", b"rows 1 to 3")
 
 
+async def test_a_secret_is_kept_until_it_is_replaced_or_dropped(backend: Any, owner: Any) -> None:
+    await owner.commit(vault={"cuts": b"secret two"})
+    await owner.commit()
+    await owner.commit(vault={"offset": b"secret three"})
+    assert (await owner.store.acquire("flights")).vault == {
+        "offset": b"secret three",
+        "cuts": b"secret two",
+    }
+    owner.token += 1
+    await owner.commit(vault={"cuts": b"", "offset": b"secret four", "never kept": b""})
+    assert (await owner.store.acquire("flights")).vault == {"offset": b"secret four"}
+
+
 async def test_lists_keep_their_order(backend: Any, owner: Any) -> None:
     measurements = [b"m%d" % i for i in range(40)]
     for start in range(0, 40, 8):
@@ -311,7 +327,7 @@ async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
     snapshot = await owner.store.acquire("flights")
     owner.token += 1
     assert snapshot.pending == snapshot.blocks == snapshot.transcript == ()
-    assert snapshot.verified == {}
+    assert snapshot.verified == snapshot.vault == {}
     assert snapshot.definition == b"definition"
     assert snapshot.meta == {"phase": "1"}
     assert snapshot.cursor == {"queries:0": 5, "batches:0": 7}
@@ -328,17 +344,21 @@ async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
     assert await store.datasets() == ("flights",)
 
     before = backend.dump()
-    for rows in ({"pending": [PRIVATE]}, {"seal": PRIVATE}):
+    for rows in ({"pending": [PRIVATE]}, {"seal": PRIVATE}, {"vault": {"offset": PRIVATE}}):
         with pytest.raises(Conflict, match="retired"):
             await store.commit(owner.transition(**rows))
     assert backend.dump() == before
     await owner.commit(cursor={"queries:0": 9}, answers={"a3": b"refused: retired"})
 
 
-async def test_rows_that_come_with_a_retirement_are_not_kept(backend: Any, owner: Any) -> None:
-    await owner.commit(erase=True, pending=[PRIVATE], seal=PRIVATE, charges=[Charge(2, 1)])
+async def test_rows_and_secrets_that_come_with_a_retirement_are_not_kept(
+    backend: Any, owner: Any
+) -> None:
+    rows = {"pending": [PRIVATE], "seal": PRIVATE, "vault": {"cuts": PRIVATE}}
+    await owner.commit(erase=True, charges=[Charge(2, 1)], **rows)
     snapshot = await owner.store.acquire("flights")
     assert snapshot.pending == snapshot.blocks == ()
+    assert snapshot.vault == {}
     assert snapshot.spent == ((10, 20), (0, 0), (1, 0))
     assert PRIVATE.decode() not in repr(backend.dump())
 
@@ -409,6 +429,7 @@ async def test_any_bytes_and_any_text_come_back(backend: Any, owner: Any) -> Non
         verified={every: b"", b"": every, b"\xff\x00": b"\x00"},
         intent=b"",
         outbox=b"",
+        vault=dict.fromkeys(ids, every),
     )
     snapshot = await owner.store.acquire("flights")
     assert snapshot.meta == {"phase": "1", **{name: name for name in ids}}
@@ -422,6 +443,7 @@ async def test_any_bytes_and_any_text_come_back(backend: Any, owner: Any) -> Non
         b"\xff\x00": b"\x00",
     }
     assert snapshot.intents == {1: b"look 1", 3: b""}
+    assert snapshot.vault == {"offset": b"secret one", **dict.fromkeys(ids, every)}
     assert snapshot.outbox[-1] == (3, b"")
     asked = {"flights": ids}
     assert await owner.store.answers(asked) == {("flights", name): every for name in ids}
@@ -461,6 +483,7 @@ async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any
         pending=[b"row %d" % i for i in range(many + 1)],
         transcript=[b"m%d" % i for i in range(many)],
         verified={b"%d" % i: b"v%d" % i for i in range(many)},
+        vault={f"s{i}": b"s%d" % i for i in range(many)},
     )
     snapshot = await owner.store.acquire("flights")
     owner.token += 1
@@ -468,7 +491,7 @@ async def test_one_commit_may_hold_ten_thousand_answers(backend: Any, owner: Any
     assert len(snapshot.cursor) == many + 2
     assert snapshot.pending[1:] == tuple(b"row %d" % i for i in range(many + 1))
     assert snapshot.transcript[1:] == tuple(b"m%d" % i for i in range(many))
-    assert len(snapshot.verified) == many + 1
+    assert len(snapshot.verified) == len(snapshot.vault) == many + 1
     assert await owner.store.answers({"flights": list(answers)}) == {
         ("flights", name): answer for name, answer in answers.items()
     }
@@ -520,14 +543,20 @@ async def test_errors_and_reprs_carry_no_rows(backend: Any, owner: Any) -> None:
     """They may carry ids and places, which are public."""
     secret = PRIVATE.decode()
     everything = owner.transition(
-        pending=[PRIVATE], seal=PRIVATE, transcript=[PRIVATE], outbox=PRIVATE, intent=PRIVATE
+        pending=[PRIVATE],
+        seal=PRIVATE,
+        vault={"cuts": PRIVATE},
+        transcript=[PRIVATE],
+        outbox=PRIVATE,
+        intent=PRIVATE,
     )
     assert secret not in repr(everything)
     await owner.commit(pending=[PRIVATE])
-    await owner.commit(seal=PRIVATE, pending=[PRIVATE])
+    await owner.commit(seal=PRIVATE, pending=[PRIVATE], vault={"cuts": PRIVATE})
     snapshot = await owner.store.acquire("flights")
     assert PRIVATE in snapshot.pending
     assert PRIVATE in snapshot.blocks
+    assert snapshot.vault["cuts"] == PRIVATE
     assert secret not in repr(snapshot)
     assert secret not in repr(owner.store)
     owner.token += 1

@@ -769,6 +769,7 @@ def _snapshot(world: World, name: str) -> Snapshot:
         cursor=held.cursor,
         pending=tuple(held.pending),
         blocks=tuple(held.blocks),
+        vault=held.vault,
         spent=tuple(held.spent),
         transcript=tuple(held.transcript),
         verified=held.verified,

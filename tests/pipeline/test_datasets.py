@@ -200,6 +200,42 @@ async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, pro
     assert world.complaints() == []
 
 
+async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
+    world: Any, process: Any
+) -> None:
+    world.define("flights")
+    await process.run()
+    dataset = process.worker.datasets["flights"]
+    dataset.keep("offset", b"first")
+    dataset.keep("offset", b"secret one")
+    dataset.keep("cuts", b"secret two")
+    await dataset.flush()
+    assert "secret" not in repr(dataset) + repr(dataset._data) + repr(dataset._draft)
+    other = world.process()
+    await other.assign()
+    successor = other.worker.datasets["flights"]
+    assert successor._data.vault == {"offset": b"secret one", "cuts": b"secret two"}
+    successor.keep("cuts", b"")
+    assert successor._data.vault == {"offset": b"secret one"}
+    await successor.flush()
+    assert world.store._datasets["flights"].vault == {"offset": b"secret one"}
+    await other.kill()
+
+
+async def test_secrets_go_with_the_rows_of_a_retired_data_set(world: Any, process: Any) -> None:
+    world.define("flights")
+    await process.run()
+    dataset = process.worker.datasets["flights"]
+    dataset.keep("offset", b"secret one")
+    await dataset.flush()
+    dataset.keep("cuts", b"secret two")
+    world.produce("datasets", None, key="flights")
+    await process.run()
+    assert dataset._data.vault == {}
+    assert world.store._datasets["flights"].vault == {}
+    assert world.complaints() == []
+
+
 async def test_retiring_again_is_announced_again(world: Any, process: Any) -> None:
     world.define("flights")
     await process.run()

@@ -151,6 +151,8 @@ def test_every_field_of_a_transition_tells_in_its_fingerprint() -> None:
         transition(intent=b"a"),
         transition(settles=[1]),
         transition(outbox=b"a"),
+        transition(vault={"a": b"b"}),
+        transition(vault={"a": b""}),
         transition(erase=True),
     ]
     prints = {codec.fingerprint(codec.pack(codec.flatten(variant))) for variant in variants}
@@ -158,10 +160,11 @@ def test_every_field_of_a_transition_tells_in_its_fingerprint() -> None:
     assert {len(one) for one in prints} == {32}
 
 
-def test_rows_that_are_erased_at_once_are_not_even_sent() -> None:
-    flat = codec.flatten(transition(pending=[b"row"], seal=b"rows", erase=True))
+def test_rows_and_secrets_that_are_erased_at_once_are_not_even_sent() -> None:
+    erased = {"pending": [b"row"], "seal": b"rows", "vault": {"offset": b"row"}}
+    flat = codec.flatten(transition(**erased, erase=True))
     assert b"row" not in b"".join(flat)
-    assert len(flat) == len(codec.flatten(transition(seal=b"", erase=True)))
+    assert flat == codec.flatten(transition(seal=b"", vault={"offset": b""}, erase=True))
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@
 --  11 intents     hash    seq -> a look that was announced and not settled
 --  12 ledger      list    hash-chained entries
 --  13 outbox      hash    seq -> records to release
+--  14 vault       hash    name -> a secret drawn once; private
 -- ARGV
 --   1 head of an empty ledger, hex
 --   2 the token to take, decimal; "" for the last plus one
 -- Returns {"OK", token} | {"FENCED", token} | {"CORRUPT", key}
 
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash'}
+local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash'}
 
 local function less(a, b) -- decimal strings without leading zeros, of any length
   if #a ~= #b then

@@ -15,22 +15,24 @@
 --  11 intents     hash    seq -> a look that was announced and not settled
 --  12 ledger      list    hash-chained entries
 --  13 outbox      hash    seq -> records to release
+--  14 vault       hash    name -> a secret drawn once; private
 -- ARGV
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (place, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
---     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox
+--     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
+--     (name, bytes; empty bytes drop it)
 -- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch", position}
 --   | {"BUDGET", block, "rho"|"delta"} | {"CORRUPT", key}
 --
 -- Every number stays a decimal string, for a Lua number rounds at 2^53. The exception is the budget: what is
 -- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
 
-local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS, SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX =
-  unpack(KEYS)
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash'}
+local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS = unpack(KEYS, 1, 7)
+local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT = unpack(KEYS, 8)
+local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash'}
 local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
 
 local fingerprint = ARGV[1]
@@ -47,7 +49,7 @@ local function section()
 end
 local definition, meta, cursor, answers, batches = section(), section(), section(), section(), section()
 local pending, seal, charges, transcript, verified = section(), section(), section(), section(), section()
-local intent, settles, ledger, outbox = section(), section(), section(), section()
+local intent, settles, ledger, outbox, vault = section(), section(), section(), section(), section()
 
 local function given(part)
   return part.first <= part.last
@@ -114,7 +116,7 @@ end
 if not given(definition) and not control[5] then
   return {'CONFLICT', 'undefined', ''}
 end
-if control[6] and (given(pending) or given(seal)) then
+if control[6] and (given(pending) or given(seal) or given(vault)) then
   return {'CONFLICT', 'retired', ''}
 end
 
@@ -198,8 +200,15 @@ put('RPUSH', LEDGER, ledger)
 if given(outbox) then
   redis.call('HSET', OUTBOX, next_seq, ITEM[outbox.first])
 end
+for i = vault.first, vault.last, 2 do
+  if ITEM[i + 1] == '' then
+    redis.call('HDEL', VAULT, ITEM[i])
+  else
+    redis.call('HSET', VAULT, ITEM[i], ITEM[i + 1])
+  end
+end
 if erase then
   redis.call('HSET', CONTROL, 'retired', '1')
-  redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED)
+  redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED, VAULT)
 end
 return {'OK'}
