@@ -430,6 +430,30 @@ MechanismSpec = Annotated[
 ]
 
 
+Share = Annotated[float, Field(gt=0, le=1)]
+"""What one look takes of a line: of each block that it reads."""
+
+
+class _KindSpec(_Request):
+    """Turns a kind of questions on.
+
+    Attributes:
+        share: Of a block's line, that one look takes; see docs/mechanisms.md for what counts as one.
+    """
+
+    share: Share
+
+
+class ThresholdSpec(_KindSpec):
+    """Kinds ``threshold`` and ``quantile``: one tree an attribute and block, everything else free."""
+
+
+class KindsSpec(_Request):
+    """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
+
+    threshold: ThresholdSpec | None = None
+
+
 class Definition(_Request):
     """A data set: schema, promise, and when its phases open. Immutable once accepted."""
 
@@ -442,7 +466,14 @@ class Definition(_Request):
     accuracy: AccuracySpec
     phase: PhaseSpec
     mechanism: MechanismSpec = CalibratedSpec()
+    kinds: KindsSpec = KindsSpec()
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
+
+    @model_validator(mode="after")
+    def _kinds_beside_counts(self) -> Definition:
+        if self.kinds != KindsSpec() and not isinstance(self.mechanism, CalibratedSpec):
+            raise ValueError('kinds go with the profile "calibrated" alone: leave them out')
+        return self
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Definition:
@@ -492,6 +523,17 @@ class Batch(_Request):
             raise _translated(error, InvalidMessage, document, show_input=False) from None
 
 
+_FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "predicate": ((), ("where",)),
+    "table": (("group_by",), ("where",)),
+    "threshold": (("attribute",), ("where",)),
+    "quantile": (("attribute", "rank"), ()),
+}
+"""Of each kind of question: the fields that it needs, and those that it may have."""
+
+_OPTIONAL = {name for fields in _FIELDS.values() for names in fields for name in names}
+
+
 class LastPhases(_Request):
     """The most recent phases; clamped to the history there is."""
 
@@ -499,19 +541,33 @@ class LastPhases(_Request):
 
 
 class Query(_Request):
-    """One question. ``where`` is checked against the schema by the core."""
+    """One question. Conditions, names and values are checked against the schema by the core.
+
+    Attributes:
+        where: Which rows, or which values of ``attribute``.
+        group_by: Attributes of a table.
+        attribute: What a question of order or of values is about.
+        rank: Of a quantile, as a share of the rows.
+    """
 
     query_id: Id
-    kind: Literal["predicate", "table"] = "predicate"
+    kind: Literal["predicate", "table", "threshold", "quantile"] = "predicate"
     where: dict[str, Any] | None = None
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
+    attribute: AttributeName | None = None
+    rank: Annotated[float, Field(ge=0, le=1)] | None = None
     window: LastPhases | None = None
     quote: StrictBool = False
 
     @model_validator(mode="after")
-    def _grouped(self) -> Query:
-        if (self.kind == "table") != bool(self.group_by):
-            raise ValueError('kind "table" goes with group_by, kind "predicate" without')
+    def _fields_of_its_kind(self) -> Query:
+        needed, allowed = _FIELDS[self.kind]
+        for name in needed:
+            if getattr(self, name) in (None, ()):
+                raise ValueError(f'kind "{self.kind}" goes with {name}: add it')
+        for name in _OPTIONAL - {*needed, *allowed}:
+            if getattr(self, name) not in (None, ()):
+                raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
         return self
 
     @classmethod
@@ -600,6 +656,20 @@ class Table(_Reply):
     error_bars_simultaneous: tuple[float | None, ...] = ()
 
 
+class Found(_Reply):
+    """One cell of the attribute asked about.
+
+    Attributes:
+        label: As in the tables.
+        low: Least value in the cell; None where it has none, or is no bin of numbers.
+        high: What all values in the cell are below; None likewise.
+    """
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+
+
 class Answer(_Reply):
     """A noisy answer, a refusal, or a quote.
 
@@ -608,6 +678,8 @@ class Answer(_Reply):
         count: Estimated rows; beyond 2**53 only for readers with 64-bit integers.
         error_bar: Half width around ``value`` at ``confidence``, for a question chosen before the tables that
             answer it were published; None where nothing is known.
+        found: The quantile, the median, the most frequent value. ``error_bar`` is then that of its rank.
+        no_answer: True where such a value was tested and must not be named.
         window: First and last phase the answer speaks of.
     """
 
@@ -625,6 +697,8 @@ class Answer(_Reply):
     difficulty: Literal["easy", "hard"] | None = None
     path: str | None = None
     table: Table | None = None
+    found: Found | None = None
+    no_answer: bool | None = None
     privacy_loss: PrivacyLoss | None = None
     budget: Budget | None = None
     phase: int | None = None
@@ -692,6 +766,8 @@ __all__ = [
     "CategoryAttribute",
     "Definition",
     "Event",
+    "Found",
+    "KindsSpec",
     "LastPhases",
     "MedianSpec",
     "MemorySpec",

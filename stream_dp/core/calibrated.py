@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtri
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
 from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, conjunctions_log, form_of
@@ -231,6 +231,7 @@ class Calibrated:
         base_share: Part of each new line spent when its phase opens; None derives it.
         pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
             will have one phase only.
+        approximate: Whether looks with a delta of their own are charged to the same lines.
 
     Raises:
         InvalidDefinition: delta is 0, or ``base_share`` is no share.
@@ -245,12 +246,13 @@ class Calibrated:
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
         base_share: float | None = None,
         pacing: bool = True,
+        approximate: bool = False,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
                 "mechanism.base_share", "is not in [0, 1]", "give a share such as 0.2"
             )
-        self.budget = Budget.of(privacy)
+        self.budget = Budget.of(privacy, approximate=approximate)
         self.accuracy = accuracy
         self.policy = Policy(base_share=base_share, pacing=pacing)
         self._shape = universe.shape
@@ -293,6 +295,11 @@ class Calibrated:
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._purse.lines.charge(look_charges)
+
+    @property
+    def lines(self) -> Lines:
+        """What each block has spent; public."""
+        return self._purse.lines
 
     def spent(self, window: range) -> float:
         """The highest loss of any row in the window so far, as epsilon at the promised delta."""
@@ -534,7 +541,9 @@ class Calibrated:
     def recall(self, remembered: dict[bytes, bytes]) -> None:
         self._verified.update(remembered)
 
-    def _remember(self, question: Question, outcome: Outcome) -> None:
+    def _remember(
+        self, question: Question, outcome: Answered | TableAnswered | Refused
+    ) -> None:
         if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
             return
         key = _repeat_key(question)

@@ -74,6 +74,31 @@ class TableAnswered:
         return self.path.difficulty
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One cell of an attribute: a quantile, a median, the most frequent one; or no answer.
+
+    Attributes:
+        attribute: Index.
+        code: The cell; None for "no answer", which is an answer and was paid for.
+        n: Rows in the window; public.
+        rank_error: For a quantile: the largest distance to its rank, as a share of ``n``; None where none is
+            known.
+        confidence: Probability with which ``rank_error`` covers; None without one.
+    """
+
+    attribute: int
+    code: int | None
+    n: int
+    rank_error: float | None
+    confidence: float | None
+    path: Path
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
 class RefusalCode(StrEnum):
     """Why nothing is released. Every one follows from public facts only."""
 
@@ -102,11 +127,12 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Refused
+Outcome = Answered | TableAnswered | Found | Refused
 
 __all__ = [
     "Answered",
     "Difficulty",
+    "Found",
     "Outcome",
     "Path",
     "RefusalCode",

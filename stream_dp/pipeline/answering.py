@@ -5,21 +5,27 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
 
 from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import (
     Answered,
     Difficulty,
+    Found,
     Outcome,
     Path,
     RefusalCode,
     Refused,
 )
-from stream_dp.core.query import Predicate, Question, compile_group_by, compile_where
-from stream_dp.core.universe import Universe
+from stream_dp.core.query import Question, compile_group_by, compile_where
+from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
+from stream_dp.messages import Found as FoundCell
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
@@ -30,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 MOST_CELLS = 50_000
 """Of a table: its answer still fits into one record."""
+
+_COUNTS = ("predicate", "table")
 
 _NO_LOSS = PrivacyLoss(share=0.0, blocks=0)
 
@@ -43,10 +51,9 @@ def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
     """Queues the stored answer again; False when it was given to another request under this id."""
     digest, _ = answer_from_bytes(stored)
     try:
-        predicate, group_by = _compiled(dataset, query)
-        asked = _digest(query, (predicate.key, group_by))
+        asked = _digest(query, _compiled(dataset, query).identity)
     except InvalidQuery:
-        asked = _digest(query, (query.where, query.group_by))
+        asked = _digest(query, _as_sent(query))
     if digest != asked:
         return False
     dataset.release(released_again(dataset.name, answer_name(analyst, query.query_id), stored))
@@ -69,10 +76,10 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
         "query_id": query.query_id,
         "analyst": analyst,
     }
-    request: tuple[object, object] = (query.where, query.group_by)
+    request = _as_sent(query)
     try:
-        predicate, group_by = _compiled(dataset, query)
-        request = (predicate.key, group_by)
+        compiled = _compiled(dataset, query)
+        request = compiled.identity
         window, note = _window(dataset, query)
     except InvalidQuery as error:
         reply = Answer(
@@ -81,7 +88,7 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     except _Refusal as refusal:
         reply = Answer(**facts, status="refused", reason=_reason(refusal.refused))
     else:
-        question = Question(predicate, window, group_by)
+        question = compiled.on(window)
         if query.quote:
             reply = _quoted(dataset, question, facts, note)
         else:
@@ -97,19 +104,34 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     return reply, stored
 
 
-def _digest(query: Query, request: tuple[object, object]) -> bytes:
+def _as_sent(query: Query) -> tuple[object, ...]:
+    """What identifies a request that cannot be compiled."""
+    if query.kind in _COUNTS:
+        return query.where, query.group_by
+    return query.where, query.attribute, query.rank
+
+
+def _digest(query: Query, request: tuple[object, ...]) -> bytes:
     """What makes two requests under one id the same; two spellings of one predicate are. 16 bytes."""
     window = query.window.last_phases if query.window else None
     text = repr((query.kind, request, window, query.quote))
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-async def _outcome(dataset: Dataset, question: Question) -> tuple[Outcome, tuple[Charge, ...]]:
-    step = dataset.mechanism.answer(question)
+async def _outcome(
+    dataset: Dataset, question: Question | Asked
+) -> tuple[Outcome, tuple[Charge, ...]]:
+    mechanism = _mechanism(dataset)
+    step = mechanism.answer(question)
     if isinstance(step, Outcome):
         return step, ()
     (release,) = await dataset.look([step])
-    return dataset.mechanism.conclude(question, step, release), step.charges
+    return mechanism.conclude(question, step, release), step.charges
+
+
+def _mechanism(dataset: Dataset) -> WithKinds:
+    """The data set's, as one that answers every question that was compiled for it."""
+    return cast("WithKinds", dataset.mechanism)
 
 
 class _Refusal(Exception):
@@ -119,28 +141,68 @@ class _Refusal(Exception):
         self.refused = refused
 
 
-def _compiled(dataset: Dataset, query: Query) -> tuple[Predicate, tuple[int, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A question on the data set's schema, before its window is known.
+
+    Attributes:
+        identity: What makes it the same as another spelling of it.
+        on: The question about a window.
+    """
+
+    identity: tuple[object, ...]
+    on: Callable[[range], Question | Asked]
+
+
+def _compiled(dataset: Dataset, query: Query) -> _Compiled:
     """The question on the data set's schema. Raises InvalidQuery."""
-    universe = dataset.universe
     try:
-        predicate = compile_where(universe, query.where)
-        if not query.group_by:
-            return predicate, ()
-        group_by = compile_group_by(universe, query.group_by, predicate)
+        if query.kind in _COUNTS:
+            return _compiled_count(dataset.universe, query)
+        return _compiled_kind(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
         # Compiling depends on the schema and the question alone, and has changed nothing.
         _log.error("a question cannot be read: %s", type(error).__name__)
         raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
-    if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
+
+
+def _compiled_count(universe: Universe, query: Query) -> _Compiled:
+    predicate = compile_where(universe, query.where)
+    group_by: tuple[int, ...] = ()
+    if query.group_by:
+        group_by = compile_group_by(universe, query.group_by, predicate)
+        if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
+            raise InvalidQuery(
+                "group_by",
+                f"the table has more than {MOST_CELLS:,} cells",
+                "group by fewer attributes, or ask for some of the cells",
+                reason="too_many_cells",
+            )
+    return _Compiled(
+        (predicate.key, group_by), lambda window: Question(predicate, window, group_by)
+    )
+
+
+def _compiled_kind(dataset: Dataset, query: Query) -> _Compiled:
+    universe, mechanism = dataset.universe, dataset.mechanism
+    kinds = mechanism.kinds if isinstance(mechanism, WithKinds) else frozenset()
+    if query.kind not in kinds:
+        answered = ", ".join(sorted({*_COUNTS, *kinds}))
         raise InvalidQuery(
-            "group_by",
-            f"the table has more than {MOST_CELLS:,} cells",
-            "group by fewer attributes, or ask for some of the cells",
-            reason="too_many_cells",
+            "kind",
+            f"this data set does not answer {query.kind}",
+            f"ask one of {answered}; other kinds are turned on by the definition's kinds",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
-    return predicate, group_by
+    attribute = None if query.attribute is None else universe.index(query.attribute)
+    predicate = compile_where(universe, query.where)
+    numbers = () if query.rank is None else (query.rank,)
+    return _Compiled(
+        (predicate.key, attribute, numbers),
+        lambda window: Asked(query.kind, window, attribute, predicate, numbers=numbers),
+    )
 
 
 def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:
@@ -170,7 +232,7 @@ def _code(reason: str) -> RefusalCode:
 
 def _reply(
     dataset: Dataset,
-    question: Question,
+    question: Question | Asked,
     outcome: Outcome,
     charges: tuple[Charge, ...],
     facts: dict[str, Any],
@@ -199,9 +261,18 @@ def _reply(
             error_bar_simultaneous=outcome.error_bar_simultaneous,
             confidence=outcome.confidence,
         )
+    if isinstance(outcome, Found):
+        return Answer(
+            **facts,
+            found=None if outcome.code is None else _found(dataset.universe, outcome),
+            no_answer=True if outcome.code is None else None,
+            error_bar=outcome.rank_error,
+            confidence=outcome.confidence,
+        )
+    axes = _axes(question)
     table = Table(
-        attributes=tuple(dataset.universe.names[a] for a in question.group_by),
-        labels=_labels(dataset.universe, question.group_by),
+        attributes=tuple(dataset.universe.names[a] for a in axes),
+        labels=_labels(dataset.universe, axes),
         values=tuple(cell.value for cell in outcome.cells),
         counts=tuple(round(cell.count) for cell in outcome.cells),
         error_bars=tuple(cell.error_bar for cell in outcome.cells),
@@ -211,9 +282,9 @@ def _reply(
 
 
 def _quoted(
-    dataset: Dataset, question: Question, facts: dict[str, Any], note: str | None
+    dataset: Dataset, question: Question | Asked, facts: dict[str, Any], note: str | None
 ) -> Answer:
-    quote = dataset.mechanism.quote(question)
+    quote = _mechanism(dataset).quote(question)
     if isinstance(quote.outcome, Refused):
         return _reply(dataset, question, quote.outcome, (), facts, note)
     path = Path.MEASURED if quote.outcome is None else quote.outcome.path
@@ -234,6 +305,24 @@ def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
         return _NO_LOSS
     worst = max(max(charge.rho, charge.delta) for charge in charges)
     return PrivacyLoss(share=worst / UNITS, blocks=len(charges))
+
+
+def _axes(question: Question | Asked) -> tuple[int, ...]:
+    """Attributes of the table that answers it."""
+    if isinstance(question, Question):
+        return question.group_by
+    assert question.attribute is not None, "a table of another kind is about one attribute"
+    return (question.attribute,)
+
+
+def _found(universe: Universe, outcome: Found) -> FoundCell:
+    attribute, code = universe.attributes[outcome.attribute], outcome.code
+    assert code is not None, "something was found"
+    label = attribute.labels[code]
+    if not isinstance(attribute, Number) or code == attribute.missing_cell:
+        return FoundCell(label=label)
+    ends = (None, *attribute.edges, None)
+    return FoundCell(label=label, low=ends[code], high=ends[code + 1])
 
 
 def _labels(universe: Universe, group_by: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:

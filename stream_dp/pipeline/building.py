@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
+from stream_dp.core.kinds.base import Answerer
+from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.kinds.thresholds import Thresholds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
 from stream_dp.core.parameters import Accuracy, Privacy
@@ -17,6 +22,7 @@ from stream_dp.messages import (
     CalibratedSpec,
     CategoryAttribute,
     Definition,
+    KindsSpec,
     MedianSpec,
     MemorySpec,
     NumberAttribute,
@@ -44,14 +50,38 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
         if settings.doubling:
             return universe, Doubling(make, privacy, accuracy, first=queries)
         return universe, make(privacy, accuracy, queries)
-    return universe, Calibrated(
+    chosen = _chosen(definition.kinds)
+    counts = Calibrated(
         universe,
         privacy,
         accuracy,
         on_exhausted=definition.on_exhausted,
         base_share=settings.base_share,
         pacing=settings.pacing,
+        approximate=any(answerer.approximate for answerer, _ in chosen),
     )
+    if not chosen:
+        return universe, counts
+    failure_probability = accuracy.failure_probability
+    return universe, WithKinds(
+        counts,
+        [
+            answerer(universe, counts.budget, failure_probability=failure_probability, **spec)
+            for answerer, spec in chosen
+        ],
+    )
+
+
+_ANSWERERS: Mapping[str, type[Answerer]] = {"threshold": Thresholds}
+"""By the name of the setting that turns it on; what else the setting says are its own arguments."""
+
+
+def _chosen(kinds: KindsSpec) -> list[tuple[type[Answerer], dict[str, Any]]]:
+    """The answerers that a definition turns on with their settings, always in the same order."""
+    settings = {name: getattr(kinds, name) for name in KindsSpec.model_fields}
+    return [
+        (_ANSWERERS[name], spec.model_dump()) for name, spec in settings.items() if spec is not None
+    ]
 
 
 def _phased(

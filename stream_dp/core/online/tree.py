@@ -100,6 +100,15 @@ def _nodes(counts: IntArray) -> IntArray:
     return np.asarray(before[number] - before[number - (number & -number)])
 
 
+def _nodes_of(n_bins: int) -> set[int]:
+    """Numbers of the nodes that the prefix of so many bins is the sum of."""
+    found = set()
+    while n_bins:
+        found.add(n_bins)
+        n_bins &= n_bins - 1
+    return found
+
+
 def prefix_sums(nodes: IntArray) -> IntArray:
     """The sum that each prefix has of its nodes, for prefixes of 1 to ``len(nodes)`` bins."""
     sums = np.append(0, nodes)
@@ -133,11 +142,16 @@ class Tree:
     @cached_property
     def thresholds(self) -> IntArray:
         """Estimated rows up to and with each bin, in [0, n_rows], shape (n_bins,)."""
-        return np.append(np.clip(prefix_sums(self.nodes), 0, self.n_rows), self.n_rows)
+        return np.append(np.clip(self._prefixes, 0, self.n_rows), self.n_rows)
 
     def at_most(self, code: int) -> int:
         """Estimated rows whose bin is ``code`` or before it; in [0, n_rows], and certain for the last bin."""
         return int(self.thresholds[self._place(code) - 1])
+
+    def count(self, bins: range) -> int:
+        """Estimated rows whose bin is in ``bins``, a range without gaps; in [0, n_rows]."""
+        up_to_stop = self.n_rows if bins.stop == self.plan.n_bins else self._prefix(bins.stop)
+        return min(self.n_rows, max(0, up_to_stop - self._prefix(bins.start)))
 
     def quantile(self, rank: int) -> int:
         """A bin before which are about ``rank`` rows at most and up to which are about ``rank`` at least.
@@ -158,6 +172,15 @@ class Tree:
             return 0.0
         return self._bound(place.bit_count(), failure_probability)
 
+    def error_bar_of(self, bins: range, failure_probability: float) -> float:
+        """Rows by which ``count`` of a range fixed beforehand errs, but for ``failure_probability``.
+
+        Nodes that both prefixes are sums of cancel out.
+        """
+        stop = set() if bins.stop == self.plan.n_bins else _nodes_of(bins.stop)
+        n_nodes = len(stop ^ _nodes_of(bins.start))
+        return self._bound(n_nodes, failure_probability) if n_nodes else 0.0
+
     def error_bar_simultaneous(self, failure_probability: float) -> float:
         """The same for all thresholds at once, and so for every quantile's rank."""
         n_thresholds = self.plan.n_bins - 1
@@ -165,6 +188,14 @@ class Tree:
 
     def _bound(self, n_nodes: int, failure_probability: float) -> float:
         return sum_bound(n_nodes * self.n_releases, self.plan.scale, failure_probability)
+
+    @cached_property
+    def _prefixes(self) -> IntArray:
+        return prefix_sums(self.nodes)
+
+    def _prefix(self, n_bins: int) -> int:
+        """Estimated rows of the first ``n_bins`` bins, fewer than all; as the nodes say, of any size."""
+        return int(self._prefixes[n_bins - 1]) if n_bins else 0
 
     def _place(self, code: int) -> int:
         """How many bins ``at_most(code)`` counts."""

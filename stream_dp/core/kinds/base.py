@@ -1,0 +1,220 @@
+"""What the answerers of other kinds share: the question, the look with its secret, and the interface.
+
+An answerer is public knowledge like a mechanism, and has no line of its own: it says what a look would cost,
+and ``WithKinds`` sees to it that the lines can pay.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from hashlib import blake2b
+from typing import ClassVar
+
+import numpy as np
+
+from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Release
+from stream_dp.core.noise import IntArray, NoiseSource
+from stream_dp.core.online.base import Loss
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.query import EVERYTHING, Predicate
+from stream_dp.core.universe import MAX_ROWS, Number, Universe
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of another kind; which fields it has depends on the kind.
+
+    Attributes:
+        kind: As in ``messages.Query``.
+        window: Absolute block indices; contiguous, not empty.
+        attribute: Index of the attribute it is about; None where it is about rows.
+        predicate: Which rows or bins are meant; those of every row where left out.
+        predicates: The same for each query of a batch.
+        numbers: A rank, or two thresholds, as shares.
+        key: 16 bytes that are the same whenever the same is asked, the window included.
+    """
+
+    kind: str
+    window: range
+    attribute: int | None = None
+    predicate: Predicate = EVERYTHING
+    predicates: tuple[Predicate, ...] = ()
+    numbers: tuple[float, ...] = ()
+    key: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = [predicate.key for predicate in (self.predicate, *self.predicates)]
+        facts = (self.kind, self.window, self.attribute, keys, self.numbers)
+        object.__setattr__(self, "key", blake2b(repr(facts).encode(), digest_size=16).digest())
+
+
+class KindLook(ABC):
+    """A look of an answerer: a ``mechanism.Look`` that may bring a secret, and may take its time.
+
+    Attributes:
+        charges: What it costs, one entry a block.
+    """
+
+    charges: tuple[Charge, ...]
+
+    seconds: ClassVar[float] = 0.0
+    """Where drawing takes time that depends on the data: taking it is made to last a multiple of this."""
+
+    @property
+    @abstractmethod
+    def description(self) -> dict[str, object]:
+        """Public facts for the ledger, JSON-ready."""
+
+    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
+        """Secrets that this look begins with, by their names in the vault; committed with its charge."""
+        del noise
+        return {}
+
+    def reserve(self, noise: NoiseSource) -> None:
+        """Draws the noise it will need into the pool; by default nothing."""
+        del noise
+
+    @abstractmethod
+    def take(self, noise: NoiseSource, data: Blocks) -> Release:
+        """Looks at the data, after charge and secrets are durable; cannot fail on drawn values."""
+
+
+class Answerer(ABC):
+    """Answers one or several kinds. Holds published values only.
+
+    Args:
+        universe: The possible rows.
+        budget: Of each line.
+        share: What one look takes of a line, in (0, 1].
+        failure_probability: With which a stated error may be exceeded.
+
+    Attributes:
+        name: Of the setting that turns it on, and in the ledger.
+        kinds: Of questions, that it answers.
+        approximate: Whether its looks have a delta.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    approximate: ClassVar[bool]
+
+    def __init__(
+        self, universe: Universe, budget: Budget, share: float, failure_probability: float
+    ) -> None:
+        self._universe = universe
+        self._budget = budget
+        self._loss = loss_of(budget, share, approximate=self.approximate)
+        self._failure_probability = failure_probability
+        self._sizes: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._sizes)} blocks)"
+
+    def open_phase(self, n_rows: int) -> Sequence[KindLook]:
+        """Adds a block; returns the looks that this asks for, by default none."""
+        self._sizes.append(n_rows)
+        return ()
+
+    def answer(self, asked: Asked) -> Outcome | KindLook:
+        """Answers from what is published, refuses, or says which look it needs. Changes nothing."""
+        if not 0 < self._rows(asked.window) <= MAX_ROWS:
+            return Refused(
+                RefusalCode.WINDOW_TOO_SMALL
+                if self._rows(asked.window) == 0
+                else RefusalCode.INVALID_QUERY,
+                f"window: {asked.kind} needs a window of at least one row and at most {MAX_ROWS:,}",
+            )
+        return self._step(asked)
+
+    @abstractmethod
+    def _step(self, asked: Asked) -> Outcome | KindLook:
+        """What ``answer`` does with a window that has rows."""
+
+    @abstractmethod
+    def absorb(self, release: Release) -> None:
+        """Folds a release into what is known."""
+
+    @abstractmethod
+    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+        """The answer to ``asked`` after ``release`` was absorbed."""
+
+    def lost(self, look: Mapping[str, object]) -> None:
+        """A look (its ``description``) was charged and perhaps taken, but never published."""
+        del look
+
+    @abstractmethod
+    def release_from_bytes(self, data: bytes) -> Release:
+        """Inverse of the releases' ``to_bytes``. Raises CorruptState."""
+
+    # ------------------------------------------------------------ for those who answer
+
+    def _rows(self, window: range) -> int:
+        return sum(self._sizes[block] for block in window)
+
+    def _charges(self, blocks: Sequence[int] | range) -> tuple[Charge, ...]:
+        """One look at each of these blocks."""
+        return tuple(self._loss.charge(self._budget, block) for block in blocks)
+
+    def _counts(self, attribute: int, window: range, data: Blocks) -> IntArray:
+        """Exact rows in each bin of a window, int64, shape (n_bins,). Private."""
+        counts = data.marginal((attribute,), window).sum(axis=0)
+        return np.asarray(counts, dtype=np.int64)
+
+
+def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
+    """The largest (epsilon, delta) whose price is at most ``share`` of a line.
+
+    Raises:
+        ValueError: ``share`` is not in (0, 1].
+    """
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"a look takes a share of a line: {share}")
+    rho = Fraction(share) * budget.rho
+    epsilon = Fraction(math.sqrt(2 * rho))
+    while epsilon**2 / 2 > rho:
+        epsilon = Fraction(math.nextafter(float(epsilon), 0.0))
+    return Loss(epsilon, Fraction(share) * budget.delta if approximate else Fraction(0))
+
+
+def ordered(universe: Universe, attribute: int, kind: str) -> Refused | None:
+    """Why an attribute cannot be asked about by order; None where it can."""
+    of_it = universe.attributes[attribute]
+    if isinstance(of_it, Number):
+        return None
+    return Refused(
+        RefusalCode.INVALID_QUERY,
+        f"attribute: {of_it.name} is a {type(of_it).__name__.lower()} and its values have no order; "
+        f"ask {kind} of a number",
+    )
+
+
+def bin_range(asked: Asked) -> range | Refused:
+    """The consecutive bins of ``asked.attribute`` that its predicate holds for."""
+    predicate = asked.predicate
+    if predicate.attributes not in {(), (asked.attribute,)}:
+        return Refused(
+            RefusalCode.INVALID_QUERY,
+            f"where: {asked.kind} is about one attribute; ask a condition on it alone, or a predicate",
+        )
+    if predicate.attributes == ():
+        return Refused(
+            RefusalCode.INVALID_QUERY,
+            "where: it holds for every row, or for none; leave it out, or ask a range of the attribute",
+        )
+    (codes,) = np.nonzero(predicate.mask)
+    found = range(int(codes[0]), int(codes[-1]) + 1)
+    if len(found) != len(codes):
+        return Refused(
+            RefusalCode.INVALID_QUERY,
+            f"where: {asked.kind} is about one range of values; ask each range, or a predicate",
+        )
+    return found
+
+
+__all__ = ["Answerer", "Asked", "KindLook", "bin_range", "loss_of", "ordered"]

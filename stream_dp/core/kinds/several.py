@@ -1,0 +1,162 @@
+"""Several answerers as one mechanism: the counts of the calibrated profile, and other kinds beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.query import Question
+from stream_dp.errors import CorruptState
+
+_TAG = 0xFF  # no version of the counts' releases
+
+_NO_BUDGET = Refused(
+    RefusalCode.BUDGET_EXHAUSTED,
+    "a block of the window has no budget left for a question of this kind; what was published already, and "
+    "windows of younger phases, can still be asked",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedRelease:
+    """A release with the place of its answerer, so that a restart folds it where it belongs."""
+
+    place: int
+    release: Release
+
+    def to_bytes(self) -> bytes:
+        return bytes([_TAG, self.place]) + self.release.to_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLook:
+    """A look of the answerer at ``place``."""
+
+    place: int
+    name: str
+    look: KindLook
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return self.look.charges
+
+    @property
+    def seconds(self) -> float:
+        return self.look.seconds
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {"kind": self.name, **self.look.description}
+
+    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
+        return self.look.draw(noise)
+
+    def reserve(self, noise: NoiseSource) -> None:
+        self.look.reserve(noise)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> _NamedRelease:
+        return _NamedRelease(self.place, self.look.take(noise, data))
+
+
+class WithKinds:
+    """Counts and other kinds of questions, all charged to the same lines; a ``mechanism.Mechanism``.
+
+    Args:
+        counts: Answers predicate and table questions, and keeps the lines.
+        answerers: Of other kinds; always in the same order for one definition.
+    """
+
+    def __init__(self, counts: Calibrated, answerers: Sequence[Answerer]) -> None:
+        self._counts = counts
+        self._answerers = tuple(answerers)
+        self._places = {
+            kind: place for place, answerer in enumerate(answerers) for kind in answerer.kinds
+        }
+
+    def __repr__(self) -> str:
+        return f"WithKinds({self._counts!r}, {sorted(self._places)})"
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Other kinds of questions that are answered."""
+        return frozenset(self._places)
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return self._counts.opens(waiting, min_rows)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        """The looks of all answerers, those left out that no line can pay together with the others."""
+        looks = list(self._counts.open_phase(n_rows))
+        for place, answerer in enumerate(self._answerers):
+            for look in answerer.open_phase(n_rows):
+                charges = [charge for taken in (*looks, look) for charge in taken.charges]
+                if self._counts.lines.afford(charges):
+                    looks.append(NamedLook(place, answerer.name, look))
+        return looks
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._counts.charged(look_charges)
+
+    def answer(self, question: Question | Asked) -> Outcome | Look:
+        if isinstance(question, Question):
+            return self._counts.answer(question)
+        place = self._places[question.kind]
+        answerer = self._answerers[place]
+        step = answerer.answer(question)
+        if not isinstance(step, KindLook):
+            return step
+        if not self._counts.lines.afford(step.charges):
+            return _NO_BUDGET
+        return NamedLook(place, answerer.name, step)
+
+    def absorb(self, release: Release) -> None:
+        if isinstance(release, _NamedRelease):
+            self._answerers[release.place].absorb(release.release)
+        else:
+            self._counts.absorb(release)
+
+    def conclude(self, question: Question | Asked, look: Look, release: Release) -> Outcome:
+        if isinstance(question, Question):
+            return self._counts.conclude(question, look, release)
+        assert isinstance(look, NamedLook), "a look of another kind"
+        assert isinstance(release, _NamedRelease), "a release of another kind"
+        return self._answerers[look.place].conclude(question, look.look, release.release)
+
+    def quote(self, question: Question | Asked) -> Quote:
+        if isinstance(question, Question):
+            return self._counts.quote(question)
+        step = self.answer(question)
+        if isinstance(step, NamedLook):
+            return Quote(None, step.charges)
+        assert isinstance(step, Outcome), "a step is an outcome or a look"
+        return Quote(step, ())
+
+    def remembered(self) -> dict[bytes, bytes]:
+        return self._counts.remembered()
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        self._counts.recall(remembered)
+
+    def lost(self, look: dict[str, object]) -> None:
+        for answerer in self._answerers:
+            if look["kind"] == answerer.name:
+                answerer.lost(look)
+                return
+        self._counts.lost(look)
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        if data[:1] != bytes([_TAG]):
+            return self._counts.release_from_bytes(data)
+        if len(data) < 2 or data[1] >= len(self._answerers):
+            raise CorruptState("a stored release is of a kind that the definition does not name")
+        return _NamedRelease(data[1], self._answerers[data[1]].release_from_bytes(data[2:]))
+
+
+__all__ = ["NamedLook", "WithKinds"]
