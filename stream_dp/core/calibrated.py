@@ -541,9 +541,7 @@ class Calibrated:
     def recall(self, remembered: dict[bytes, bytes]) -> None:
         self._verified.update(remembered)
 
-    def _remember(
-        self, question: Question, outcome: Answered | TableAnswered | Refused
-    ) -> None:
+    def _remember(self, question: Question, outcome: Answered | TableAnswered | Refused) -> None:
         if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
             return
         key = _repeat_key(question)

@@ -6,14 +6,17 @@ the data goes through ``look``, which makes its charge durable first.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows, Universe
@@ -339,6 +342,9 @@ class Dataset:
         """
         for look in looks:
             look.reserve(self._noise)
+            if isinstance(look, NamedLook):
+                for name, secret in look.draw(self._noise).items():
+                    self.keep(name, secret)
         charges = _merged(looks)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
@@ -359,12 +365,21 @@ class Dataset:
             rho, delta = self.spent[charge.block]
             self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
         self._standings.clear()
-        releases = [look.take(self._noise, self._data) for look in looks]
+        releases = await self._taken(looks)
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
             self._draft.transcript.append(_RELEASE + release.to_bytes())
             self._mechanism.absorb(release)
         self._draft.settles.append(announced)
+        return releases
+
+    async def _taken(self, looks: Sequence[Look]) -> list[Release]:
+        """Takes looks; how long that lasts says nothing about the data."""
+        started = monotonic()
+        releases = [look.take(self._noise, self._data) for look in looks]
+        slot = max((look.seconds for look in looks if isinstance(look, NamedLook)), default=0.0)
+        if slot > 0.0:
+            await asyncio.sleep(slot - (monotonic() - started) % slot)
         return releases
 
     def keep(self, name: str, secret: bytes) -> None:
