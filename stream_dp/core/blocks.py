@@ -1,15 +1,16 @@
-"""Sealed blocks of rows. Private: ``Blocks.marginal`` is the only question they answer.
+"""Sealed blocks of rows. Private: ``Blocks.marginal`` and ``Blocks.in_order`` are all that they answer.
 
 A block keeps its occupied cells only, as columns of codes with a count each, so the universe may have 1e18
 cells. Stored, it is padded: which cells are occupied shows neither in its bytes' length nor in any repr.
+Of attributes that a mechanism answers row by row it also keeps the codes in order of arrival.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -30,6 +31,9 @@ _Ids: TypeAlias = npt.NDArray[np.integer[Any]]
 
 _MAX_ID = 2**62
 
+MAX_ORDERED = 2**22
+"""Most rows of a block whose columns are kept in order of arrival."""
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -40,19 +44,28 @@ class Block:
         capacity: Entries that its bytes have room for: min(cells of the universe, entries sealed); public.
         codes: Codes of the occupied cells, one array an attribute, shape (n_occupied,). Private.
         counts: Rows in each, positive, shape (n_occupied,). Private.
+        ordered: Attribute -> code of every row in order of arrival, shape (n_rows,). Its keys are public, the
+            codes private. Empty where the block has more than ``MAX_ORDERED`` rows.
     """
 
     n_rows: int
     capacity: int
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts = field(repr=False)
+    ordered: Mapping[int, Codes] = field(default_factory=dict, repr=False)
 
     _VERSION: ClassVar[int] = 1
     _HEADER: ClassVar[struct.Struct] = struct.Struct("<BQ")  # version, capacity
+    _ORDERED_VERSION: ClassVar[int] = 2  # its header, the block as in version 1, ordered columns
+    _ORDERED_HEADER: ClassVar[struct.Struct] = struct.Struct("<BQB")  # version, length, columns
 
     @classmethod
-    def seal(cls, universe: Universe, rows: Rows) -> Block:
+    def seal(cls, universe: Universe, rows: Rows, ordered: Iterable[int] = ()) -> Block:
         """The block of ``rows``, equal rows merged.
+
+        Args:
+            rows: What waited. An entry that counts w rows arrived as w equal rows.
+            ordered: Indices of the attributes to keep in order of arrival too, if the rows are few enough.
 
         Raises:
             InvalidBatch: They count more than 2**62 rows.
@@ -62,10 +75,20 @@ class Block:
         occupied = counts > 0
         codes = tuple(column[cells[occupied]] for column in rows.codes)
         capacity = min(universe.n_cells, rows.n_entries)
-        return cls(rows.n_rows, capacity, codes, counts[occupied])
+        kept = sorted(ordered) if rows.n_rows <= MAX_ORDERED else ()
+        columns = {attribute: _unrolled(rows, attribute) for attribute in kept}
+        return cls(rows.n_rows, capacity, codes, counts[occupied], columns)
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on public numbers alone."""
+        merged = self._merged_to_bytes()
+        if not self.ordered:
+            return merged
+        header = self._ORDERED_HEADER.pack(self._ORDERED_VERSION, len(merged), len(self.ordered))
+        columns = pack_columns(tuple(self.ordered.values()), None)
+        return header + merged + bytes(self.ordered) + columns
+
+    def _merged_to_bytes(self) -> bytes:
         padding = (0, self.capacity - len(self.counts))
         codes = tuple(np.pad(column, padding) for column in self.codes)
         header = self._HEADER.pack(self._VERSION, self.capacity)
@@ -76,8 +99,20 @@ class Block:
         """Inverse of ``to_bytes``.
 
         Raises:
-            CorruptState: An unknown version, a wrong length, or a cell outside the universe.
+            CorruptState: An unknown version, a wrong length, a cell outside the universe, or a column in
+                order of arrival that holds other rows than are counted.
         """
+        if data[:1] != bytes((cls._ORDERED_VERSION,)):
+            return cls._merged_from_bytes(universe, data)
+        if len(data) < cls._ORDERED_HEADER.size:
+            raise CorruptState("a stored block is cut short")
+        _, length, n_columns = cls._ORDERED_HEADER.unpack_from(data)
+        split = cls._ORDERED_HEADER.size + length
+        block = cls._merged_from_bytes(universe, data[cls._ORDERED_HEADER.size : split])
+        return replace(block, ordered=_ordered(universe, block, n_columns, data[split:]))
+
+    @classmethod
+    def _merged_from_bytes(cls, universe: Universe, data: bytes) -> Block:
         if not data or data[0] != cls._VERSION:
             raise CorruptState("a block is stored in a version that this release does not know")
         if len(data) < cls._HEADER.size:
@@ -119,7 +154,7 @@ class Blocks:
         return [block.n_rows for block in self._blocks]
 
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
-        """Counts of each block over ``attributes``, exact; the one read of private data.
+        """Counts of each block over ``attributes``, exact; a read of private data.
 
         Args:
             attributes: Indices, ascending; () asks for the number of rows.
@@ -143,6 +178,39 @@ class Blocks:
             # Not bincount: it adds weights as floats, which lose counts above 2**53.
             np.add.at(counts, cells, block.counts)
         return table.reshape(len(blocks), *shape)
+
+    def in_order(self, attribute: int, block: int) -> Codes:
+        """Code of every row of one block, in order of arrival, shape (n_rows,); a read of private data.
+
+        Raises:
+            ValueError: The block is not sealed, or keeps no such column.
+        """
+        if not 0 <= block < len(self):
+            raise ValueError("the block is not sealed")
+        if attribute not in self._blocks[block].ordered:
+            raise ValueError("the block does not keep this attribute in order of arrival")
+        return self._blocks[block].ordered[attribute]
+
+
+def _unrolled(rows: Rows, attribute: int) -> Codes:
+    """Code of every row, shape (n_rows,)."""
+    column = rows.codes[attribute]
+    return column if rows.counts is None else np.repeat(column, rows.counts)
+
+
+def _ordered(universe: Universe, block: Block, n_columns: int, data: bytes) -> dict[int, Codes]:
+    """The columns in order of arrival, stored behind ``block``: which attributes, then their codes."""
+    attributes = list(data[:n_columns])
+    known = sorted(set(attributes) & set(range(len(universe.shape))))
+    if not attributes or len(attributes) != n_columns or attributes != known:
+        raise CorruptState("a stored block does not fit the data set's definition")
+    kept = Universe(tuple(universe.attributes[a] for a in attributes))
+    columns, _ = unpack_columns(kept, data[n_columns:], block.n_rows, has_counts=False)
+    for attribute, column in zip(attributes, columns, strict=True):
+        counts = Blocks(universe, [block]).marginal((attribute,), range(1))[0]
+        if not np.array_equal(np.bincount(column, minlength=len(counts)), counts):
+            raise CorruptState("a stored block keeps other rows in order than it counts")
+    return dict(zip(attributes, columns, strict=True))
 
 
 def _ravel(codes: list[Codes], shape: tuple[int, ...], n_entries: int) -> _Ids:
@@ -184,4 +252,4 @@ def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Coun
     return order[starts], np.add.reduceat(counts[order], starts)
 
 
-__all__ = ["Block", "Blocks"]
+__all__ = ["MAX_ORDERED", "Block", "Blocks"]

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.blocks import MAX_ORDERED, Block, Blocks
 from stream_dp.core.universe import MAX_ROWS, Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidBatch
 
@@ -19,6 +20,7 @@ FLIGHTS = Universe(
         Boolean("cancelled"),
     )
 )
+GOLDEN = Path(__file__).parents[1] / "golden"
 ALL_SUBSETS = [s for k in range(4) for s in combinations(range(3), k)]
 
 rows = st.fixed_dictionaries(
@@ -153,11 +155,15 @@ def test_a_repr_shows_public_numbers_only() -> None:
     )
     block = Block.seal(FLIGHTS, encoded)
     assert repr(block) == "Block(n_rows=31339, capacity=2)"
-    assert repr(Blocks(FLIGHTS, [block])) == "Blocks(1)"
+    assert repr(Block.seal(FLIGHTS, encoded, ordered=[0])) == repr(block)
+    blocks = Blocks(FLIGHTS, [block])
+    blocks.vault["offset"] = b"secret"
+    assert repr(blocks) == "Blocks(1)"
 
 
-def test_blocks_can_be_asked_for_nothing_but_marginals_and_public_sizes() -> None:
-    assert {n for n in dir(Blocks) if not n.startswith("_")} == {"append", "marginal", "sizes"}
+def test_blocks_can_be_asked_for_nothing_but_marginals_columns_and_public_sizes() -> None:
+    asked = {n for n in dir(Blocks) if not n.startswith("_")}
+    assert asked == {"append", "in_order", "marginal", "sizes"}
 
 
 def test_a_stored_block_that_does_not_decode_is_refused() -> None:
@@ -176,3 +182,124 @@ def test_a_block_without_rows_counts_none() -> None:
     again = Block.from_bytes(FLIGHTS, block.to_bytes())
     assert (block.n_rows, again.n_rows) == (0, 0)
     assert not Blocks(FLIGHTS, [again]).marginal((0, 1), range(1)).any()
+
+
+# Columns in order of arrival ----------------------------------------------------------------------
+
+
+@given(
+    entries=st.lists(st.tuples(rows, st.integers(0, 5)), max_size=20),
+    kept=st.sets(st.integers(0, 2)),
+)
+def test_a_kept_column_is_every_row_as_it_arrived(
+    entries: list[tuple[dict[str, object], int]], kept: set[int]
+) -> None:
+    encoded = FLIGHTS.encode_cells([row | {"count": n} for row, n in entries])
+    arrived = FLIGHTS.encode_rows([row for row, n in entries for _ in range(n)])
+    for form in (encoded, arrived):
+        sealed = Block.seal(FLIGHTS, form, kept)
+        restored = Block.from_bytes(FLIGHTS, sealed.to_bytes())
+        for block in (sealed, restored):
+            assert list(block.ordered) == sorted(kept), "a public fact"
+            blocks = Blocks(FLIGHTS, [block])
+            for attribute in kept:
+                column = blocks.in_order(attribute, 0)
+                assert column.dtype == np.uint8
+                assert column.tolist() == arrived.codes[attribute].tolist()
+                counts = blocks.marginal((attribute,), range(1))[0]
+                assert counts.tolist() == counted(FLIGHTS, arrived, (attribute,)).tolist()
+
+
+def test_only_columns_that_are_kept_can_be_read_in_order() -> None:
+    encoded = FLIGHTS.encode_rows([{"carrier": "UA"}] * 3)
+    blocks = Blocks(
+        FLIGHTS, [Block.seal(FLIGHTS, encoded, ordered=[1]), Block.seal(FLIGHTS, encoded)]
+    )
+    for attribute, block in ((0, 0), (2, 0), (1, 1)):
+        with pytest.raises(ValueError, match="does not keep"):
+            blocks.in_order(attribute, block)
+    for block in (-1, 2):
+        with pytest.raises(ValueError, match="not sealed"):
+            blocks.in_order(1, block)
+
+
+def test_a_block_of_too_many_rows_keeps_nothing_in_order() -> None:
+    for n_rows, kept in ((MAX_ORDERED, [0]), (MAX_ORDERED + 1, []), (MAX_ROWS, [])):
+        encoded = FLIGHTS.encode_cells([{"carrier": "UA", "count": n_rows}])
+        assert list(Block.seal(FLIGHTS, encoded, ordered=[0]).ordered) == kept
+
+
+def test_the_length_of_a_stored_column_shows_nothing_of_its_codes() -> None:
+    alike = FLIGHTS.encode_rows([{"carrier": "AA"}] * 20)
+    mixed = FLIGHTS.encode_rows(
+        [{"carrier": c, "cancelled": x} for c in "abcde" for x in (0, 1)] * 2
+    )
+    lengths = {len(Block.seal(FLIGHTS, e, ordered=[0, 2]).to_bytes()) for e in (alike, mixed)}
+    assert len(lengths) == 1
+    merged = {len(Block.seal(FLIGHTS, e).to_bytes()) for e in (alike, mixed)}
+    header = 1 + 8 + 1 + 2
+    assert lengths == {length + header + 2 * 20 for length in merged}
+
+
+def test_a_wide_attribute_is_kept_in_two_bytes() -> None:
+    wide = Universe((Boolean("a"), Category("b", tuple(map(str, range(300))))))
+    encoded = wide.encode_rows([{"a": True, "b": str(b)} for b in (299, 7, 256, 7)])
+    block = Block.from_bytes(wide, Block.seal(wide, encoded, ordered=[1]).to_bytes())
+    assert block.ordered[1].tolist() == [299, 7, 256, 7]
+
+
+SEALED = FLIGHTS.encode_cells(
+    [
+        {"carrier": "UA", "arr_delay": 31, "count": 2},
+        {"carrier": "AA", "cancelled": True, "count": 1},
+        {"carrier": "UA", "arr_delay": 31, "count": 300},
+        {"carrier": "ZZ", "arr_delay": 3, "count": 0},
+    ]
+)
+
+
+@pytest.mark.parametrize(("version", "ordered"), [(1, []), (2, [0, 2])])
+def test_blocks_written_by_earlier_releases_stay_readable(version: int, ordered: list[int]) -> None:
+    stored = (GOLDEN / f"block-v{version}.bin").read_bytes()
+    assert stored[0] == version
+    sealed = Block.seal(FLIGHTS, SEALED, ordered)
+    assert sealed.to_bytes() == stored, "what is written now is the same"
+    block = Block.from_bytes(FLIGHTS, stored)
+    assert block.n_rows == 303
+    assert Blocks(FLIGHTS, [block]).marginal((0,), range(1)).tolist() == [[1, 302, 0]]
+    assert {a: column.tolist() for a, column in block.ordered.items()} == {
+        a: column.tolist() for a, column in sealed.ordered.items()
+    }
+
+
+def test_a_stored_column_that_does_not_decode_is_refused() -> None:
+    encoded = FLIGHTS.encode_rows([{"carrier": "ZZ"}, {"carrier": "AA"}, {"carrier": "ZZ"}])
+    data = Block.seal(FLIGHTS, encoded, ordered=[0, 2]).to_bytes()
+    merged = Block.seal(FLIGHTS, encoded).to_bytes()
+    start = 10 + len(merged)
+    assert data[10:start] == merged
+    names, columns = data[start : start + 2], data[start + 2 :]
+    assert (names, columns) == (b"\x00\x02", b"\x02\x00\x02\x00\x00\x00")
+
+    def stored(n_columns: int, names: bytes, columns: bytes) -> bytes:
+        return data[:9] + bytes([n_columns]) + merged + names + columns
+
+    assert stored(2, names, columns) == data
+    for bad in [
+        *(data[:length] for length in range(1, len(data))),
+        data + b"\x00",
+        data[:10] + data + data[start:],
+        data[:1] + b"\xff" * 8 + data[9:],
+        stored(0, b"", b""),
+        stored(2, b"\x02\x00", columns[3:] + columns[:3]),
+        stored(2, b"\x00\x00", columns[:3] * 2),
+        stored(2, b"\x00\x03", columns),
+        stored(1, b"\x00", b"\x02\x00\x03"),
+        stored(1, b"\x00", b"\x02\x00\x00"),  # other rows than are counted
+    ]:
+        with pytest.raises(CorruptState):
+            Block.from_bytes(FLIGHTS, bad)
+    nothing = Block.seal(FLIGHTS, FLIGHTS.encode_rows([]), ordered=[0, 2]).to_bytes()
+    with pytest.raises(CorruptState):
+        Block.from_bytes(FLIGHTS, nothing[:-1])
+    assert Block.from_bytes(FLIGHTS, stored(1, b"\x00", b"\x00\x02\x02")).ordered.keys() == {0}

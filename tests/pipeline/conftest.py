@@ -25,7 +25,7 @@ import pytest
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.universe import Rows
+from stream_dp.core.universe import Codes, Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
 from stream_dp.pipeline import retrying
@@ -789,14 +789,20 @@ def _definition(snapshot: Snapshot) -> Any:
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """``make_world(seed=1)``: an empty log, an empty store."""
     worlds: list[World] = []
-    marginal = Blocks.marginal
+    marginal, in_order = Blocks.marginal, Blocks.in_order
 
     def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
         for world in worlds:
             world.looked(self, blocks)
         return marginal(self, attributes, blocks)
 
+    def watched_in_order(self: Blocks, attribute: int, block: int) -> Codes:
+        for world in worlds:
+            world.looked(self, range(block, block + 1))
+        return in_order(self, attribute, block)
+
     monkeypatch.setattr(Blocks, "marginal", watched)
+    monkeypatch.setattr(Blocks, "in_order", watched_in_order)
     monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
 
     def make(**settings: Any) -> World:
