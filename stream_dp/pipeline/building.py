@@ -29,7 +29,7 @@ from stream_dp.messages import (
     SequentialSpec,
 )
 
-__all__ = ["build"]
+__all__ = ["ANSWERERS", "build"]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -72,7 +72,7 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     )
 
 
-_ANSWERERS: Mapping[str, type[Answerer]] = {"threshold": Thresholds}
+ANSWERERS: Mapping[str, type[Answerer]] = {"threshold": Thresholds}
 """By the name of the setting that turns it on; what else the setting says are its own arguments."""
 
 
@@ -80,7 +80,7 @@ def _chosen(kinds: KindsSpec) -> list[tuple[type[Answerer], dict[str, Any]]]:
     """The answerers that a definition turns on with their settings, always in the same order."""
     settings = {name: getattr(kinds, name) for name in KindsSpec.model_fields}
     return [
-        (_ANSWERERS[name], spec.model_dump()) for name, spec in settings.items() if spec is not None
+        (ANSWERERS[name], spec.model_dump()) for name, spec in settings.items() if spec is not None
     ]
 
 

@@ -21,12 +21,13 @@ from stream_dp.messages import (
     Batch,
     Definition,
     Event,
+    KindsSpec,
     Query,
     QueryEnvelope,
     Rejected,
     read_json,
 )
-from stream_dp.pipeline.building import build
+from stream_dp.pipeline.building import ANSWERERS, build
 from stream_dp.state import ledger
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()
@@ -67,12 +68,27 @@ def test_batches_fit_the_definition_beside_them() -> None:
 def test_questions_fit_the_definition_beside_them() -> None:
     universe, _ = build(Definition.read(next(examples("definition"))))
     ids = []
-    for example in examples("query"):
-        for item in QueryEnvelope.read(example).queries:
-            query = Query.read(item)
-            compile_where(universe, query.where)
-            ids.append(query.query_id)
-    assert ids == ["q-1", "q-2", "q-3", "q-4"]
+    for query in asked():
+        compile_where(universe, query.where)
+        assert query.attribute in {None, *universe.names}
+        ids.append(query.query_id)
+    assert ids[:4] == ["q-1", "q-2", "q-3", "q-4"]
+
+
+def test_every_kind_of_question_has_an_example() -> None:
+    of_counts = {"predicate", "table"}
+    of_others = {kind for answerer in ANSWERERS.values() for kind in answerer.kinds}
+    assert {query.kind for query in asked()} == of_counts | of_others
+    for name in KindsSpec.model_fields:
+        assert f'`"{name}": {{"share": ' in PAGE, name
+
+
+def asked() -> list[Query]:
+    return [
+        Query.read(item)
+        for example in examples("query")
+        for item in QueryEnvelope.read(example).queries
+    ]
 
 
 def test_replies_are_what_the_models_write() -> None:
