@@ -1,4 +1,4 @@
-"""Theorem 11 of docs/guarantee.md, on the worst looks there are: what a full line of them reveals, exactly."""
+"""Theorem 11 of docs/guarantee.md on the worst looks there are: what a full line of them reveals."""
 
 from __future__ import annotations
 
