@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Final
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.baselines.composition import Composition
@@ -17,6 +18,23 @@ from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
+from stream_dp.errors import InvalidDefinition
+
+MAX_CELLS: Final = 2**20
+
+
+def check_cells(universe: Universe) -> None:
+    """Refuses a universe of which not every cell can be kept.
+
+    Raises:
+        InvalidDefinition: It has more than ``MAX_CELLS``.
+    """
+    if universe.n_cells > MAX_CELLS:
+        raise InvalidDefinition(
+            "attributes",
+            f"the universe has {universe.n_cells:,} cells and this profile keeps every one",
+            f'stay below {MAX_CELLS:,} cells, or use the profile "calibrated"',
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,4 +231,4 @@ class Baseline(ABC):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["Baseline", "CountLook", "Gate"]
+__all__ = ["MAX_CELLS", "Baseline", "CountLook", "Gate", "check_cells"]

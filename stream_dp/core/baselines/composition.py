@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import ClassVar, Protocol
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
-from stream_dp.core.noise import Kind
+from stream_dp.core.noise import MAX_SCALE, Kind
 from stream_dp.core.parameters import Accuracy, Privacy
 
 
@@ -58,7 +58,8 @@ class Basic:
         self._budget = Fraction(privacy.epsilon)
 
     def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
-        return Fraction(accuracy.error * n_rows / -math.log(accuracy.failure_probability))
+        scale = accuracy.error * n_rows / -math.log(accuracy.failure_probability)
+        return min(MAX_SCALE, Fraction(scale))
 
     def of_count(self, scale: Fraction) -> Fraction:
         return 1 / scale
@@ -88,8 +89,8 @@ class Concentrated:
         self._budget = Budget.of(privacy)
 
     def scale(self, accuracy: Accuracy, n_rows: int) -> Fraction:
-        z = NormalDist().inv_cdf(1.0 - accuracy.failure_probability / 2.0)
-        return Fraction(accuracy.error * n_rows / z)
+        z = -NormalDist().inv_cdf(accuracy.failure_probability / 2.0)
+        return min(MAX_SCALE, Fraction(accuracy.error * n_rows / z))
 
     def of_count(self, scale: Fraction) -> Fraction:
         return gaussian_rho(scale, squared_sensitivity=1)

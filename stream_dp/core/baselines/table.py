@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge, gaussian_rho
-from stream_dp.core.baselines.base import Baseline
+from stream_dp.core.baselines.base import Baseline, check_cells
 from stream_dp.core.baselines.composition import Concentrated
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Release
@@ -27,9 +27,8 @@ from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
+from stream_dp.errors import CorruptState
 
-MAX_CELLS: Final = 2**20
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct("<BI")  # version, block
 
@@ -85,10 +84,7 @@ class WholeTable(Baseline):
     """
 
     def __init__(self, universe: Universe, privacy: Privacy, accuracy: Accuracy) -> None:
-        if universe.n_cells > MAX_CELLS:
-            raise InvalidDefinition(
-                "universe", f"has {universe.n_cells:,} cells", f"give at most {MAX_CELLS:,}"
-            )
+        check_cells(universe)
         super().__init__(universe, accuracy, Concentrated(privacy))
         rho = Budget.of(privacy).rho
         self._sigma = grid_sigma(grid_index(float(rho) ** -0.5) + 1)
@@ -151,4 +147,4 @@ class WholeTable(Baseline):
         return TableRelease(block, counts.reshape(self._universe.shape))
 
 
-__all__ = ["MAX_CELLS", "TableLook", "TableRelease", "WholeTable"]
+__all__ = ["TableLook", "TableRelease", "WholeTable"]

@@ -15,7 +15,7 @@ questions segments with a high secret threshold live longest, and more are off (
 block with the first question of the segment that touches it. Replacing a row moves a count by one at most
 whatever the number of rows, so a segment outlives arrivals.
 
-**When a line is full** predictions are still published, unverified.
+**When a line is full** predictions are still published, unverified, unless they are not wanted.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from stream_dp.core.baselines.base import Baseline, CountLook, Gate
+from stream_dp.core.baselines.base import Baseline, CountLook, Gate, check_cells
 from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.gates import CountRelease, Segment, predicted_rows, segment_loss
 from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
-
-MAX_CELLS = 2**20
+from stream_dp.errors import CorruptState
 
 
 def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
@@ -51,7 +51,7 @@ def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
         return math.log(missed / accuracy.failure_probability)
 
     x = float(brentq(excess, 0.0, 300.0))
-    return Fraction(accuracy.error * n_rows / 2.0 / x)
+    return min(MAX_SCALE, Fraction(accuracy.error * n_rows / 2.0 / x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class GrowingWeights(Baseline):
     Args:
         universe: At most 2**20 cells.
         rate: What a log-weight is moved by; None takes ``4 error / 3``.
+        on_exhausted: Whether a question that no line can pay for gets its prediction, or a refusal.
 
     Raises:
         InvalidDefinition: The universe has too many cells.
@@ -84,13 +85,12 @@ class GrowingWeights(Baseline):
         composition: Composition,
         *,
         rate: float | None = None,
+        on_exhausted: Literal["unverified", "refuse"] = "unverified",
     ) -> None:
-        if universe.n_cells > MAX_CELLS:
-            raise InvalidDefinition(
-                "universe", f"has {universe.n_cells:,} cells", f"give at most {MAX_CELLS:,}"
-            )
+        check_cells(universe)
         super().__init__(universe, accuracy, composition)
         self._rate = 4.0 * accuracy.error / 3.0 if rate is None else rate
+        self._on_exhausted = on_exhausted
         self._shares = np.full(universe.n_cells, 1.0 / universe.n_cells)
         self._running = _Running()
 
@@ -113,10 +113,26 @@ class GrowingWeights(Baseline):
     def _step(self, question: Question) -> Outcome | Look:
         if question.window != range(len(self._sizes)):
             return Refused(
-                RefusalCode.INVALID_QUERY, "one histogram of all phases answers about all phases"
+                RefusalCode.INVALID_QUERY,
+                "one histogram of all phases answers about all phases; leave the window out",
+            )
+        look = self._look(question)
+        if look is not None and self._lines.afford(look.charges):
+            return look
+        if self._on_exhausted == "refuse":
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED, "a block has no budget left for another test"
             )
         n_rows = self._rows(question.window)
         predicted = self._predicted(question.predicate, n_rows)
+        return self._answered(predicted, n_rows, Path.UNVERIFIED)
+
+    def _look(self, question: Question) -> CountLook | None:
+        """The test of a prediction; None where the rows are too few for one."""
+        n_rows = self._rows(question.window)
+        threshold = math.floor(self._accuracy.error * n_rows / 2.0)
+        if threshold < 1:
+            return None
         newest = self._running
         goes_on = newest.segment is not None and newest.segment.open
         scale = newest.scale if goes_on else gate_scale(self._accuracy, n_rows)
@@ -126,12 +142,9 @@ class GrowingWeights(Baseline):
         charges = tuple(
             self._composition.charge(block, price) for block in question.window if block not in paid
         )
-        threshold = math.floor(self._accuracy.error * n_rows / 2.0)
-        if threshold < 1 or not self._lines.afford(charges):
-            return self._answered(predicted, n_rows, Path.UNVERIFIED)
         gate = Gate(
             number=newest.number + (not goes_on),
-            predicted=predicted,
+            predicted=self._predicted(question.predicate, n_rows),
             threshold=threshold,
             scale=scale,
             segment=newest.segment if goes_on else None,
@@ -140,33 +153,40 @@ class GrowingWeights(Baseline):
 
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"
-        self._enter(release.number)
-        newest = self._running
-        # The scale matters while the segment runs, and it runs only where it was begun.
-        scale = newest.scale if release.segment is None else release.segment.question_scale
-        self._running = _Running(
-            newest.number, scale, newest.paid | frozenset(release.window), release.segment
-        )
+        if release.number:
+            self._enter(release.number)
+            newest = self._running
+            # The scale matters while the segment runs, and it runs only where it was begun.
+            scale = newest.scale if release.segment is None else release.segment.question_scale
+            self._running = _Running(
+                newest.number, scale, newest.paid | frozenset(release.window), release.segment
+            )
         if release.measured:
-            n_rows = self._rows(release.window)
-            inside = whole_mask(self._universe, release.predicate)
-            low = self._predicted(release.predicate, n_rows) < release.noisy_count
-            self._shares[inside] *= math.exp(self._rate if low else -self._rate)
-            self._shares /= self._shares.sum()
+            self._learn(release)
+
+    def _learn(self, release: CountRelease) -> None:
+        """Moves the histogram towards a published count."""
+        low = self._predicted(release.predicate, self._rows(release.window)) < release.noisy_count
+        cells = whole_mask(self._universe, release.predicate)
+        self._move(cells, self._rate if low else -self._rate)
+
+    def _move(self, cells: npt.NDArray[np.bool_], by: float) -> None:
+        self._shares[cells] *= math.exp(by)
+        self._shares /= self._shares.sum()
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
         assert isinstance(look, CountLook), "a look of another mechanism"
         assert isinstance(release, CountRelease), "a release of another mechanism"
-        assert look.gate is not None, "every look of this mechanism tests"
         if release.measured:
             return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
+        assert look.gate is not None, "what was not measured was tested"
         return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
 
     def lost(self, look: dict[str, object]) -> None:
-        """Its charge stands; what the segment had left was lost with it."""
-        self._enter(look["segment"])
-        newest = self._running
-        self._running = _Running(newest.number, newest.scale)
+        """Its charge stands; what a segment had left was lost with it."""
+        if look["segment"]:
+            self._enter(look["segment"])
+            self._running = _Running(self._running.number)
 
     def _enter(self, number: object) -> None:
         newest = self._running
@@ -179,11 +199,19 @@ class GrowingWeights(Baseline):
 class Weights(GrowingWeights):
     """Weights on the rows of one phase: no other opens. A ``mechanism.Mechanism``."""
 
-    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
-        super().__init__(universe, accuracy, composition, rate=accuracy.error / 8.0)
+    def __init__(
+        self,
+        universe: Universe,
+        accuracy: Accuracy,
+        composition: Composition,
+        *,
+        on_exhausted: Literal["unverified", "refuse"] = "unverified",
+    ) -> None:
+        rate = accuracy.error / 8.0
+        super().__init__(universe, accuracy, composition, rate=rate, on_exhausted=on_exhausted)
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         return not self._sizes and super().opens(waiting, min_rows)
 
 
-__all__ = ["MAX_CELLS", "GrowingWeights", "Weights", "gate_scale"]
+__all__ = ["GrowingWeights", "Weights", "gate_scale"]

@@ -81,7 +81,7 @@ class Entropic:
         if n_cells > MAX_CELLS:
             raise InvalidDefinition(
                 "attributes",
-                f"the universe has {n_cells:,} cells and the memory profile keeps every one",
+                f"the universe has {n_cells:,} cells and this profile keeps every one",
                 f'stay below {MAX_CELLS:,} cells, or use the profile "calibrated"',
             )
         self._n_cells = n_cells

@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.table import MAX_CELLS, WholeTable
+from stream_dp.core.baselines.base import MAX_CELLS
+from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
