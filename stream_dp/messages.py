@@ -320,13 +320,18 @@ class CategoryAttribute(_Request):
 
 
 class NumberAttribute(_Request):
-    """A number in declared, left-closed bins; the outer bins are open."""
+    """A number in declared, left-closed bins; the outer bins are open.
+
+    Attributes:
+        representatives: What a value of each bin counts for in sums and means; by its middle where left out.
+    """
 
     name: AttributeName
     type: Literal["number"]
     edges: Annotated[tuple[Finite, ...], BeforeValidator(_tupled), Field(min_length=1)]
     integer: bool = False
     missing: bool = False
+    representatives: Annotated[tuple[Finite, ...], BeforeValidator(_tupled)] | None = None
 
 
 class BooleanAttribute(_Request):
@@ -526,6 +531,7 @@ class Batch(_Request):
 _FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "predicate": ((), ("where",)),
     "table": (("group_by",), ("where",)),
+    "sum": (("attribute",), ("where", "group_by")),
     "threshold": (("attribute",), ("where",)),
     "quantile": (("attribute", "rank"), ()),
 }
@@ -546,12 +552,12 @@ class Query(_Request):
     Attributes:
         where: Which rows, or which values of ``attribute``.
         group_by: Attributes of a table.
-        attribute: What a question of order or of values is about.
+        attribute: What a question of order or of values is about, or what is added up.
         rank: Of a quantile, as a share of the rows.
     """
 
     query_id: Id
-    kind: Literal["predicate", "table", "threshold", "quantile"] = "predicate"
+    kind: Literal["predicate", "table", "sum", "threshold", "quantile"] = "predicate"
     where: dict[str, Any] | None = None
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
     attribute: AttributeName | None = None
@@ -654,6 +660,10 @@ class Table(_Reply):
     counts: tuple[int, ...]
     error_bars: tuple[float | None, ...]
     error_bars_simultaneous: tuple[float | None, ...] = ()
+    totals: tuple[float, ...] | None = None
+    total_bars: tuple[float | None, ...] | None = None
+    means: tuple[float | None, ...] | None = None
+    mean_bars: tuple[float | None, ...] | None = None
 
 
 class Found(_Reply):
@@ -678,6 +688,8 @@ class Answer(_Reply):
         count: Estimated rows; beyond 2**53 only for readers with 64-bit integers.
         error_bar: Half width around ``value`` at ``confidence``, for a question chosen before the tables that
             answer it were published; None where nothing is known.
+        total: Estimated sum of ``attribute`` over the rows that count, which are ``count``; ``mean`` is their
+            ratio, missing where nothing is known of it. Bars are half widths in the attribute's own unit.
         found: The quantile, the median, the most frequent value. ``error_bar`` is then that of its rank.
         no_answer: True where such a value was tested and must not be named.
         window: First and last phase the answer speaks of.
@@ -696,6 +708,10 @@ class Answer(_Reply):
     confidence: float | None = None
     difficulty: Literal["easy", "hard"] | None = None
     path: str | None = None
+    total: float | None = None
+    total_bar: float | None = None
+    mean: float | None = None
+    mean_bar: float | None = None
     table: Table | None = None
     found: Found | None = None
     no_answer: bool | None = None

@@ -29,6 +29,7 @@ from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
 from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, conjunctions_log, form_of
+from stream_dp.core.belief.sums import form_of_total, ratio_bar
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource, grid_sigma
@@ -38,6 +39,8 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    Sum,
+    Summed,
     TableAnswered,
 )
 from stream_dp.core.parameters import Accuracy, Privacy
@@ -55,6 +58,7 @@ from stream_dp.core.planner import (
     Terms,
     Unproven,
     plan,
+    plan_total,
 )
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
@@ -92,6 +96,11 @@ _REFUSALS = {
         "the window has too few rows for the promised accuracy; ask about more phases",
     ),
 }
+
+_TOO_MANY_CELLS = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together; ask about fewer at once",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +330,8 @@ class Calibrated:
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
         del look, release  # absorbed by now: what was published is all that counts
+        if question.total is not None:
+            return self._summed(question, Path.MEASURED)
         evidence = self._evidence(question)
         outcome = self._by_variance(question, evidence, self._terms.z_measured, Path.MEASURED)
         self._remember(question, outcome)
@@ -342,13 +353,12 @@ class Calibrated:
         n_rows = self._belief.rows(window)
         if n_rows == 0:
             return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
+        if question.total is not None:
+            return self._decide_total(question)
         if predicate.constant is False or (predicate.constant and not question.group_by):
             return self._certain(question, n_rows if predicate.constant else 0, n_rows)
         if self._too_many_cells(question):
-            return Refused(
-                RefusalCode.TOO_MANY_CELLS,
-                "the attributes have too many cells together; ask about fewer at once",
-            )
+            return _TOO_MANY_CELLS
         evidence = self._evidence(question)
         decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
         match decision:
@@ -361,18 +371,32 @@ class Calibrated:
             case Unproven():
                 return self._unproven(question, evidence, decision)
 
+    def _decide_total(self, question: Question) -> Outcome | Measure:
+        if self._too_many_cells(question):
+            return _TOO_MANY_CELLS
+        decision = plan_total(self._evidence(question), self._terms, self._prices, self._purse)
+        if isinstance(decision, Measure):
+            return decision
+        if isinstance(decision, Certified):
+            return self._summed(question, Path.CERTIFIED)
+        if self._on_exhausted == "refuse":
+            return _REFUSALS[decision]
+        return self._summed(question, Path.UNVERIFIED)
+
     def _too_many_cells(self, question: Question) -> bool:
-        attributes = {*question.predicate.attributes, *question.group_by}
-        n_entries = math.prod([self._shape[a] + 1 for a in attributes])
+        n_entries = math.prod([self._shape[a] + 1 for a in question.attributes])
         n_answers = math.prod([self._shape[a] for a in question.group_by])
         return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
 
     def _evidence(self, question: Question) -> Evidence:
-        form = form_of(question, self._shape)
+        if question.total is None:
+            form = form_of(question, self._shape)
+        else:
+            form = form_of_total(question, self._shape)
         return self._belief.evidence(form, question.key, question.window)
 
     def _look(self, question: Question, measure: Measure) -> Look:
-        attributes = tuple(sorted({*question.predicate.attributes, *question.group_by}))
+        attributes = question.attributes
         if measure.table:
             shape = tuple(self._shape[a] for a in attributes)
             parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
@@ -403,6 +427,40 @@ class Calibrated:
             return _REFUSALS[unproven.lack]
         values = evidence.likely().clip(unproven.low, unproven.high)
         return self._by_interval(question, evidence, values, unproven, Path.UNVERIFIED)
+
+    def _summed(self, question: Question, path: Path) -> Summed:
+        """Sums and means; each bar holds for a question fixed beforehand."""
+        assert question.total is not None, "the question has a total"
+        n, z, unit = self._belief.rows(question.window), self._terms.z, question.total.largest
+        known = self._belief.sums(question)
+        slack = _ROUNDING * n
+        lowest, highest = min(question.total.values), max(question.total.values)
+        cells = []
+        for total, count, of_total, of_count, both in zip(
+            known.totals.tolist(),
+            known.counts.tolist(),
+            known.variance_of_totals.tolist(),
+            known.variance_of_counts.tolist(),
+            known.covariances.tolist(),
+            strict=True,
+        ):
+            bar = ratio_bar(total, count, (of_total, of_count), both, z)
+            cells.append(
+                Sum(
+                    count=min(max(count, 0.0), float(n)),
+                    count_bar=_finite(z * math.sqrt(of_count) + slack),
+                    total=total * unit,
+                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit),
+                    mean=None if bar is None else min(max(total / count * unit, lowest), highest),
+                    mean_bar=None if bar is None else bar * unit,
+                )
+            )
+        live = form_of_total(question, self._shape).live
+        if live is not None:
+            some = iter(cells)
+            cells = [next(some) if is_live else _NO_SUM for is_live in live.tolist()]
+        confidence = 1.0 - self.accuracy.failure_probability
+        return Summed(tuple(cells), n, confidence, path)
 
     def _by_interval(
         self,
@@ -580,6 +638,14 @@ class Calibrated:
             tables.append(reader.integers(tuple(self._shape[a] for a in attributes)))
         reader.finish()
         return TablesRelease(tuple(parts), tuple(tables))
+
+
+_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
+"""Of a cell that no row can be in."""
+
+
+def _finite(bar: float) -> float | None:
+    return bar if math.isfinite(bar) else None
 
 
 def _or_nan(bar: float | None) -> float:

@@ -75,6 +75,47 @@ class TableAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """A noisy sum over the rows that count, and their mean.
+
+    Attributes:
+        count: Estimated rows that count; in [0, n].
+        count_bar: Half width, in rows; None where none is known.
+        total: Estimated sum.
+        total_bar: Half width, in the attribute's own unit.
+        mean: ``total / count``, within the values that are summed; None where nothing is known of it.
+        mean_bar: Half width.
+    """
+
+    count: float
+    count_bar: float | None
+    total: float
+    total_bar: float | None
+    mean: float | None
+    mean_bar: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The answer to a question with a total: one sum, or one a cell of a table.
+
+    Attributes:
+        cells: Row-major in the order the attributes were asked in.
+        n: Rows in the window; public.
+        confidence: Probability with which each bar covers, for a question fixed beforehand.
+    """
+
+    cells: tuple[Sum, ...]
+    n: int
+    confidence: float
+    path: Path
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """One cell of an attribute: a quantile, a median, the most frequent one; or no answer.
 
@@ -127,7 +168,7 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Found | Refused
+Outcome = Answered | TableAnswered | Summed | Found | Refused
 
 __all__ = [
     "Answered",
@@ -137,5 +178,7 @@ __all__ = [
     "Path",
     "RefusalCode",
     "Refused",
+    "Sum",
+    "Summed",
     "TableAnswered",
 ]

@@ -244,6 +244,23 @@ def plan(
     return Unproven(low, high, Lack.BUDGET if enough else Lack.ROWS)
 
 
+def plan_total(
+    evidence: Evidence, terms: Terms, prices: Prices, purse: Purse
+) -> Certified | Measure | Lack:
+    """The same for a sum whose terms are at most 1 in size: by its table alone, and without bounds."""
+    limit = (terms.error * evidence.n_rows / terms.z) ** 2
+    if max(evidence.variances.tolist()) <= limit * _TIE:
+        return Certified()
+    table = _table(evidence, prices, purse.room(evidence.window), limit)
+    if table is not None:
+        return table
+    if _table(evidence, prices, purse.lines.left(evidence.window), limit) is not None:
+        return Lack.PACE
+    untouched = np.full(len(evidence.window), UNITS)
+    enough = _table(evidence, prices, untouched, limit) is not None
+    return Lack.BUDGET if enough else Lack.ROWS
+
+
 def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
     """Whether a table could be preferred to ``count``; saves working its price out where not."""
     half_sensitivity = 0.5 * _squared_sensitivity(evidence)
@@ -534,5 +551,6 @@ __all__ = [
     "Terms",
     "Unproven",
     "plan",
+    "plan_total",
     "water_fill",
 ]

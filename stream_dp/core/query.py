@@ -138,6 +138,24 @@ def factors_of(mask: Mask) -> tuple[Mask, ...] | None:
 
 
 @dataclass(frozen=True)
+class Total:
+    """What is added up: a number that stands for each cell of an attribute.
+
+    Attributes:
+        attribute: Index; not grouped by.
+        values: One a cell, 0 for missing ones; not all 0.
+    """
+
+    attribute: int
+    values: tuple[float, ...]
+
+    @property
+    def largest(self) -> float:
+        """By how much one row can change the total."""
+        return max(map(abs, self.values))
+
+
+@dataclass(frozen=True)
 class Question:
     """What is asked: a predicate, or its table over some attributes, on a window of phases.
 
@@ -145,12 +163,15 @@ class Question:
         predicate: Which rows count.
         window: Absolute block indices; contiguous, not empty.
         group_by: Attributes of the table, in the order asked; () for one number.
+        total: What the rows that count are added up by; None to count them.
+        attributes: All that it depends on, ascending.
         key: 16 bytes that identify what is asked, whatever the window.
     """
 
     predicate: Predicate
     window: range
     group_by: tuple[int, ...] = ()
+    total: Total | None = None
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +181,15 @@ class Question:
             raise ValueError("an attribute is grouped by twice")
         of_predicate = self.predicate.key
         key = _digest(self.group_by, of_predicate) if self.group_by else of_predicate
+        if self.total is not None:
+            numbers = struct.pack(f"<{len(self.total.values)}d", *self.total.values)
+            key = _digest((self.total.attribute,), key + numbers)
         object.__setattr__(self, "key", key)
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        added = () if self.total is None else (self.total.attribute,)
+        return tuple(sorted({*self.predicate.attributes, *self.group_by, *added}))
 
 
 def compile_where(

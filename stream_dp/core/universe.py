@@ -187,15 +187,19 @@ class Number(_Attribute):
     Attributes:
         edges: Where bins begin.
         integer: Values are whole, so that ``> 29`` is ``>= 30``; a fractional value counts as its floor.
+        representatives: What a value of each bin counts for in a sum, one more than edges; None takes the
+            middle of each bin, and of an outer one its edge.
 
     Raises:
-        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``.
+        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``; or
+            representatives that are not one a bin, or not in theirs.
     """
 
     name: str
     edges: tuple[float, ...]
     integer: bool = False
     missing: bool = False
+    representatives: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -214,7 +218,46 @@ class Number(_Attribute):
                 place, "an edge is fractional", 'use whole edges, or leave out "integer"'
             )
         object.__setattr__(self, "edges", edges)
+        if self.representatives is not None:
+            self._check_representatives(self.representatives)
         self._check_size()
+
+    def _check_representatives(self, representatives: tuple[float, ...]) -> None:
+        place = f"attributes.{self.name}.representatives"
+        if len(representatives) != len(self.edges) + 1:
+            raise InvalidDefinition(
+                place,
+                f"there are {len(representatives)} for {len(self.edges) + 1} bins",
+                "give one a bin: one more than edges",
+            )
+        if [bisect_right(self.edges, r) for r in representatives] != list(
+            range(len(self.edges) + 1)
+        ):
+            raise InvalidDefinition(
+                place,
+                "one is not in its bin",
+                "give a number of each bin, in the order of the bins",
+            )
+
+    @cached_property
+    def values(self) -> tuple[float, ...]:
+        """What a row counts for in a sum, by its cell; 0 for a missing one."""
+        values = self.representatives
+        if values is None:
+            step = 1.0 if self.integer else 0.0
+            middles = ((low + high - step) / 2.0 for low, high in pairwise(self.edges))
+            values = (self.edges[0] - step, *middles, self.edges[-1])
+        return (*values, *(0.0,) * self.missing)
+
+    @cached_property
+    def binning_error(self) -> float:
+        """The largest distance of a value between the outer edges to what it counts for."""
+        step = 1.0 if self.integer else 0.0
+        ends = [
+            max(value - low, high - step - value)
+            for value, (low, high) in zip(self.values[1:], pairwise(self.edges), strict=False)
+        ]
+        return max(ends, default=0.0)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:

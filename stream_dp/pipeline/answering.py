@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.kinds.base import Asked
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import (
@@ -20,9 +21,10 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    Summed,
 )
-from stream_dp.core.query import Question, compile_group_by, compile_where
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
+from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
 from stream_dp.messages import Found as FoundCell
@@ -108,7 +110,7 @@ def _as_sent(query: Query) -> tuple[object, ...]:
     """What identifies a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
-    return query.where, query.attribute, query.rank
+    return query.where, query.group_by, query.attribute, query.rank
 
 
 def _digest(query: Query, request: tuple[object, ...]) -> bytes:
@@ -159,6 +161,8 @@ def _compiled(dataset: Dataset, query: Query) -> _Compiled:
     try:
         if query.kind in _COUNTS:
             return _compiled_count(dataset.universe, query)
+        if query.kind == "sum":
+            return _compiled_sum(dataset, query)
         return _compiled_kind(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
@@ -170,18 +174,58 @@ def _compiled(dataset: Dataset, query: Query) -> _Compiled:
 
 def _compiled_count(universe: Universe, query: Query) -> _Compiled:
     predicate = compile_where(universe, query.where)
-    group_by: tuple[int, ...] = ()
-    if query.group_by:
-        group_by = compile_group_by(universe, query.group_by, predicate)
-        if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
-            raise InvalidQuery(
-                "group_by",
-                f"the table has more than {MOST_CELLS:,} cells",
-                "group by fewer attributes, or ask for some of the cells",
-                reason="too_many_cells",
-            )
+    group_by = _grouped(universe, query, predicate)
     return _Compiled(
         (predicate.key, group_by), lambda window: Question(predicate, window, group_by)
+    )
+
+
+def _grouped(universe: Universe, query: Query, predicate: Predicate) -> tuple[int, ...]:
+    if not query.group_by:
+        return ()
+    group_by = compile_group_by(universe, query.group_by, predicate)
+    if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
+        raise InvalidQuery(
+            "group_by",
+            f"the table has more than {MOST_CELLS:,} cells",
+            "group by fewer attributes, or ask for some of the cells",
+            reason="too_many_cells",
+        )
+    return group_by
+
+
+def _compiled_sum(dataset: Dataset, query: Query) -> _Compiled:
+    universe = dataset.universe
+    if not isinstance(dataset.mechanism, Calibrated | WithKinds):
+        raise InvalidQuery(
+            "kind",
+            "a data set of this profile does not answer sums",
+            "ask counts, or a data set of the calibrated profile",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    assert query.attribute is not None, "the message was checked"
+    index = universe.index(query.attribute)
+    attribute = universe.attributes[index]
+    if not isinstance(attribute, Number) or not any(attribute.values):
+        raise InvalidQuery(
+            "attribute",
+            f"{attribute.name} has no numbers to add up",
+            "name an attribute of type number whose representatives are not all 0",
+        )
+    if query.attribute in query.group_by:
+        raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
+    predicate = compile_where(universe, query.where)
+    if attribute.missing:
+        present = {"not": {"attribute": attribute.name, "is_missing": True}}
+        both = present if query.where is None else {"all": [query.where, present]}
+        predicate = compile_where(universe, both)
+    if predicate.constant is False:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    group_by = _grouped(universe, query, predicate)
+    total = Total(index, attribute.values)
+    return _Compiled(
+        (predicate.key, group_by, index),
+        lambda window: Question(predicate, window, group_by, total),
     )
 
 
@@ -270,6 +314,9 @@ def _reply(
             confidence=outcome.confidence,
         )
     axes = _axes(question)
+    if isinstance(outcome, Summed):
+        facts["note"] = _with_binning(dataset.universe, question, note)
+        return _reply_summed(dataset.universe, axes, outcome, facts)
     table = Table(
         attributes=tuple(dataset.universe.names[a] for a in axes),
         labels=_labels(dataset.universe, axes),
@@ -305,6 +352,53 @@ def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
         return _NO_LOSS
     worst = max(max(charge.rho, charge.delta) for charge in charges)
     return PrivacyLoss(share=worst / UNITS, blocks=len(charges))
+
+
+def _reply_summed(
+    universe: Universe, axes: tuple[int, ...], outcome: Summed, facts: dict[str, Any]
+) -> Answer:
+    def share(rows: float | None) -> float | None:
+        return None if rows is None else min(1.0, rows / outcome.n)
+
+    if not axes:
+        (cell,) = outcome.cells
+        return Answer(
+            **facts,
+            value=share(cell.count),
+            count=round(cell.count),
+            error_bar=share(cell.count_bar),
+            total=cell.total,
+            total_bar=cell.total_bar,
+            mean=cell.mean,
+            mean_bar=cell.mean_bar,
+            confidence=outcome.confidence,
+        )
+    table = Table(
+        attributes=tuple(universe.names[a] for a in axes),
+        labels=_labels(universe, axes),
+        values=tuple(cell.count / outcome.n for cell in outcome.cells),
+        counts=tuple(round(cell.count) for cell in outcome.cells),
+        error_bars=tuple(share(cell.count_bar) for cell in outcome.cells),
+        totals=tuple(cell.total for cell in outcome.cells),
+        total_bars=tuple(cell.total_bar for cell in outcome.cells),
+        means=tuple(cell.mean for cell in outcome.cells),
+        mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
+    )
+    return Answer(**facts, table=table, confidence=outcome.confidence)
+
+
+def _with_binning(universe: Universe, question: Question | Asked, note: str | None) -> str:
+    """What the bars of a sum leave out: a row counts for its bin's representative."""
+    assert isinstance(question, Question), "sums are compiled to questions"
+    assert question.total is not None, "a sum has a total"
+    attribute = universe.attributes[question.total.attribute]
+    assert isinstance(attribute, Number), "numbers are added up"
+    low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
+    binning = (
+        f"beside the bars: a value of {attribute.name} counts as its bin's representative, which is up to "
+        f"{number_text(attribute.binning_error)} off between {low} and {high}, and beyond them by any amount"
+    )
+    return binning if note is None else f"{note}; {binning}"
 
 
 def _axes(question: Question | Asked) -> tuple[int, ...]:

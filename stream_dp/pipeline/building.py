@@ -127,5 +127,11 @@ def _attribute(spec: CategoryAttribute | NumberAttribute | BooleanAttribute) -> 
     if isinstance(spec, CategoryAttribute):
         return Category(spec.name, spec.values, other=spec.other, missing=spec.missing)
     if isinstance(spec, NumberAttribute):
-        return Number(spec.name, spec.edges, integer=spec.integer, missing=spec.missing)
+        return Number(
+            spec.name,
+            spec.edges,
+            integer=spec.integer,
+            missing=spec.missing,
+            representatives=spec.representatives,
+        )
     return Boolean(spec.name, missing=spec.missing)

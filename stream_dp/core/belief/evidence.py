@@ -16,6 +16,8 @@ import numpy as np
 from stream_dp.core.belief import bounds
 from stream_dp.core.belief.forms import Floats, Form, variance
 from stream_dp.core.belief.residuals import ResidualMemory, WindowView
+from stream_dp.core.belief.sums import Sums, sums
+from stream_dp.core.query import Question
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class Belief:
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
         self._tables = ResidualMemory(shape)
         self._counts: dict[bytes, dict[int, _Count]] = {}
 
@@ -77,6 +80,10 @@ class Belief:
         counts = self._counts.get(key)
         inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
         return Evidence(form, window, self._tables, inside)
+
+    def sums(self, question: Question) -> Sums:
+        """What is known about a question with a total."""
+        return sums(question, self._shape, self._tables)
 
 
 class Evidence:

@@ -242,12 +242,19 @@ class Cells:
         predicate: Which rows count.
         group_by: Grouped attributes in the order asked.
         shape: Sizes of all attributes of the universe.
+        weights: An attribute that is not grouped, and what a row counts for by its cell of it, shape
+            (size,); None where each counts 1.
     """
 
     def __init__(
-        self, predicate: Predicate, group_by: tuple[int, ...], shape: tuple[int, ...]
+        self,
+        predicate: Predicate,
+        group_by: tuple[int, ...],
+        shape: tuple[int, ...],
+        weights: tuple[int, Floats] | None = None,
     ) -> None:
-        self.attributes = tuple(sorted({*predicate.attributes, *group_by}))
+        weighted = () if weights is None else (weights[0],)
+        self.attributes = tuple(sorted({*predicate.attributes, *group_by, *weighted}))
         self._sizes = tuple(shape[a] for a in self.attributes)
         rest = tuple(a for a in self.attributes if a not in group_by)
         self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
@@ -261,11 +268,17 @@ class Cells:
         axes = tuple(range(1, self._masks.ndim))
         live: Mask = np.asarray(self._masks.any(axis=axes))
         self.live: Mask | None = None if live.all() else live
+        if weights is not None:
+            along = [
+                n if a == weights[0] else 1
+                for a, n in zip(rest, self._masks.shape[1:], strict=True)
+            ]
+            self._masks = self._masks * weights[1].reshape(along)
         self._masks = self._masks[live]
         self._cells = np.flatnonzero(live)
         self._factors = (
             None
-            if predicate.factors is None
+            if predicate.factors is None or weights is not None
             else dict(zip(predicate.attributes, predicate.factors, strict=True))
         )
         self._grouped = group_by
@@ -331,7 +344,7 @@ class Cells:
 
     def total(self, counts: Floats) -> Floats:
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
-        return np.asarray(np.where(self._masks.reshape(len(known), -1), known, 0.0).sum(axis=1))
+        return np.asarray((self._masks.reshape(len(known), -1) * known).sum(axis=1))
 
 
 def _columns(condition: Mask, share: float) -> Floats:

@@ -1,0 +1,85 @@
+"""Sums and means: weighted forms in the same residuals that counts are estimated from.
+
+A sum adds a number up that stands for each cell of an attribute; it is linear in the counts, so its estimate
+and its variance are those of ``forms`` with weights in place of a mask. A mean is the ratio of a sum and a
+count, both estimated from the same tables. Its bar is Fieller's (1954): m is a possible mean just when
+``S - m C`` is within z deviations of 0, where S and C are the estimated sum and count; the variance of that
+difference is quadratic in m, and so is the condition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stream_dp.core.belief.forms import Cells, Floats
+from stream_dp.core.belief.residuals import ResidualMemory
+from stream_dp.core.query import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Estimates of the live answers, and their second moments, shape (answers,) each.
+
+    Attributes:
+        totals: In units of the largest value.
+        counts: Rows.
+        variance_of_totals: Infinite where nothing is known.
+        variance_of_counts: Likewise.
+        covariances: Of totals and counts.
+    """
+
+    totals: Floats
+    counts: Floats
+    variance_of_totals: Floats
+    variance_of_counts: Floats
+    covariances: Floats
+
+
+def form_of_total(question: Question, shape: tuple[int, ...]) -> Cells:
+    """The sum, in units of its largest value."""
+    assert question.total is not None, "the question has a total"
+    values = np.array(question.total.values) / question.total.largest
+    return Cells(question.predicate, question.group_by, shape, (question.total.attribute, values))
+
+
+def sums(question: Question, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
+    """What the tables say about a question with a total."""
+    assert question.total is not None, "the question has a total"
+    attribute, n = question.total.attribute, len(question.total.values)
+    values = np.array(question.total.values) / question.total.largest
+    parts = [
+        Cells(question.predicate, question.group_by, shape, (attribute, weights))
+        for weights in (values, np.ones(n), values + 1.0)
+    ]
+    view = tables.view(parts[0].attributes, question.window)
+    totals, counts, _ = (part.values(view) for part in parts)
+    of_totals, of_counts, of_both = (view.variance(part.norms) for part in parts)
+    known = np.isfinite(of_both)
+    covariances = np.zeros(len(of_both))
+    covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
+    return Sums(totals, counts, of_totals, of_counts, covariances)
+
+
+def ratio_bar(
+    total: float, count: float, variances: tuple[float, float], covariance: float, z: float
+) -> float | None:
+    """Half width around ``total / count`` of all ratios that are possible at z deviations; None for all.
+
+    Args:
+        variances: Of total and count.
+    """
+    of_total, of_count = variances
+    square = count * count - z * z * of_count
+    if count <= 0.0 or not square > 0.0 or not math.isfinite(of_total):
+        return None
+    middle = total * count - z * z * covariance
+    constant = total * total - z * z * of_total
+    root = math.sqrt(max(0.0, middle * middle - square * constant))
+    ratio = total / count
+    return max((middle + root) / square - ratio, ratio - (middle - root) / square)
+
+
+__all__ = ["Sums", "form_of_total", "ratio_bar", "sums"]
