@@ -453,10 +453,26 @@ class ThresholdSpec(_KindSpec):
     """Kinds ``threshold`` and ``quantile``: one tree an attribute and block, everything else free."""
 
 
+class StableMedianSpec(_KindSpec):
+    """Kind ``median``: the exact bin, or no answer; each new question is a look."""
+
+
+class ModeSpec(_KindSpec):
+    """Kind ``mode``: the exact most frequent cell, or no answer; each new question is a look.
+
+    Attributes:
+        groups: To which rows are dealt, each with a vote; every row has one where left out.
+    """
+
+    groups: Annotated[int, Field(ge=1)] | None = None
+
+
 class KindsSpec(_Request):
     """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
 
     threshold: ThresholdSpec | None = None
+    median: StableMedianSpec | None = None
+    mode: ModeSpec | None = None
 
 
 class Definition(_Request):
@@ -534,6 +550,8 @@ _FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sum": (("attribute",), ("where", "group_by")),
     "threshold": (("attribute",), ("where",)),
     "quantile": (("attribute", "rank"), ()),
+    "median": (("attribute",), ()),
+    "mode": (("attribute",), ()),
 }
 """Of each kind of question: the fields that it needs, and those that it may have."""
 
@@ -557,7 +575,9 @@ class Query(_Request):
     """
 
     query_id: Id
-    kind: Literal["predicate", "table", "sum", "threshold", "quantile"] = "predicate"
+    kind: Literal["predicate", "table", "sum", "threshold", "quantile", "median", "mode"] = (
+        "predicate"
+    )
     where: dict[str, Any] | None = None
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
     attribute: AttributeName | None = None

@@ -10,6 +10,7 @@ from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.kinds.base import Answerer
 from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
@@ -72,7 +73,11 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     )
 
 
-ANSWERERS: Mapping[str, type[Answerer]] = {"threshold": Thresholds}
+ANSWERERS: Mapping[str, type[Answerer]] = {
+    "threshold": Thresholds,
+    "median": Medians,
+    "mode": Modes,
+}
 """By the name of the setting that turns it on; what else the setting says are its own arguments."""
 
 

@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.several import NamedLook
+from stream_dp.core.kinds.several import NamedLook, WithKinds
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows, Universe
@@ -314,7 +314,7 @@ class Dataset:
         return stored
 
     async def _open_phase(self) -> None:
-        block = Block.seal(self._universe, Rows.concat(self._pending))
+        block = Block.seal(self._universe, Rows.concat(self._pending), self._in_order)
         self._data.append(block)
         self.spent.append((0, 0))
         self._standings.clear()
@@ -433,6 +433,12 @@ class Dataset:
         self._fuse(CrashPoint.AFTER_COMMIT)
         if outgoing:
             self._on_commit(self, self._seq, outgoing)
+
+    @property
+    def _in_order(self) -> frozenset[int]:
+        """Attributes that blocks keep in order of arrival."""
+        kinds = self._mechanism
+        return kinds.in_order if isinstance(kinds, WithKinds) else frozenset()
 
     @property
     def _defined(self) -> Definition:

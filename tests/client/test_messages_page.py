@@ -47,7 +47,7 @@ def test_every_example_is_of_a_kind_that_is_tested() -> None:
 
 def test_definitions_are_accepted_by_the_worker_too() -> None:
     names = [build(Definition.read(example))[0].names for example in examples("definition")]
-    assert names == [("city", "age", "smoker"), ("agrees",)]
+    assert names == [("city", "age", "smoker", "income"), ("agrees",)]
 
 
 def test_batches_fit_the_definition_beside_them() -> None:

@@ -98,11 +98,13 @@ class Answerer(ABC):
         name: Of the setting that turns it on, and in the ledger.
         kinds: Of questions, that it answers.
         approximate: Whether its looks have a delta.
+        in_order: Attributes that it reads row by row, in order of arrival.
     """
 
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     approximate: ClassVar[bool]
+    in_order: tuple[int, ...] = ()
 
     def __init__(
         self, universe: Universe, budget: Budget, share: float, failure_probability: float

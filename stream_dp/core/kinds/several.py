@@ -88,6 +88,11 @@ class WithKinds:
         """Other kinds of questions that are answered."""
         return frozenset(self._places)
 
+    @property
+    def in_order(self) -> frozenset[int]:
+        """Attributes that blocks must keep in order of arrival."""
+        return frozenset(index for answerer in self._answerers for index in answerer.in_order)
+
     def opens(self, waiting: int, min_rows: int) -> bool:
         return self._counts.opens(waiting, min_rows)
 

@@ -21,6 +21,7 @@ from stream_dp.core.online.stable import (
     mode,
     order_statistic,
     stable_median,
+    stable_mode,
 )
 
 ALARM = 1e-6
@@ -147,6 +148,11 @@ class TestExactPrivacy:
         found = worst_delta(PLAN, order_statistic, n_rows)
         assert 0.9 * 0.000667 < found <= PLAN.delta
 
+    @pytest.mark.parametrize("n_rows", [5, 6, 17, 18])
+    def test_the_mode_keeps_its_promise_on_every_pair_of_neighbours(self, n_rows: int) -> None:
+        found = worst_delta(PLAN, lambda counts, _: mode(counts), n_rows)
+        assert 0.9 * 0.000667 < found <= PLAN.delta
+
     def test_with_a_distance_one_too_large_it_would_not(self) -> None:
         def broken(counts: Counts, rank: int) -> tuple[int, int]:
             answer, distance = order_statistic(counts, rank)
@@ -169,6 +175,18 @@ def test_a_stable_median_is_released_and_an_unstable_one_is_not(
     stable, unstable = np.array([100, 900, 100]), np.array([500, 0, 500])
     assert {stable_median(PLAN, stable, noise) for _ in range(50)} == {1}
     answers = [stable_median(PLAN, unstable, noise) for _ in range(2000)]
+    assert (
+        stats.binomtest(2000 - answers.count(None), 2000, PLAN.release_probability(1)).pvalue
+        > ALARM
+    )
+
+
+def test_a_mode_that_leads_by_enough_rows_is_released_and_a_tie_is_not(
+    quick_noise: Callable[..., NoiseSource],
+) -> None:
+    noise = quick_noise(2)
+    assert {stable_mode(PLAN, np.array([100, 200, 100]), noise) for _ in range(50)} == {1}
+    answers = [stable_mode(PLAN, np.array([200, 200]), noise) for _ in range(2000)]
     assert (
         stats.binomtest(2000 - answers.count(None), 2000, PLAN.release_probability(1)).pvalue
         > ALARM

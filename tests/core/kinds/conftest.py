@@ -1,0 +1,112 @@
+"""An answerer beside its data, driven as the worker drives it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from stream_dp.core.accounting import Budget
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Outcome
+from stream_dp.core.parameters import Privacy
+from stream_dp.core.universe import Universe
+
+BUDGET = Budget.of(Privacy(4.0, 1e-6), approximate=True)
+
+
+class Beside:
+    """``transcript`` is what a restart folds again, ``spent`` what each block was charged: rho and delta."""
+
+    def __init__(self, answerer: Callable[[], Answerer], universe: Universe, noise: NoiseSource):
+        self._make = answerer
+        self._universe, self._noise = universe, noise
+        self.answerer = answerer()
+        self.data = Blocks(universe)
+        self.transcript: list[int | bytes | dict[str, Any]] = []
+        self.rho: Counter[int] = Counter()
+        self.delta: Counter[int] = Counter()
+
+    def open(self, columns: Mapping[str, Sequence[object]], *, lost: bool = False) -> None:
+        """A phase with these rows; ``lost`` if a crash loses what was looked at when it opened."""
+        rows = self._universe.encode_columns(columns)
+        block = Block.seal(self._universe, rows, self.answerer.in_order)
+        self.data.append(block)
+        self.transcript.append(block.n_rows)
+        for look in self.answerer.open_phase(block.n_rows):
+            self._lose(look) if lost else self._look(look)
+
+    def ask(self, kind: str, attribute: int, *, last: int | None = None, **more: Any) -> Outcome:
+        """About the last phases, or all."""
+        asked = self.asked(kind, attribute, last=last, **more)
+        step = self.answerer.answer(asked)
+        if not isinstance(step, KindLook):
+            return step
+        return self.answerer.conclude(asked, step, self._look(step))
+
+    def lose(self, kind: str, attribute: int, **more: Any) -> None:
+        """Asks, and a crash comes between the look and its release."""
+        step = self.answerer.answer(self.asked(kind, attribute, **more))
+        assert isinstance(step, KindLook)
+        self._lose(step)
+
+    def asked(self, kind: str, attribute: int, *, last: int | None = None, **more: Any) -> Asked:
+        first = 0 if last is None else len(self.data) - last
+        return Asked(kind, range(first, len(self.data)), attribute, **more)
+
+    def restart(self) -> None:
+        """Goes on with a fresh answerer that folded the transcript."""
+        self.answerer = self._make()
+        for entry in self.transcript:
+            if isinstance(entry, int):
+                self.answerer.open_phase(entry)
+            elif isinstance(entry, bytes):
+                self.answerer.absorb(self.answerer.release_from_bytes(entry))
+            else:
+                self.answerer.lost(entry)
+
+    def _look(self, look: KindLook) -> Any:
+        self._charge(look)
+        release = look.take(self._noise, self.data)
+        self.transcript.append(release.to_bytes())
+        self.answerer.absorb(release)
+        return release
+
+    def _lose(self, look: KindLook) -> None:
+        self._charge(look)
+        look.take(self._noise, self.data)
+        description = json.loads(json.dumps(look.description))
+        self.transcript.append(description)
+        self.answerer.lost(description)
+
+    def _charge(self, look: KindLook) -> None:
+        look.reserve(self._noise)
+        for charge in look.charges:
+            self.rho[charge.block] += charge.rho
+            self.delta[charge.block] += charge.delta
+
+
+@pytest.fixture
+def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
+    """``beside(Answerer, universe, share=0.1, seed=1, factor=1.0, **settings)``, without rows yet."""
+
+    def make(
+        answerer: type[Answerer],
+        universe: Universe,
+        *,
+        share: float = 0.1,
+        seed: int = 1,
+        factor: float = 1.0,
+        **settings: Any,
+    ) -> Beside:
+        def fresh() -> Answerer:
+            return answerer(universe, BUDGET, share, 0.05, **settings)
+
+        return Beside(fresh, universe, quick_noise(seed, factor))
+
+    return make
