@@ -348,10 +348,14 @@ AttributeSpec = Annotated[
 
 
 class PrivacySpec(_Request):
-    """The lifetime promise to every row: (epsilon, delta)."""
+    """The lifetime promise to every row: (epsilon, delta).
+
+    Attributes:
+        delta: 0 is a pure promise, which ``counts``, ``weights`` and ``bypass`` can keep.
+    """
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
 
 
 class AccuracySpec(_Request):
@@ -381,7 +385,7 @@ class CalibratedSpec(_Request):
     pacing: bool = True
 
 
-class _PhasedSpec(_Request):
+class PhasedSpec(_Request):
     """What the papers' mechanisms have in common.
 
     Attributes:
@@ -395,14 +399,14 @@ class _PhasedSpec(_Request):
     doubling: bool = False
 
 
-class MedianSpec(_PhasedSpec):
+class MedianSpec(PhasedSpec):
     """The median mechanism: one fixed dataset, a single phase."""
 
     profile: Literal["median"]
     queries: Annotated[int, Field(ge=2, le=10**9)]
 
 
-class SequentialSpec(_PhasedSpec):
+class SequentialSpec(PhasedSpec):
     """A new median mechanism in every phase, on all rows so far.
 
     Attributes:
@@ -415,12 +419,54 @@ class SequentialSpec(_PhasedSpec):
     composition: Annotated[float, Field(ge=1, le=10_001)] | None = None
 
 
-class MemorySpec(_PhasedSpec):
+class MemorySpec(PhasedSpec):
     """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
 
     profile: Literal["memory"]
     queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
     phases: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class GatedSpec(_Request):
+    """Gates before the maximum-entropy set: the thesis' idea at practical sizes.
+
+    Attributes:
+        segments: Parts of a line: about as many hard questions as a phase can pay for.
+        prior: What a new phase is expected to look like: nothing in particular, or those before it.
+    """
+
+    profile: Literal["gated"]
+    segments: Annotated[int, Field(ge=1, le=10**6)]
+    prior: Literal["uniform", "carry_over"] = "uniform"
+
+
+class CountsSpec(_Request):
+    """A fresh noisy count for each new question."""
+
+    profile: Literal["counts"]
+
+
+class WholeTableSpec(_Request):
+    """One noisy table of the whole universe a phase."""
+
+    profile: Literal["whole_table"]
+
+
+class WeightsSpec(_Request):
+    """Private multiplicative weights.
+
+    Attributes:
+        growing: Whether phases open for ever; else the first is the only one, with the published rate.
+    """
+
+    profile: Literal["weights"]
+    growing: bool = True
+
+
+class BypassSpec(_Request):
+    """Multiplicative weights that are trained by plain counts, and tested only where trained."""
+
+    profile: Literal["bypass"]
 
 
 def _default_profile(value: object) -> object:
@@ -429,7 +475,16 @@ def _default_profile(value: object) -> object:
 
 MechanismSpec = Annotated[
     Annotated[
-        CalibratedSpec | MedianSpec | SequentialSpec | MemorySpec, Field(discriminator="profile")
+        CalibratedSpec
+        | MedianSpec
+        | SequentialSpec
+        | MemorySpec
+        | GatedSpec
+        | CountsSpec
+        | WholeTableSpec
+        | WeightsSpec
+        | BypassSpec,
+        Field(discriminator="profile"),
     ],
     BeforeValidator(_default_profile),
 ]
@@ -798,16 +853,20 @@ __all__ = [
     "Batch",
     "BooleanAttribute",
     "Budget",
+    "BypassSpec",
     "CalibratedSpec",
     "CategoryAttribute",
+    "CountsSpec",
     "Definition",
     "Event",
     "Found",
+    "GatedSpec",
     "KindsSpec",
     "LastPhases",
     "MedianSpec",
     "MemorySpec",
     "NumberAttribute",
+    "PhasedSpec",
     "PrivacyLoss",
     "Query",
     "QueryEnvelope",
@@ -818,5 +877,7 @@ __all__ = [
     "Table",
     "TopicSettings",
     "Topics",
+    "WeightsSpec",
+    "WholeTableSpec",
     "read_json",
 ]

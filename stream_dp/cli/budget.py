@@ -11,7 +11,7 @@ from rich.table import Table
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy, output, papers_mechanism, share, spending_bar
 from stream_dp.client.odometer import Odometer
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, PhasedSpec
 
 __all__ = ["command"]
 
@@ -27,7 +27,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         odometer = Odometer.read(client.ledger(dataset))
     epsilons = [_epsilon(definition, block.spent) for block in odometer.blocks]
     privacy, profile = definition.privacy, definition.mechanism.profile
-    constants = None if profile == "calibrated" else papers_mechanism(definition).published_budget
+    papers = papers_mechanism(definition)
+    constants = None if papers is None else papers.published_budget
     if as_json:
         phases = [
             {
@@ -117,7 +118,7 @@ def _epsilon(definition: Definition, spent: float) -> float:
     from stream_dp.core.parameters import Privacy
 
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
-    if definition.mechanism.profile != "calibrated":
+    if privacy.delta == 0 or isinstance(definition.mechanism, PhasedSpec):
         return spent * privacy.epsilon  # by basic composition
     if spent == 0:
         return 0.0

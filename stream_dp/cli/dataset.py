@@ -15,7 +15,14 @@ from stream_dp.cli.files import Source
 from stream_dp.cli.ingest import delimiter_option, encoding_option, reading_progress
 from stream_dp.cli.rendering import busy, output, rows_of_a_phase
 from stream_dp.errors import InvalidInput, InvalidMessage
-from stream_dp.messages import TOPICS, Definition, read_json
+from stream_dp.messages import (
+    TOPICS,
+    BypassSpec,
+    CalibratedSpec,
+    Definition,
+    WeightsSpec,
+    read_json,
+)
 
 __all__ = ["command"]
 
@@ -132,10 +139,11 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         f"answers lie within {100 * accuracy.error:g}% of the rows asked, but for one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
+    guesses = isinstance(definition.mechanism, CalibratedSpec | WeightsSpec | BypassSpec)
     console.print(
         f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
         f"with no budget left a question is "
-        + ("refused" if definition.on_exhausted == "refuse" else "answered unverified")
+        + ("answered unverified" if guesses and definition.on_exhausted != "refuse" else "refused")
     )
     table = Table("attribute", "type", "cells", box=None, header_style="bold", pad_edge=False)
     for spec, attribute in zip(definition.attributes, universe.attributes, strict=True):

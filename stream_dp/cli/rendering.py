@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.messages import Answer, Definition, Event, Rejected
+from stream_dp.messages import Answer, Definition, Event, PhasedSpec, Rejected
 
 if TYPE_CHECKING:
     from stream_dp.core.doubling import Doubling
@@ -163,13 +163,15 @@ def answer_table(answer: Answer, *, bars: int = 20) -> Table:
 
 def rows_of_a_phase(definition: Definition) -> int:
     """How many waiting rows open a phase."""
-    if definition.mechanism.profile == "calibrated":
-        return definition.phase.min_rows
-    return max(definition.phase.min_rows, papers_mechanism(definition).min_rows)
+    mechanism = papers_mechanism(definition)
+    least = 1 if mechanism is None else mechanism.min_rows
+    return max(definition.phase.min_rows, least)
 
 
-def papers_mechanism(definition: Definition) -> Phased | Doubling:
-    """The mechanism of a data set under one of the papers' profiles, before its first phase."""
+def papers_mechanism(definition: Definition) -> Phased | Doubling | None:
+    """The mechanism before its first phase, of a data set under one of the papers' profiles."""
+    if not isinstance(definition.mechanism, PhasedSpec):
+        return None
     from stream_dp.core.doubling import Doubling
     from stream_dp.core.phased import Phased
     from stream_dp.pipeline.building import build

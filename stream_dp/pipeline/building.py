@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from stream_dp.core.baselines.bypass import Bypass
+from stream_dp.core.baselines.composition import composition_of
+from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.baselines.weights import GrowingWeights, Weights
 from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
+from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.base import Answerer
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.kinds.stable import Medians, Modes
@@ -20,14 +26,18 @@ from stream_dp.core.sequential import Median, Sequential
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 from stream_dp.messages import (
     BooleanAttribute,
+    BypassSpec,
     CalibratedSpec,
     CategoryAttribute,
+    CountsSpec,
     Definition,
+    GatedSpec,
     KindsSpec,
     MedianSpec,
     MemorySpec,
     NumberAttribute,
     SequentialSpec,
+    WholeTableSpec,
 )
 
 __all__ = ["ANSWERERS", "build"]
@@ -42,15 +52,45 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     universe = Universe(tuple(_attribute(spec) for spec in definition.attributes))
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
-    settings = definition.mechanism
-    if not isinstance(settings, CalibratedSpec):
+    return universe, _mechanism(definition, universe, privacy, accuracy)
+
+
+def _mechanism(
+    definition: Definition, universe: Universe, privacy: Privacy, accuracy: Accuracy
+) -> Mechanism:
+    """One for each class of settings, all of them named here."""
+    settings, on_exhausted = definition.mechanism, definition.on_exhausted
+    if isinstance(settings, CalibratedSpec):
+        return _calibrated(settings, definition, universe, privacy, accuracy)
+    if isinstance(settings, MedianSpec | SequentialSpec | MemorySpec):
         queries = (
             settings.queries if isinstance(settings, MedianSpec) else settings.queries_per_phase
         )
         make = partial(_phased, universe, settings)
         if settings.doubling:
-            return universe, Doubling(make, privacy, accuracy, first=queries)
-        return universe, make(privacy, accuracy, queries)
+            return Doubling(make, privacy, accuracy, first=queries)
+        return make(privacy, accuracy, queries)
+    if isinstance(settings, GatedSpec):
+        return Gated(universe, privacy, accuracy, segments=settings.segments, prior=settings.prior)
+    if isinstance(settings, WholeTableSpec):
+        return WholeTable(universe, privacy, accuracy)
+    composition = composition_of(privacy)
+    if isinstance(settings, CountsSpec):
+        return FreshCounts(universe, accuracy, composition)
+    if isinstance(settings, BypassSpec):
+        return Bypass(universe, accuracy, composition, on_exhausted=on_exhausted)
+    weights = GrowingWeights if settings.growing else Weights
+    return weights(universe, accuracy, composition, on_exhausted=on_exhausted)
+
+
+def _calibrated(
+    settings: CalibratedSpec,
+    definition: Definition,
+    universe: Universe,
+    privacy: Privacy,
+    accuracy: Accuracy,
+) -> Mechanism:
+    """Counts, and the other kinds that the definition names beside them."""
     chosen = _chosen(definition.kinds)
     counts = Calibrated(
         universe,
@@ -62,9 +102,9 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
         approximate=any(answerer.approximate for answerer, _ in chosen),
     )
     if not chosen:
-        return universe, counts
+        return counts
     failure_probability = accuracy.failure_probability
-    return universe, WithKinds(
+    return WithKinds(
         counts,
         [
             answerer(universe, counts.budget, failure_probability=failure_probability, **spec)

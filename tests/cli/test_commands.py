@@ -242,6 +242,19 @@ def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
         assert ("phase.min_rows" in ended.err) is not fits
 
 
+def test_a_pure_promise_is_for_the_profiles_that_can_keep_it(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file = tmp_path / "definition.json"
+    pure = {**good, "privacy": {"epsilon": 1.0, "delta": 0}}
+    for profile in ("counts", "weights", "bypass"):
+        file.write_text(json.dumps({**pure, "mechanism": {"profile": profile}}))
+        assert run("dataset", "check", file).code == 0
+    for settings in ({}, {"profile": "whole_table"}, {"profile": "gated", "segments": 9}):
+        file.write_text(json.dumps({**pure, "mechanism": settings}))
+        assert "privacy.delta: is 0" in run("dataset", "check", file).err
+
+
 def test_a_file_is_looked_through_here_before_anything_is_sent(
     run: Run, tmp_path: Path, good: Words
 ) -> None:

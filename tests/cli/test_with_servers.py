@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import signal
@@ -328,6 +329,34 @@ def test_the_memory_profile_shows_what_its_phase_still_answers(
     facts = json.loads(served("budget", name, "--json").out)
     assert facts["phases"][0]["epsilon"] == 10.0
     assert facts["constants"]["log10_tau"] < -3
+
+
+def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(served: Run, define: Define) -> None:
+    """Laplace noise that is within 5% of 100,000 rows but for one time in a hundred: ln(100)/5,000."""
+    from stream_dp.client import Client
+
+    name = define(
+        attributes=[{"name": "smoker", "type": "boolean"}],
+        privacy={"epsilon": 0.003, "delta": 0},
+        accuracy={"error": 0.05, "failure_probability": 0.01},
+        phase={"min_rows": 100_000},
+        mechanism={"profile": "counts"},
+    )
+    with Client(
+        os.environ["STREAM_DP_BOOTSTRAP_SERVERS"], topic_prefix=os.environ["STREAM_DP_TOPIC_PREFIX"]
+    ) as client:
+        client.send(name, cells=[{"smoker": True, "count": 100_000}])
+    for question in ("smoker", "NOT smoker", "smoker OR NOT smoker"):
+        assert served("ask", name, question).code == 0
+    facts = json.loads(served("budget", name, "--json").out)
+    assert facts["phases"][0]["epsilon"] == pytest.approx(3 * math.log(100) / 5_000, rel=1e-6)
+    assert "constants" not in facts
+    shown = served("budget", name).out
+    assert "promises every row epsilon 0.003 at delta 0, for ever; 3 looks" in shown
+    assert "with no budget left a question is refused" in served("dataset", "show", name).out
+    assert (
+        "has no budget left for another count" in served("ask", name, "smoker AND NOT smoker").err
+    )
 
 
 def test_a_retired_data_set_is_gone_for_ever(served: Run, people: str, tmp_path: Path) -> None:

@@ -121,6 +121,34 @@ def test_two_data_sets_from_definition_to_answers(deployment: Any) -> None:
     assert "Traceback" not in worker.output
 
 
+PROFILES: dict[str, dict[str, Any]] = {
+    "gated": {"mechanism": {"profile": "gated", "segments": 20, "prior": "carry_over"}},
+    "counts": {"mechanism": {"profile": "counts"}},
+    "pure": {"mechanism": {"profile": "counts"}, "privacy": {"epsilon": 1.0, "delta": 0}},
+    "table": {"mechanism": {"profile": "whole_table"}},
+    "weights": {"mechanism": {"profile": "weights"}},
+    "fixed": {"mechanism": {"profile": "weights", "growing": False}},
+    "bypass": {"mechanism": {"profile": "bypass"}},
+}
+
+
+def test_a_data_set_of_every_profile_answers(deployment: Any) -> None:
+    worker = deployment.worker().wait_ready()
+    many = [{**cell, "count": 100 * int(cell["count"])} for cell in CELLS]  # type: ignore[call-overload]
+    with deployment.client() as client:
+        for name, changes in PROFILES.items():
+            client.define({**FLIGHTS, **changes, "dataset": name})
+            assert client.send(name, cells=many).phase == 1
+            answer = client.ask(name, "carrier = 'AA'")
+            assert abs(answer.value - 0.6) <= answer.error_bar == 0.02
+            assert answer.n == 1_000_000
+            assert 0 < max(answer.privacy_loss.share, answer.budget.spent) <= 1
+    for name in ("gated", "pure"):
+        _check_ledger(deployment, name)
+    assert worker.stop() == 0, worker.output
+    assert "Traceback" not in worker.output
+
+
 def _check_ledger(deployment: Any, dataset: str) -> None:
     """What was published is a whole chain, and its charges are what the store has spent."""
     entries: list[bytes] = []

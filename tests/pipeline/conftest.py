@@ -24,7 +24,7 @@ import pytest
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, NoiseSource
 from stream_dp.core.universe import Codes, Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
@@ -66,26 +66,36 @@ class Fuse:
 
 
 class RoundedNoise:
-    """Quick noise for tests of the protocol, where only the identity of a draw matters."""
+    """Quick noise for tests of the protocol, where only the identity of a draw matters.
+
+    It takes the scales that the exact samplers take, and no others.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
     def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return np.rint(self._random.normal(0.0, float(sigma), size)).astype(np.int64)
+        return np.rint(self._random.normal(0.0, self._checked(sigma), size)).astype(np.int64)
 
     def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return np.rint(self._random.laplace(0.0, float(scale), size)).astype(np.int64)
+        return np.rint(self._random.laplace(0.0, self._checked(scale), size)).astype(np.int64)
 
     def geometric_half(self, limit: int) -> int:
         return min(limit, int(self._random.geometric(0.5)) - 1)
 
     def reserve(self, kind: str, scale: Fraction, size: int) -> None:
-        del kind, scale, size
+        del kind, size
+        self._checked(scale)
 
     def refill(self, budget: int) -> int:
         del budget
         return 0
+
+    @staticmethod
+    def _checked(scale: Fraction) -> float:
+        assert MIN_SCALE <= scale <= MAX_SCALE
+        assert Fraction(float(scale)) == scale
+        return float(scale)
 
 
 # ---------------------------------------------------------------- what happened
@@ -568,18 +578,25 @@ def _never_under_count(world: World) -> Iterator[str]:
 def _looks_are_charged(world: World) -> Iterator[str]:
     """P6: before data is read, the same process has announced the look and paid for these blocks.
 
-    A zombie may look on: its charge was kept when it was fenced.
+    A zombie may look on: its charge was kept when it was fenced. A segment of tests is paid for once a block,
+    with the first question that reads it.
     """
     last: dict[tuple[int, str], Committed] = {}
     paid_phase: set[tuple[str, int]] = set()
+    paid_segment: dict[tuple[int, str, int], set[int]] = defaultdict(set)
     for event in world.trail:
         if isinstance(event, Committed):
-            last[event.process, event.transition.dataset] = event
-            paid_phase |= {(event.transition.dataset, c.block) for c in event.transition.charges}
+            name, paid = event.transition.dataset, {c.block for c in event.transition.charges}
+            last[event.process, name] = event
+            paid_phase |= {(name, block) for block in paid}
+            paid_segment[event.process, name, _segment(event)] |= paid
         elif isinstance(event, Looked):
             before = last.get((event.process, event.dataset))
             if before is None or before.transition.intent is None:
                 yield f"P6: {event.dataset} was read without an announcement"
+            elif segment := _segment(before):
+                if not set(event.blocks) <= paid_segment[event.process, event.dataset, segment]:
+                    yield f"P6: {event.dataset} was read beyond the blocks that paid for the segment"
             elif before.transition.charges and not set(event.blocks) <= {
                 charge.block for charge in before.transition.charges
             }:
@@ -594,6 +611,12 @@ def _looks_are_charged(world: World) -> Iterator[str]:
                     charged[charge.block] += charge.rho
         if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
             yield f"P6: {name} has forgotten a charge"
+
+
+def _segment(event: Committed) -> int:
+    """The segment of tests that the announced look belongs to; 0 where it belongs to none."""
+    looks = json.loads(event.transition.intent or b"[]")
+    return max((look.get("segment", 0) for look in looks), default=0)
 
 
 def _rows_once(world: World) -> Iterator[str]:

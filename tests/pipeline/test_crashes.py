@@ -105,6 +105,24 @@ def _large_phase(world: Any) -> None:
 SMALL = {"hypothesis_rows": 3, "representation": "exhaustive"}
 DOUBLED = (_doubling, _large_phase, _memory_ask, _memory_ask, _large_phase, _memory_ask)
 
+
+def _gated(world: Any) -> None:
+    world.define("flights", mechanism={"profile": "gated", "segments": 20})
+
+
+def _gated_phase(world: Any) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=100)
+
+
+def _gated_ask(world: Any) -> None:
+    """What is predicted of all rows stands, and of one carrier at first does not."""
+    offset = world.next_offset("queries", "flights")
+    for n, where in enumerate((None, AA, None, LATE, None)):
+        world.ask("flights", f"{offset}-{n}", where)
+
+
+GATED = (_gated, _gated_phase, _gated_ask, _gated_phase, _gated_ask)
+
 Sweep = Callable[..., Any]
 
 
@@ -150,6 +168,12 @@ async def test_guesses_double_without_a_crash(world: Any) -> None:
 @pytest.mark.parametrize("point", CrashPoint)
 async def test_a_crash_at_a_named_point_breaks_no_promise(sweep: Sweep, point: CrashPoint) -> None:
     assert await sweep(ROUNDS, range(1_000), point=point) == []
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
+async def test_nor_does_one_while_a_segment_of_tests_runs(sweep: Sweep, point: CrashPoint) -> None:
+    """Its threshold dies with the process, and what comes next pays for a new one."""
+    assert await sweep(GATED, range(1_000), point=point) == []
 
 
 @pytest.mark.slow

@@ -103,6 +103,12 @@ async def test_a_wrong_definition_is_rejected_and_leaves_no_trace(
 EDGES: dict[str, dict[str, Any]] = {
     "less privacy than there is": {"privacy": {"epsilon": 1e-300, "delta": 5e-324}},
     "hardly any privacy": {"privacy": {"epsilon": 1e-9, "delta": 5e-324}},
+    "no delta": {"privacy": {"epsilon": 1.0, "delta": 0}},
+    "hardly any privacy and no delta": {"privacy": {"epsilon": 1e-9, "delta": 0}},
+    "much privacy and no delta": {
+        "privacy": {"epsilon": 20, "delta": 0},
+        "accuracy": {"error": 0.999999, "failure_probability": 0.999999},
+    },
     "hardly any delta": {"privacy": {"epsilon": 1.0, "delta": 5e-324}},
     "much privacy": {"privacy": {"epsilon": 20, "delta": 0.999}},
     "less error than there is": {"accuracy": {"error": 1e-300, "failure_probability": 0.1}},
@@ -123,11 +129,32 @@ EDGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", EDGES)
+PROFILES: dict[str, dict[str, Any]] = {
+    "calibrated": {},
+    "gated": {"segments": 10**6},
+    "counts": {},
+    "whole_table": {},
+    "weights": {},
+    "bypass": {},
+}
+SOME = {"boolean": {"eq": True}, "category": {"eq": "x"}, "number": {"ge": 0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        (name, profile)
+        for name, edge in EDGES.items()
+        for profile in PROFILES
+        if profile == "calibrated" or "mechanism" not in edge
+    ],
+)
 async def test_a_definition_at_the_edge_of_what_is_allowed_works_or_is_rejected(
-    world: Any, process: Any, name: str
+    world: Any, process: Any, name: str, profile: str
 ) -> None:
-    record = world.define("edge", **EDGES[name])
+    edge = EDGES[name]
+    settings = {"profile": profile, **PROFILES[profile], **edge.get("mechanism", {})}
+    record = world.define("edge", **{**edge, "mechanism": settings})
     await process.run()
     accepted = bool(world.events("dataset_accepted"))
     if not accepted:
@@ -137,10 +164,12 @@ async def test_a_definition_at_the_edge_of_what_is_allowed_works_or_is_rejected(
         world.batch("edge", f"b{n}", cells=[{"count": count}])
         await process.run()
         world.ask("edge", f"all{n}")
-        attribute = EDGES[name].get("attributes", [{"name": "cancelled"}])[0]["name"]
-        world.ask("edge", f"by{n}", kind="table", group_by=[attribute])
+        (attribute, *_) = edge.get("attributes", [{"name": "cancelled", "type": "boolean"}])
+        world.ask("edge", f"by{n}", kind="table", group_by=[attribute["name"]])
+        some = SOME[attribute["type"]]
+        world.ask("edge", f"some{n}", {"attribute": attribute["name"], **some})
         await process.run()
-    assert len(world.answers()) == 6
+    assert len(world.answers()) == 9
     assert world.complaints() == []
 
 
