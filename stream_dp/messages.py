@@ -522,12 +522,17 @@ class ModeSpec(_KindSpec):
     groups: Annotated[int, Field(ge=1)] | None = None
 
 
+class PrefixBatchSpec(_KindSpec):
+    """Kind ``prefix_batch``: one synthetic histogram for all conditions of a batch."""
+
+
 class KindsSpec(_Request):
     """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
 
     threshold: ThresholdSpec | None = None
     median: StableMedianSpec | None = None
     mode: ModeSpec | None = None
+    prefix_batch: PrefixBatchSpec | None = None
 
 
 class Definition(_Request):
@@ -607,6 +612,7 @@ _FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "quantile": (("attribute", "rank"), ()),
     "median": (("attribute",), ()),
     "mode": (("attribute",), ()),
+    "prefix_batch": (("attribute", "wheres"), ()),
 }
 """Of each kind of question: the fields that it needs, and those that it may have."""
 
@@ -624,16 +630,27 @@ class Query(_Request):
 
     Attributes:
         where: Which rows, or which values of ``attribute``.
+        wheres: The conditions of a batch, each as in ``where``.
         group_by: Attributes of a table.
         attribute: What a question of order or of values is about, or what is added up.
         rank: Of a quantile, as a share of the rows.
     """
 
     query_id: Id
-    kind: Literal["predicate", "table", "sum", "threshold", "quantile", "median", "mode"] = (
-        "predicate"
-    )
+    kind: Literal[
+        "predicate",
+        "table",
+        "sum",
+        "threshold",
+        "quantile",
+        "median",
+        "mode",
+        "prefix_batch",
+    ] = "predicate"
     where: dict[str, Any] | None = None
+    wheres: Annotated[
+        tuple[dict[str, Any], ...], BeforeValidator(_tupled), Field(max_length=1_000)
+    ] = ()
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
     attribute: AttributeName | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -741,6 +758,13 @@ class Table(_Reply):
     mean_bars: tuple[float | None, ...] | None = None
 
 
+class Batched(_Reply):
+    """Answers to a batch, in the order of its conditions; ``error_bar_simultaneous`` is that of all."""
+
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
 class Found(_Reply):
     """One cell of the attribute asked about.
 
@@ -788,6 +812,7 @@ class Answer(_Reply):
     mean: float | None = None
     mean_bar: float | None = None
     table: Table | None = None
+    batch: Batched | None = None
     found: Found | None = None
     no_answer: bool | None = None
     privacy_loss: PrivacyLoss | None = None
@@ -851,6 +876,7 @@ __all__ = [
     "TOPICS",
     "Answer",
     "Batch",
+    "Batched",
     "BooleanAttribute",
     "Budget",
     "BypassSpec",

@@ -140,6 +140,28 @@ class Found:
         return self.path.difficulty
 
 
+@dataclass(frozen=True, slots=True)
+class BatchAnswered:
+    """Noisy answers to a batch of conditions, all with the same error.
+
+    Attributes:
+        values: Share of each condition, in the order asked; in [0, 1].
+        n: Rows in the window; public.
+        error_bar: Half width, as a share of ``n``, for all of them at once.
+        confidence: Probability with which it covers.
+    """
+
+    values: tuple[float, ...]
+    n: int
+    error_bar: float
+    confidence: float
+    path: Path
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
 class RefusalCode(StrEnum):
     """Why nothing is released. Every one follows from public facts only."""
 
@@ -168,10 +190,11 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Summed | Found | Refused
+Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Refused
 
 __all__ = [
     "Answered",
+    "BatchAnswered",
     "Difficulty",
     "Found",
     "Outcome",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from stream_dp.core.kinds.base import Asked
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import (
     Answered,
+    BatchAnswered,
     Difficulty,
     Found,
     Outcome,
@@ -26,7 +27,7 @@ from stream_dp.core.outcome import (
 from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Answer, PrivacyLoss, Query, Reason, Table
+from stream_dp.messages import Answer, Batched, PrivacyLoss, Query, Reason, Table
 from stream_dp.messages import Found as FoundCell
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
@@ -110,7 +111,7 @@ def _as_sent(query: Query) -> tuple[object, ...]:
     """What identifies a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
-    return query.where, query.group_by, query.attribute, query.rank
+    return query.where, query.wheres, query.group_by, query.attribute, query.rank
 
 
 def _digest(query: Query, request: tuple[object, ...]) -> bytes:
@@ -242,11 +243,24 @@ def _compiled_kind(dataset: Dataset, query: Query) -> _Compiled:
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)
     predicate = compile_where(universe, query.where)
+    predicates = _each(universe, query.wheres)
     numbers = () if query.rank is None else (query.rank,)
     return _Compiled(
-        (predicate.key, attribute, numbers),
-        lambda window: Asked(query.kind, window, attribute, predicate, numbers=numbers),
+        (predicate.key, tuple(each.key for each in predicates), attribute, numbers),
+        lambda window: Asked(query.kind, window, attribute, predicate, predicates, numbers),
     )
+
+
+def _each(universe: Universe, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate, ...]:
+    """The conditions of a batch."""
+    predicates = []
+    for number, where in enumerate(wheres):
+        try:
+            predicates.append(compile_where(universe, where))
+        except InvalidQuery as fault:
+            field = fault.field.replace("where", f"wheres[{number}]", 1)
+            raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
+    return tuple(predicates)
 
 
 def _window(dataset: Dataset, query: Query) -> tuple[range, str | None]:
@@ -311,6 +325,14 @@ def _reply(
             found=None if outcome.code is None else _found(dataset.universe, outcome),
             no_answer=True if outcome.code is None else None,
             error_bar=outcome.rank_error,
+            confidence=outcome.confidence,
+        )
+    if isinstance(outcome, BatchAnswered):
+        counts = tuple(round(value * outcome.n) for value in outcome.values)
+        return Answer(
+            **facts,
+            batch=Batched(values=outcome.values, counts=counts),
+            error_bar_simultaneous=outcome.error_bar,
             confidence=outcome.confidence,
         )
     axes = _axes(question)

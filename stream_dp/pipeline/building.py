@@ -15,6 +15,7 @@ from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.base import Answerer
+from stream_dp.core.kinds.batches import Batches
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
@@ -117,6 +118,7 @@ ANSWERERS: Mapping[str, type[Answerer]] = {
     "threshold": Thresholds,
     "median": Medians,
     "mode": Modes,
+    "prefix_batch": Batches,
 }
 """By the name of the setting that turns it on; what else the setting says are its own arguments."""
 

@@ -83,6 +83,9 @@ class RoundedNoise:
     def geometric_half(self, limit: int) -> int:
         return min(limit, int(self._random.geometric(0.5)) - 1)
 
+    def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
+        return self._random.integers(limit, size=size)
+
     def reserve(self, kind: str, scale: Fraction, size: int) -> None:
         del kind, size
         self._checked(scale)

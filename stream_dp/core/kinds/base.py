@@ -63,13 +63,18 @@ class KindLook(ABC):
 
     charges: tuple[Charge, ...]
 
-    seconds: ClassVar[float] = 0.0
-    """Where drawing takes time that depends on the data: taking it is made to last a multiple of this."""
-
     @property
     @abstractmethod
     def description(self) -> dict[str, object]:
         """Public facts for the ledger, JSON-ready."""
+
+    @property
+    def seconds(self) -> float:
+        """Where drawing takes time that depends on the data: taking it is made to last a multiple of this.
+
+        From public facts, and so long that one is nearly always enough.
+        """
+        return 0.0
 
     def draw(self, noise: NoiseSource) -> dict[str, bytes]:
         """Secrets that this look begins with, by their names in the vault; committed with its charge."""

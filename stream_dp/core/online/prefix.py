@@ -3,14 +3,13 @@
 Bun, Steinke, Ullman 2016, section 3.1 and Figure 4 (universe restriction before Blum, Ligett, Roth 2008).
 
 A row is a string of bits, a prefix query a finite set of strings: it holds for rows that have one of them
-as a prefix. Over an ordered attribute a prefix is a dyadic interval of bins, and a query a union of such
-intervals.
+as a prefix. Over the bins of an attribute a prefix is a dyadic range. Every set of bins is a union of such
+ranges, so a query is any set of bins: a *mask*.
 
-1. A row may be replaced by the longest string of all queries that is a prefix of it: two prefixes of one
-   string are nested, so every query answers as before (Claim 3.4). This is done row by row, so neighbours
-   stay neighbours.
-2. Strings for which all queries answer alike are one *cell*; there are G.
-3. Among all histograms y of m rows over the cells one is drawn with ``Pr[y]`` proportional to
+1. Bins for which all queries answer alike are one *cell*; there are G. A row counts as one of its cell (in
+   the paper as the longest string of all queries that is a prefix of it, Claim 3.4). This is done row by row:
+   every query answers as before, and neighbours stay neighbours.
+2. Among all histograms y of m rows over the cells one is drawn with ``Pr[y]`` proportional to
    ``exp(-epsilon n err(y) / 2)``, where ``err(y)`` is the largest difference of a query's share in y and in
    the data; in integers ``exp(-a E(y))`` with ``E(y) = max |n Y_j - m X_j|`` and ``a = epsilon / (2 m)``.
 
@@ -18,9 +17,8 @@ The histogram is published; its answers, and all that can be computed from it, a
 
 **Guarantee.** epsilon-differential privacy for replacing one row: err has sensitivity 1/n. It needs a draw
 from exactly this law. ``layered``, ``enumerated`` and ``rejected`` draw exactly. None of them takes constant
-time, and how long ``rejected`` tries depends on the data alone: an answer must not leave the moment it is
-ready. ``metropolis`` is a heuristic: without a proved mixing time it guarantees nothing, and it has no loss
-that could be charged.
+time, which depends on the data: an answer must not leave the moment it is ready. ``metropolis`` is a
+heuristic: without a proved mixing time it guarantees nothing, and it has no loss that could be charged.
 
 One run is one look at a snapshot. Nothing secret is left behind. Where cells are few, noise on each of
 them, or the tree of counts, is better.
@@ -30,12 +28,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
-from typing import Final
+from itertools import accumulate
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,66 +50,85 @@ MAX_ENUMERATED: Final = 2**20
 _VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cells:
-    """What a set of prefix queries can tell apart; public.
+    """What a set of queries can tell apart; public.
 
     Attributes:
-        queries: Strings of ``0`` and ``1``, a set for each query.
-        depth: Bits of a row, at least as many as any string has.
+        masks: For which bins each query holds, shape (n_queries, n_bins).
     """
 
-    queries: tuple[frozenset[str], ...]
-    depth: int
+    masks: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        strings = {string for query in self.queries for string in query}
-        if not strings:
-            raise ValueError("there is no query with a prefix")
-        if any(set(string) - {"0", "1"} or len(string) > self.depth for string in strings):
-            raise ValueError(f"a prefix is up to {self.depth} characters 0 and 1")
+        if self.masks.ndim != 2 or not self.masks.size:
+            raise ValueError("masks have a row for each query, and a column for each bin")
+
+    @classmethod
+    def of_prefixes(cls, queries: Sequence[Iterable[str]], depth: int) -> Self:
+        """The cells of queries that are sets of strings of ``0`` and ``1``; a bin is one of ``depth``."""
+        masks = np.zeros((len(queries), 1 << depth), dtype=np.bool_)
+        for mask, strings in zip(masks, queries, strict=True):
+            for string in strings:
+                if set(string) - {"0", "1"} or len(string) > depth:
+                    raise ValueError(f"a prefix is up to {depth} characters 0 and 1")
+                first = int(string.ljust(depth, "0") or "0", 2)
+                mask[first : first + (1 << depth - len(string))] = True
+        return cls(masks)
 
     @cached_property
-    def _signatures(self) -> dict[str, tuple[bool, ...]]:
-        """Which queries hold for rows whose longest string is this, shortest strings first."""
-        strings = {""}.union(*self.queries)
-        return {
-            string: tuple(
-                any(string[:length] in query for length in range(len(string) + 1))
-                for query in self.queries
-            )
-            for string in sorted(strings, key=lambda string: (len(string), string))
-        }
+    def _distinct(self) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """``holds``, and the cell of each bin, shape (n_bins,)."""
+        first, cell_of = _distinct_rows(self.masks.T)
+        return self.masks[:, first], cell_of
 
-    @cached_property
+    @property
     def holds(self) -> npt.NDArray[np.bool_]:
         """Whether a query holds for a cell, shape (n_queries, n_cells)."""
-        return np.array(sorted(set(self._signatures.values()))).T
+        return self._distinct[0]
 
     @property
     def n_cells(self) -> int:
         """G."""
         return int(self.holds.shape[1])
 
+    @cached_property
+    def sides(self) -> npt.NDArray[np.bool_]:
+        """Each query or its complement, whichever leaves the last cell out; each once, no empty one.
+
+        The answers to a query and to its complement are off by as much.
+        """
+        sides = self.holds ^ self.holds[:, -1:]
+        sides = sides[_distinct_rows(sides)[0]]
+        return np.asarray(sides[sides.any(axis=1)])
+
+    @cached_property
+    def nested(self) -> bool:
+        """Whether of any two ``sides`` one contains or excludes the other.
+
+        So it is where any two queries are nested, or exclude each other, or hold for all cells together.
+        """
+        sides = self.sides.astype(np.float32)
+        common, sizes = sides @ sides.T, sides.sum(axis=1)
+        return bool(((common == 0) | (common == np.minimum.outer(sizes, sizes))).all())
+
     def count(self, counts: IntArray) -> IntArray:
         """Rows in each cell, shape (n_cells,). Private.
 
         Args:
-            counts: Rows of each code of ``depth`` bits, or of the first so many, exact, shape (n_codes,).
+            counts: Rows of each bin, exact, shape (n_bins,).
         """
-        if len(counts) > 1 << self.depth:
-            raise ValueError(f"a row has more than {self.depth} bits")
-        numbers = {
-            signature: i for i, signature in enumerate(sorted(set(self._signatures.values())))
-        }
-        cell_of = np.zeros(1 << self.depth, dtype=np.int64)
-        for string, signature in self._signatures.items():
-            rest = self.depth - len(string)
-            start = int(string or "0", 2) << rest
-            cell_of[start : start + (1 << rest)] = numbers[signature]
         cells = np.zeros(self.n_cells, dtype=np.int64)
-        np.add.at(cells, cell_of[: len(counts)], counts)
+        np.add.at(cells, self._distinct[1], counts)
         return cells
+
+
+def _distinct_rows(table: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+    """Where each distinct row comes first, and of every row which of these it is."""
+    packed = np.ascontiguousarray(np.packbits(table, axis=1))
+    rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, first, number = np.unique(rows, return_index=True, return_inverse=True)
+    return first.astype(np.int64), number.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -159,22 +177,17 @@ class PrefixPlan:
         truth = self.cells.holds @ cells * self.hypothesis_rows
         return np.asarray(np.abs(ours - truth).max(axis=1))
 
-    @cached_property
-    def nested(self) -> bool:
-        """Whether any two queries are nested or exclude each other, as ``layered`` needs it."""
-        return _parents(self.cells.holds) is not None
-
     def measure(self, counts: IntArray, noise: NoiseSource) -> IntArray:
         """The look: a histogram of ``hypothesis_rows`` rows over the cells, shape (n_cells,), drawn exactly.
 
         Args:
-            counts: As ``Cells.count`` has it; at least one row. Private.
+            counts: Rows of each bin, exact, shape (n_bins,); at least one row. Private.
 
         Raises:
             ValueError: No exact sampler can do it: the queries are not nested, and the histograms too many.
         """
         cells = self.cells.count(counts)
-        if self.nested:
+        if self.cells.nested:
             return layered(self, cells, noise)
         return enumerated(self, cells, noise)
 
@@ -185,10 +198,14 @@ class PrefixPlan:
     def error(self, n_rows: int, failure_probability: float) -> float:
         """Largest error of all answers, as a share, but for ``failure_probability``.
 
-        ``sqrt(ln(2 k) / (2 m))``, within which some histogram is (Hoeffding), and
-        ``2 / (epsilon n) ln(R / beta)``.
+        ``2 / (epsilon n) ln(R / beta)``, and that within which some histogram is: ``sqrt(ln(2 k) / (2 m))``
+        (Hoeffding), or ``1 / m`` for nested queries. There m times the data's shares can be rounded to whole
+        rows, each query up or down: a query that got its rows passes them on to the queries just inside it
+        and the cell that is left, for their sum is between all of these rounded down and all rounded up.
         """
-        best = math.sqrt(math.log(2 * len(self.cells.queries)) / (2 * self.hypothesis_rows))
+        m = self.hypothesis_rows
+        any_queries = math.sqrt(math.log(2 * len(self.cells.masks)) / (2 * m))
+        best = 1 / m if self.cells.nested else any_queries
         spread = math.log(self.n_histograms) - math.log(failure_probability)
         return best + 2.0 * spread / (float(self.epsilon) * n_rows)
 
@@ -210,11 +227,6 @@ class PrefixPlan:
         if histogram.min() < 0 or histogram.sum() != self.hypothesis_rows:
             raise CorruptState("a stored histogram does not fit the queries")
         return histogram
-
-
-def hypothesis_rows(n_queries: int, error: float) -> int:
-    """m for which some histogram is within ``error / 2`` of any data on all queries."""
-    return math.floor(2.0 * math.log(2 * n_queries) / error**2) + 1
 
 
 # ---------------------------------------------------------------- exact samplers
@@ -247,28 +259,41 @@ def enumerated(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArra
 
 
 def layered(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
-    """An exact draw for queries that are nested or exclude each other; time polynomial in k and m.
+    """An exact draw for nested queries; time polynomial in k and m.
 
-    With distinct levels ``v_1 < v_2 < ...`` of E and ``N(v)`` histograms of E at most v, level i is drawn
-    with weight ``(exp(-a v_i) - exp(-a v_(i+1))) N(v_i)``, the last with ``exp(-a v) N(v)``, and then a
-    histogram of E at most v_i, each as likely. What these weights give one histogram telescopes to ``exp(-a
-    E)``.
+    ``exp(-a E)`` is the area under ``a exp(-a v)`` beyond E. It is cut at ``u_0 < ... < u_r``, u_0 the least
+    E of all, and piece i drawn with weight ``(exp(-a u_i) - exp(-a u_(i+1))) N(u_(i+1))``, where ``N(u)``
+    histograms have an E of at most u; the last, endless one with ``exp(-a u_r) R``. Then a histogram of E at
+    most ``u_(i+1)`` is drawn, each as likely, and kept with the probability that a point of the piece is
+    beyond its E; else all is drawn anew. What a histogram gets from all pieces is the area beyond its E.
+
+    A piece is ``1 / a`` wide: whatever the data, one of e draws is kept, or more.
 
     Raises:
-        ValueError: The queries overlap otherwise.
+        ValueError: The queries are not nested.
     """
     tree = _Nested(plan, cells)
-    numbers = {v: n for v in tree.levels() if (n := tree.number(v))}
-    levels, counts = list(numbers), list(numbers.values())
-    exponents = [plan.rate * (v - levels[0]) for v in levels]
+    cuts, numbers = _pieces(plan, tree)
+    ends = [plan.rate * (cut - cuts[0]) for cut in cuts]
 
-    def bounds(precision: int) -> tuple[list[int], list[int]]:
-        found = [*(exp_bounds(x, precision) for x in exponents), (0, 0)]
-        low = [max(0, a[0] - b[1]) * n for (a, b), n in zip(pairwise(found), counts, strict=True)]
-        high = [(a[1] - b[0]) * n for (a, b), n in zip(pairwise(found), counts, strict=True)]
-        return low, high
+    def weights(precision: int) -> tuple[list[int], list[int]]:
+        gaps = [
+            _gap(start, stop, precision)
+            for start, stop in zip(ends, [*ends[1:], None], strict=True)
+        ]
+        low, high = zip(*gaps, strict=True)
+        return (
+            [gap * n for gap, n in zip(low, numbers, strict=True)],
+            [gap * n for gap, n in zip(high, numbers, strict=True)],
+        )
 
-    return tree.draw(levels[choose(noise, bounds)], noise)
+    while True:
+        piece = choose(noise, weights)
+        start, stop = cuts[piece], cuts[piece + 1] if piece + 1 < len(cuts) else None
+        histogram = tree.draw(tree.most if stop is None else stop, noise)
+        misfit = int(plan.misfit(histogram[None], cells)[0])
+        if _beyond(noise, plan.rate, misfit, start, stop):
+            return histogram
 
 
 def rejected(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
@@ -330,103 +355,158 @@ def _happens(noise: NoiseSource, exponent: Fraction) -> bool:
     return choose(noise, bounds) == 0
 
 
-def _parents(holds: npt.NDArray[np.bool_]) -> list[int | None] | None:
-    """For each query, the smallest that contains it, of equal ones an earlier one; None where two overlap."""
-    order = sorted(range(len(holds)), key=lambda j: (-int(holds[j].sum()), j))
-    parents: list[int | None] = [None] * len(holds)
-    for place, j in enumerate(order):
-        for i in order[:place]:
-            common = holds[i] & holds[j]
-            if common.any() and not np.array_equal(common, holds[j]):
-                return None
-            if common.any():
-                parents[j] = i  # the last one is the smallest
-    return parents
+def _pieces(plan: PrefixPlan, tree: _Nested) -> tuple[list[int], list[int]]:
+    """Where pieces begin, and how many histograms each is drawn for.
+
+    No cut is made where all that is behind it weighs a thousandth of one piece, or less.
+    """
+    start = bisect_left(range(tree.n_rows), 1, key=lambda v: min(1, tree.number(v)))
+    width, rate = math.ceil(1 / plan.rate), float(plan.rate)
+    cuts, numbers, most = [start], [], -math.inf
+    while math.log(plan.n_histograms) - rate * (cuts[-1] - start) > most - 7.0:
+        numbers.append(tree.number(cuts[-1] + width))
+        most = max(most, math.log(numbers[-1]) - rate * (cuts[-1] - start))
+        cuts.append(cuts[-1] + width)
+    return cuts, [*numbers, plan.n_histograms]
+
+
+def _beyond(noise: NoiseSource, rate: Fraction, misfit: int, start: int, stop: int | None) -> bool:
+    """True with the probability that a point of a piece, by its area, is beyond ``misfit``."""
+    if misfit <= start:
+        return True
+    if stop is not None and misfit >= stop:
+        return False
+    here, end = rate * (misfit - start), None if stop is None else rate * (stop - start)
+
+    def bounds(precision: int) -> tuple[list[int], list[int]]:
+        sides = (_gap(here, end, precision), _gap(Fraction(0), here, precision))
+        return [low for low, _ in sides], [high for _, high in sides]
+
+    return choose(noise, bounds) == 0
+
+
+def _gap(start: Fraction, stop: Fraction | None, precision: int) -> tuple[int, int]:
+    """Integers at most and at least ``2^precision (exp(-start) - exp(-stop))``."""
+    low, high = exp_bounds(start, precision)
+    end_low, end_high = (0, 0) if stop is None else exp_bounds(stop, precision)
+    return max(0, low - end_high), high - end_low
+
+
+_Series: TypeAlias = tuple[int, list[int]]
+"""In how many ways there can be ``start``, ``start + 1``, ... rows: ``(start, ways)``."""
 
 
 class _Nested:
     """Histograms whose nested queries are all within v of the truth: how many there are, and one of them.
 
-    Every query but for its children's cells has cells of its own; so has the whole, which is node ``k``.
+    Nodes are the queries, inner ones first, and at last the whole. A node has at most one cell of its own: of
+    two that are in the same nodes all queries answer alike.
     """
 
     def __init__(self, plan: PrefixPlan, cells: IntArray) -> None:
-        holds = plan.cells.holds
-        parents = _parents(holds)
-        if parents is None:
+        sides = plan.cells.sides
+        if not plan.cells.nested:
             raise ValueError("the queries overlap: one neither contains the other nor excludes it")
-        k, self._rows = len(holds), plan.hypothesis_rows
-        self._n_cells = plan.cells.n_cells
-        self._n_rows = int(cells.sum())
-        self._truth = [int(t) for t in holds @ cells]
-        self._children: list[list[int]] = [[] for _ in range(k + 1)]
-        for j, parent in enumerate(parents):
-            self._children[k if parent is None else parent].append(j)
-        self._own = []
-        for j in range(k + 1):
-            own = holds[j].copy() if j < k else np.ones(self._n_cells, dtype=np.bool_)
-            for child in self._children[j]:
-                own &= ~holds[child]
-            self._own.append(np.flatnonzero(own).tolist())
+        self._rows, self.n_rows = plan.hypothesis_rows, int(cells.sum())
+        inner_first = np.argsort(sides.sum(axis=1), kind="stable")
+        nodes = np.vstack([sides[inner_first], np.ones((1, len(cells)), dtype=np.bool_)])
+        self._n_cells = len(cells)
+        self._truth = [int(t) for t in nodes @ cells]
+        self._children: list[list[int]] = [[] for _ in nodes]
+        meet = nodes.astype(np.float32) @ nodes.T > 0
+        for node in range(len(nodes) - 1):
+            parent = (
+                node + 1 + int(meet[node, node + 1 :].argmax())
+            )  # the next one that it is inside
+            self._children[parent].append(node)
+        left = [
+            nodes[node] & ~nodes[inside].any(axis=0) for node, inside in enumerate(self._children)
+        ]
+        self._own = [int(cell.argmax()) if cell.any() else None for cell in left]
 
-    def _misfit(self, query: int, total: int) -> int:
-        return abs(self._n_rows * total - self._rows * self._truth[query])
-
-    def levels(self) -> list[int]:
-        """All values that E may have, ascending."""
-        totals = range(self._rows + 1)
-        return sorted({self._misfit(j, t) for j in range(len(self._truth)) for t in totals})
+    @property
+    def most(self) -> int:
+        """No histogram has a larger E."""
+        return self.n_rows * self._rows
 
     def number(self, v: int) -> int:
         """N(v)."""
-        return self._ways(len(self._truth), v)[-1][self._rows]
-
-    def _ways(self, node: int, v: int) -> list[list[int]]:
-        """Ways to fill a node's cells with 0 to m rows: its own, then with each child added, all within v."""
-        free = len(self._own[node])
-        own = [math.comb(t + free - 1, t) if free else int(t == 0) for t in range(self._rows + 1)]
-        stages = [own]
-        for child in self._children[node]:
-            inside = self._within(child, v)
-            stages.append(
-                [
-                    sum(stages[-1][t - s] * inside[s] for s in range(t + 1) if inside[s])
-                    for t in range(self._rows + 1)
-                ]
-            )
-        return stages
-
-    def _within(self, query: int, v: int) -> list[int]:
-        """Ways to fill a query's cells, none where it is off by more than v."""
-        ways = self._ways(query, v)[-1]
-        return [n if self._misfit(query, t) <= v else 0 for t, n in enumerate(ways)]
+        stages = self._stages(v)
+        return stages[-1][-1][1][0] if stages else 0
 
     def draw(self, v: int, noise: NoiseSource) -> IntArray:
         """A histogram of E at most v, each as likely."""
         histogram = np.zeros(self._n_cells, dtype=np.int64)
-        for cell, rows in self._drawn(len(self._truth), v, self._rows, noise):
-            histogram[cell] = rows
+        stages = self._stages(v)
+        to_fill = [(len(stages) - 1, self._rows)]
+        while to_fill:
+            node, rows = to_fill.pop()
+            *before, (start, ways), _ = stages[node]
+            own = self._own[node]
+            if own is not None:
+                inside = start + _weighted(noise, ways[: rows - start + 1])
+                histogram[own], rows = rows - inside, inside
+            for child, (start, ways) in zip(
+                reversed(self._children[node]), reversed(before), strict=True
+            ):
+                first, of_child = stages[child][-1]
+                least = max(first, rows - start - len(ways) + 1)
+                most = min(first + len(of_child) - 1, rows - start)
+                weights = [
+                    of_child[t - first] * ways[rows - t - start] for t in range(least, most + 1)
+                ]
+                taken = least + _weighted(noise, weights)
+                to_fill.append((child, taken))
+                rows -= taken
         return histogram
 
-    def _drawn(
-        self, node: int, v: int, total: int, noise: NoiseSource
-    ) -> Iterator[tuple[int, int]]:
-        stages = self._ways(node, v)
-        for child, stage in zip(reversed(self._children[node]), reversed(stages[:-1]), strict=True):
-            inside = self._within(child, v)
-            rows = _weighted(noise, [stage[total - s] * inside[s] for s in range(total + 1)])
-            yield from self._drawn(child, v, rows, noise)
-            total -= rows
-        own = self._own[node]
-        for place, cell in enumerate(own[:-1]):
-            behind = len(own) - place - 1
-            rows = _weighted(
-                noise, [math.comb(total - t + behind - 1, behind - 1) for t in range(total + 1)]
-            )
-            yield cell, rows
-            total -= rows
-        if own:
-            yield own[-1], total
+    def _stages(self, v: int) -> list[list[_Series]]:
+        """Of each node the ways to fill it: nothing, each child added, and its own cell, within v.
+
+        Empty where some node cannot be filled.
+        """
+        found: list[list[_Series]] = []
+        for node, children in enumerate(self._children):
+            least, most = self._within(node, v)
+            stages: list[_Series] = [(0, [1])]
+            for child in children:
+                stages.append(_product(stages[-1], found[child][-1], most))
+            start, ways = stages[-1]
+            if self._own[node] is not None:
+                ways = list(accumulate([*ways, *[0] * (most + 1 - start - len(ways))]))
+            below = max(0, least - start)
+            if len(ways) <= below:
+                return []
+            stages.append((start + below, ways[below:]))
+            found.append(stages)
+        return found
+
+    def _within(self, node: int, v: int) -> tuple[int, int]:
+        """The least and most rows of a node for which it is off by at most v."""
+        if node == len(self._truth) - 1:
+            return self._rows, self._rows
+        exact = self._rows * self._truth[node]
+        return max(0, -((v - exact) // self.n_rows)), min(self._rows, (exact + v) // self.n_rows)
+
+
+def _product(one: _Series, other: _Series, most: int) -> _Series:
+    """The ways to have rows of both, up to ``most`` together."""
+    (start, ways), (more, factors) = one, other
+    start += more
+    if ways == [1]:
+        ways = factors
+    elif ways:
+        # Two polynomials, multiplied as integers with room for each coefficient.
+        size = (sum(ways) * sum(factors)).bit_length() // 8 + 1
+        packed = _packed(ways, size) * _packed(factors, size)
+        n_ways = len(ways) + len(factors) - 1
+        digits = packed.to_bytes(size * n_ways, "little")
+        ways = [int.from_bytes(digits[size * i :][:size], "little") for i in range(n_ways)]
+    return start, ways[: max(0, most + 1 - start)]
+
+
+def _packed(ways: Sequence[int], size: int) -> int:
+    return int.from_bytes(b"".join(n.to_bytes(size, "little") for n in ways), "little")
 
 
 def _weighted(noise: NoiseSource, weights: Sequence[int]) -> int:
@@ -445,7 +525,6 @@ __all__ = [
     "PrefixPlan",
     "all_histograms",
     "enumerated",
-    "hypothesis_rows",
     "layered",
     "metropolis",
     "rejected",
