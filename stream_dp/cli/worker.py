@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import sys
 import threading
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,10 +18,12 @@ import click
 from stream_dp.cli.connection import Connection, connected, without_password
 from stream_dp.client.topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
+from stream_dp.messages import Definition, read_json
 
 __all__ = ["command"]
 
 _REPEAT_S = 10.0
+_MAX_SOURCE = 1 << 20
 
 
 @click.command()
@@ -37,12 +42,33 @@ _REPEAT_S = 10.0
     help="Fixed name in the group: a restarted worker gets its partitions back at once.",
 )
 @click.option(
+    "--source",
+    "sources",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Read rows from a topic of yours, as this file says; may be given several times.",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["owner", "counter"]),
+    default="owner",
+    show_default=True,
+    help="owner: take in batches and answer, and read the sources too. counter: read the sources only.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="warn",
     show_default=True,
 )
-def command(connection: Connection, web_port: int, instance_id: str | None, log_level: str) -> None:
+def command(
+    connection: Connection,
+    web_port: int,
+    instance_id: str | None,
+    sources: tuple[Path, ...],
+    role: str,
+    log_level: str,
+) -> None:
     """Run a worker until it is stopped; more settings are STREAM_DP_* variables, see docs/operations.md."""
     # Small linear systems on busy cores: threads make them many times slower. Read when numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -60,7 +86,8 @@ def command(connection: Connection, web_port: int, instance_id: str | None, log_
         raise InvalidInput(
             "--redis-url", "it is no URL", "write redis://HOST:PORT/0, rediss:// or unix://"
         )
-    _check_port(settings.web_bind, web_port)
+    if role == "owner":
+        _check_port(settings.web_bind, web_port)
     check_reachable(settings.bootstrap_servers)
     click.echo(
         f"starting a worker: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, Redis at "
@@ -69,11 +96,23 @@ def command(connection: Connection, web_port: int, instance_id: str | None, log_
     )
     _set_up_logging(log_level)
 
+    from stream_dp.pipeline.sources import Source, run_sources
+
+    read = [Source.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE)) for path in sources]
+    definition_of = partial(_definition_of, connection)
+    if role == "counter":
+        if not read:
+            raise InvalidInput("--role", "a counter reads sources", "pass --source FILE")
+        asyncio.run(run_sources(settings, read, definition_of))
+        return
+
     import faust
 
     from stream_dp.pipeline.app import create_app
 
     app = create_app(settings)
+    if read:
+        app.beside.append(lambda: run_sources(settings, read, definition_of))
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     threading.Thread(target=_say_when_ready, args=(app, settings), daemon=True).start()
@@ -83,6 +122,11 @@ def command(connection: Connection, web_port: int, instance_id: str | None, log_
         if isinstance(app.failure, StreamDPError):
             click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
             sys.exit(1)
+
+
+def _definition_of(connection: Connection, dataset: str) -> Definition | None:
+    with connection.client() as client:
+        return client.catalog().get(dataset)
 
 
 def _words(failure: StreamDPError, redis_url: str) -> str:

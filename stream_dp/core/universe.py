@@ -54,6 +54,11 @@ class _Attribute:
         """One label a cell, for people."""
         raise NotImplementedError
 
+    @property
+    def samples(self) -> tuple[_Scalar, ...]:
+        """A value of each cell, as a row may say it."""
+        raise NotImplementedError
+
     @cached_property
     def size(self) -> int:
         """Number of cells."""
@@ -134,6 +139,11 @@ class Category(_Attribute):
         extra = ("other",) * self.other + ("missing",) * self.missing
         # A listed value may itself be called "other"; labels still tell the cells apart.
         return self.values + tuple(f"({e})" if e in self.values else e for e in extra)
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        unlisted = "?" * (1 + max(map(len, self.values)))
+        return (*self.values, *(unlisted,) * self.other, *(None,) * self.missing)
 
     @cached_property
     def other_cell(self) -> int | None:
@@ -267,6 +277,11 @@ class Number(_Attribute):
         return (ends[0], *between, ends[1], *("missing",) * self.missing)
 
     @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        lowest = math.nextafter(self.edges[0], -math.inf)
+        return (lowest, *self.edges, *(None,) * self.missing)
+
+    @cached_property
     def _missing_code(self) -> int:
         return _first(self.missing_cell)
 
@@ -321,6 +336,10 @@ class Boolean(_Attribute):
     @cached_property
     def labels(self) -> tuple[str, ...]:
         return ("false", "true", *("missing",) * self.missing)
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        return (False, True, *(None,) * self.missing)
 
     @cached_property
     def cell_of(self) -> Mapping[object, int]:

@@ -271,6 +271,7 @@ class StreamApp(faust.App):
         self.runtime = runtime
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self.waiting = 0  # records in the inbox
+        self.beside: list[Callable[[], Awaitable[None]]] = []  # tasks whose failure ends the worker
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
@@ -322,6 +323,7 @@ class StreamApp(faust.App):
             self._take_groups,
             self.runtime.watch_store,
             self._watch_group,
+            *self.beside,
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(

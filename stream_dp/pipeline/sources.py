@@ -1,0 +1,377 @@
+"""Topics that exist already, with one row a message: packed into batches, each row once.
+
+A source is read in the order of its partitions' logs. Where a batch ends is written down in the store before
+it is sent, the first one wins, and its id names the range of offsets. So whoever reads a range again, after a
+crash, a rebalance or from the first offset on, makes the same batches under the same ids, and the data set's
+owner knows them (``docs/guarantee.md``, Theorem 10). Where reading goes on is the consumer group's own
+offset: it is only ever too low.
+
+Every record is one row, whatever it holds: what is no JSON object is a row without values. Else the number
+of rows, which is public, would depend on what is in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+import kafka
+import numpy as np
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json, to_json
+
+from stream_dp.core.universe import COUNT, Universe
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
+from stream_dp.pipeline.building import build
+from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.sending import Sender
+from stream_dp.settings import WorkerSettings
+from stream_dp.state.redis import RedisStore
+from stream_dp.state.store import Store
+
+__all__ = ["Source", "SourceReader", "packed", "row_of", "run_sources"]
+
+_log = logging.getLogger(__name__)
+
+_MAX_ID = 128
+_POLL_MS = 100
+_MAX_BYTES = TOPICS["batches"].max_value_bytes
+_FEW_CELLS = 4096
+_ROWS_A_CELL = 4
+
+
+class Source(BaseModel):
+    """A topic of rows, and the data set that they belong to.
+
+    Attributes:
+        fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
+            each attribute is the field of its name.
+        constants: Attribute -> the value of every row.
+        batch_rows: Rows that make a batch at once.
+        wait_seconds: After this long fewer make one too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    version: Literal[1]
+    dataset: DatasetName
+    topic: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    fields: dict[AttributeName, str] = {}
+    constants: dict[AttributeName, str | int | float | bool | None] = {}
+    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
+
+    @classmethod
+    def read(cls, document: object) -> Source:
+        """Validates a parsed source file.
+
+        Raises:
+            InvalidInput: It names the field and the fix.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "source"
+            raise InvalidInput(place, first["msg"], "see docs/sources.md") from None
+
+    def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
+        """Where a message has the value of each attribute that is no constant.
+
+        Raises:
+            InvalidInput: A name is no attribute of the data set, or is both a field and a constant.
+        """
+        names = universe.names
+        for place, given in (("fields", self.fields), ("constants", self.constants)):
+            for name in given:
+                if name not in names:
+                    raise InvalidInput(
+                        f"{place}.{name}",
+                        f"{self.dataset} has no such attribute",
+                        f"use {', '.join(names)}",
+                    )
+        if both := sorted(self.fields.keys() & self.constants.keys()):
+            raise InvalidInput(
+                f"constants.{both[0]}", "it is a field too", "leave one of the two out"
+            )
+        return {
+            name: tuple(self.fields.get(name, name).split("."))
+            for name in names
+            if name not in self.constants
+        }
+
+
+def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[object]:
+    """The values of a message at ``paths``, in their order; None where there is none. Never raises."""
+    try:
+        document = from_json(value or b"")
+    except ValueError:
+        document = None
+    found: list[object] = []
+    for path in paths.values():
+        inner = document
+        for step in path:
+            inner = inner.get(step) if isinstance(inner, dict) else None
+        found.append(inner if isinstance(inner, str | int | float | bool) else None)
+    return found
+
+
+def packed(
+    source: Source,
+    universe: Universe,
+    batch_id: str,
+    paths: Mapping[str, Sequence[str]],
+    rows: Sequence[Sequence[object]],
+) -> bytes:
+    """A batch of these rows: all cells of the universe with their counts, where these are few; else columns.
+
+    Which of the two follows from the number of rows and the definition, so its size says nothing of the rows.
+    """
+    columns: dict[str, list[object]] = {
+        name: list(column) for name, column in zip(paths, zip(*rows, strict=True), strict=True)
+    }
+    columns |= {name: [value] * len(rows) for name, value in source.constants.items()}
+    head = {"version": 1, "dataset": source.dataset, "batch_id": batch_id}
+    if universe.n_cells > min(_FEW_CELLS, len(rows) // _ROWS_A_CELL):
+        return to_json({**head, "columns": columns})
+    codes = universe.encode_columns(columns).codes
+    cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), universe.shape)
+    counts = np.bincount(cells, minlength=universe.n_cells)
+    samples = [attribute.samples for attribute in universe.attributes]
+    listed = [
+        {
+            name: sample[code]
+            for name, sample, code in zip(universe.names, samples, place, strict=True)
+        }
+        | {COUNT: count}
+        for place, count in zip(np.ndindex(*universe.shape), counts.tolist(), strict=True)
+    ]
+    return to_json({**head, "cells": listed})
+
+
+@dataclass
+class _Partition:
+    """What is read of one partition and not in a batch yet.
+
+    Attributes:
+        first: Offset that the next batch begins at.
+        rows: Offset and values of each record from there on.
+        since: When the first of them came.
+        end: Last offset of the batch that begins at ``first``, once that is written down.
+    """
+
+    first: int
+    rows: deque[tuple[int, list[object]]] = field(default_factory=deque, repr=False)
+    since: float = 0.0
+    end: int | None = None
+
+
+class SourceReader:
+    """Reads one source with whoever else reads it, each partition by one of them.
+
+    Args:
+        definition_of: The definition of a data set, None while there is none; asked in a thread.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        sender: Sender,
+        definition_of: Callable[[str], Definition | None],
+        *,
+        settings: WorkerSettings,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._sender = sender
+        self._definition_of = definition_of
+        self._servers = settings.bootstrap_servers
+        self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
+        self._session_ms = round(1000 * settings.session_timeout_s)
+        self._partitions: dict[TopicPartition, _Partition] = {}
+
+    async def run(self) -> None:
+        """Reads until it is cancelled.
+
+        Raises:
+            InvalidInput: The source does not fit the data set's definition.
+            ServerUnavailable: No broker, or no such topic.
+        """
+        source = self._source
+        universe = await self._universe()
+        paths = source.paths(universe)
+        log_id = await asyncio.to_thread(self._topic_id)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._servers,
+            group_id=self._group,
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=self._session_ms // 5,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        consumer.subscribe([source.topic], listener=_Listener(self._partitions))
+        try:
+            await consumer.start()
+            while True:
+                fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=source.batch_rows)
+                for place, records in fetched.items():
+                    state = await self._state(consumer, place)
+                    if not state.rows:
+                        state.since = monotonic()
+                    state.rows.extend((r.offset, row_of(r.value, paths)) for r in records)
+                for place, state in list(self._partitions.items()):
+                    await self._batches(consumer, place, state, universe, paths, log_id)
+        except KafkaError as error:
+            raise ServerUnavailable(
+                f"the broker does not serve {source.topic} ({type(error).__name__})"
+            ) from error
+        finally:
+            await consumer.stop()
+
+    async def _state(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> _Partition:
+        state = self._partitions.get(place)
+        if state is None:
+            committed = await consumer.committed(place)
+            state = self._partitions[place] = _Partition(0 if committed is None else committed)
+        return state
+
+    async def _batches(
+        self,
+        consumer: AIOKafkaConsumer,
+        place: TopicPartition,
+        state: _Partition,
+        universe: Universe,
+        paths: Mapping[str, Sequence[str]],
+        log_id: str,
+    ) -> None:
+        """Sends what is due of one partition."""
+        source = self._source
+        while state.rows and self._partitions.get(place) is state:
+            waited = monotonic() - state.since >= source.wait_seconds
+            if state.end is None:
+                if len(state.rows) < source.batch_rows and not waited:
+                    return
+                last = state.rows[self._fitting(state, universe, paths) - 1][0]
+                state.end = await self._cut(place, state.first, last, log_id)
+            if state.rows[-1][0] < state.end:
+                return  # another reader's batch went further: read on
+            rows = []
+            while state.rows and state.rows[0][0] <= state.end:
+                rows.append(state.rows.popleft()[1])
+            if rows:  # else the topic has dropped a range that was sent before
+                batch_id = _batch_id(place, log_id, state.first, state.end)
+                value = packed(source, universe, batch_id, paths, rows)
+                await (await self._sender.send(Outgoing("batches", source.dataset, value)))
+            state.first, state.end, state.since = state.end + 1, None, monotonic()
+            if self._partitions.get(place) is state:
+                await consumer.commit({place: state.first})
+
+    def _fitting(
+        self, state: _Partition, universe: Universe, paths: Mapping[str, Sequence[str]]
+    ) -> int:
+        """How many of the rows that wait make a batch which is not refused for its size."""
+        n_rows = min(len(state.rows), self._source.batch_rows)
+        while n_rows > 1:
+            rows = [values for _, values in islice(state.rows, n_rows)]
+            if len(packed(self._source, universe, "?" * _MAX_ID, paths, rows)) <= _MAX_BYTES:
+                break
+            n_rows //= 2
+        return n_rows
+
+    async def _cut(self, place: TopicPartition, first: int, last: int, log_id: str) -> int:
+        """Where the batch from ``first`` on ends, for ever and for everybody: at ``last``, if not decided."""
+        name = f"cut {self._source.dataset} {place.topic} {log_id} {place.partition}:{first}"
+        recorded = await persistently(lambda: self._store.constant(name, b"%d" % last))
+        return int(recorded)
+
+    async def _universe(self) -> Universe:
+        """The data set's, as soon as it is defined: rows sent before would be rejected."""
+        while True:
+            definition = await asyncio.to_thread(self._definition_of, self._source.dataset)
+            if definition is not None:
+                return build(definition)[0]
+            _log.warning("%s is not defined yet; its source waits", self._source.dataset)
+            await asyncio.sleep(2.0)
+
+    def _topic_id(self) -> str:
+        """Tells a topic from a later one of its name."""
+        try:
+            admin = kafka.KafkaAdminClient(
+                bootstrap_servers=self._servers.split(","), bootstrap_timeout_ms=10_000
+            )
+            try:
+                (topic,) = admin.describe_topics([self._source.topic])
+            finally:
+                admin.close()
+        except kafka.errors.KafkaError as error:
+            raise ServerUnavailable(
+                f"no Kafka broker at {self._servers} ({type(error).__name__})"
+            ) from error
+        if topic["error_code"] != 0:
+            raise ServerUnavailable(
+                f"there is no topic {self._source.topic}; mend the source, or make it"
+            )
+        return str(topic["topic_id"])[:8]
+
+
+async def run_sources(
+    settings: WorkerSettings,
+    sources: Sequence[Source],
+    definition_of: Callable[[str], Definition | None],
+) -> None:
+    """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
+    store = RedisStore.from_url(
+        settings.redis_url,
+        prefix=settings.redis_prefix,
+        cluster=settings.redis_cluster,
+        durability_declared=settings.redis_durability == "declared",
+    )
+    sender = Sender(settings.bootstrap_servers, Topics(settings.topic_prefix))
+    try:
+        await sender.start()
+        readers = [
+            SourceReader(source, store, sender, definition_of, settings=settings)
+            for source in sources
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for reader in readers:
+                tasks.create_task(reader.run())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        await sender.stop()
+        await store.close()
+
+
+def _batch_id(place: TopicPartition, log_id: str, first: int, last: int) -> str:
+    spelt = f"{place.topic}@{log_id}:{place.partition}:{first}-{last}"
+    if len(spelt) <= _MAX_ID:
+        return spelt
+    return blake2b(spelt.encode(), digest_size=16).hexdigest()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Forgets what was read of partitions that another reader has from now on."""
+
+    def __init__(self, partitions: dict[TopicPartition, Any]) -> None:
+        self._partitions = partitions
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        for place in revoked:
+            self._partitions.pop(place, None)
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Each is read from its committed offset on."""

@@ -1,0 +1,107 @@
+"""Rows one a message on a topic that exists already: each counts once, whoever reads it, however often."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+
+pytestmark = pytest.mark.kafka
+
+DEFINITION = {
+    "version": 1,
+    "dataset": "orders",
+    "attributes": [
+        {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "missing": True},
+        {"name": "amount", "type": "number", "edges": [10, 100]},
+    ],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.02},
+    "phase": {"min_rows": 1_000_000},
+}
+
+
+def test_every_message_is_one_row_through_replays_and_several_readers(
+    deployment: Any, tmp_path: Path
+) -> None:
+    topic = f"{deployment.prefix}shop"
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])
+    file = tmp_path / "orders.json"
+    file.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "dataset": "orders",
+                "topic": topic,
+                "fields": {"city": "customer.city"},
+                "batch_rows": 400,
+                "wait_seconds": 0.2,
+            }
+        )
+    )
+    deployment.worker().wait_ready()
+    producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers, acks="all")
+
+    def produce(n_rows: int) -> None:
+        for i in range(n_rows):
+            row = {"customer": {"city": "Bonn" if i % 3 else "Graz"}, "amount": i % 200}
+            value = b"no JSON" if i % 100 == 0 else json.dumps(row).encode()
+            producer.send(topic, value, partition=i % 3)
+        producer.flush()
+
+    def counter(**environment: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "stream_dp", "worker", "--role", "counter"),
+                *("--source", str(file), "--topic-prefix", deployment.prefix),
+                *("--bootstrap-servers", deployment.bootstrap_servers),
+                *("--redis-url", deployment.redis_url),
+            ],
+            env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6", **environment},
+        )
+
+    def waits_for(client: Any, rows: int) -> None:
+        for _ in range(600):
+            if client.waiting().get("orders") == rows:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
+
+    counters = []
+    try:
+        with deployment.client() as client:
+            client.define(DEFINITION)
+            produce(3_000)
+            counters += [counter(), counter()]
+            waits_for(client, 3_000)
+            produce(1_000)
+            counters[0].kill()
+            waits_for(client, 4_000)
+            for process in counters:
+                process.kill()
+                process.wait()
+            produce(500)
+            counters.append(counter(STREAM_DP_GROUP_ID="has-forgotten-what-it-read"))
+            waits_for(client, 4_500)
+            sent = [reply["batch_id"] for reply in deployment.replies("batches")]
+            assert len(sent) > len(set(sent)), (
+                "the first ranges were sent again, under the same ids"
+            )
+            kept = deployment.replies("events")
+            rows = {e["batch_id"]: e["rows"] for e in kept if e["event"] == "batch_accepted"}
+            assert sum(rows.values()) == 4_500
+    finally:
+        for process in counters:
+            process.kill()
+            process.wait()
+        producer.close()
+        admin.close()

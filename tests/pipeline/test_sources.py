@@ -1,0 +1,123 @@
+"""Rows off somebody else's topic: what a message says, how a batch is spelt, what a file may say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import Batch
+from stream_dp.pipeline.sources import Source, packed, row_of
+
+UNIVERSE = Universe(
+    (
+        Category("carrier", ("AA", "UA"), missing=True),
+        Number("delay", (0, 10, 30), missing=True),
+        Boolean("cancelled"),
+    )
+)
+DOCUMENT = {
+    "version": 1,
+    "dataset": "flights",
+    "topic": "shop.flights",
+    "fields": {"delay": "arrival.delay"},
+    "constants": {"cancelled": False},
+}
+
+
+def source(**changes: Any) -> Source:
+    return Source.read({**DOCUMENT, **changes})
+
+
+PATHS = source().paths(UNIVERSE)
+
+
+def test_values_are_found_at_their_paths() -> None:
+    assert PATHS == {"carrier": ("carrier",), "delay": ("arrival", "delay")}
+    value = json.dumps({"carrier": "AA", "arrival": {"delay": 7}, "more": [1]}).encode()
+    assert row_of(value, PATHS) == ["AA", 7]
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"{", b"[1]", b"7", b"\xff", b'{"carrier":[1],"arrival":3}', b"{}"]
+)
+def test_every_record_is_one_row_whatever_it_holds(value: bytes | None) -> None:
+    assert row_of(value, PATHS) == [None, None]
+
+
+@given(st.binary(max_size=40))
+def test_no_record_raises(value: bytes) -> None:
+    assert len(row_of(value, PATHS)) == 2
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "form"),
+    [(1, "columns"), (100, "columns"), (159, "columns"), (160, "cells"), (5000, "cells")],
+)
+def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> None:
+    """By public numbers alone; either way the data set counts the same rows."""
+    draw = np.random.default_rng(n_rows)
+    rows = [
+        [draw.choice(["AA", "UA", "ZZ", None]), draw.choice([-5.0, 3.0, 12.0, 99.0, None])]
+        for _ in range(n_rows)
+    ]
+    value = packed(source(), UNIVERSE, "id", PATHS, rows)
+    batch = Batch.read(json.loads(value))
+    plain = UNIVERSE.encode_columns(
+        {
+            "carrier": [row[0] for row in rows],
+            "delay": [row[1] for row in rows],
+            "cancelled": [False] * n_rows,
+        }
+    )
+    if form == "columns":
+        assert batch.columns is not None
+        found = UNIVERSE.encode_columns(batch.columns)
+    else:
+        assert batch.cells is not None
+        assert len(batch.cells) == UNIVERSE.n_cells == 40
+        found = UNIVERSE.encode_cells(batch.cells)
+
+    def table(given: Any) -> list[int]:
+        counts = np.zeros(UNIVERSE.shape, dtype=np.int64)
+        np.add.at(counts, given.codes, given.entry_counts)
+        return list(counts.ravel())
+
+    assert table(found) == table(plain)
+
+
+def test_a_sample_of_each_cell_falls_into_it() -> None:
+    awkward = Universe(
+        (
+            Category("a", ("?", "??", "other")),
+            Category("b", ("x",), other=False, missing=True),
+            Number("c", (1e-300, 2e-300, 1.0), missing=True),
+            Number("d", (-3, -2, 7), integer=True),
+            Boolean("e", missing=True),
+        )
+    )
+    for attribute in awkward.attributes:
+        codes = attribute.encode(json.loads(json.dumps(list(attribute.samples))))
+        assert list(codes) == list(range(attribute.size))
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"topic": "no such"}, "topic"),
+        ({"colour": 1}, "colour"),
+        ({"batch_rows": 0}, "batch_rows"),
+        ({"fields": {"speed": "v"}}, "fields.speed"),
+        ({"constants": {"speed": 1}}, "constants.speed"),
+        ({"fields": {"cancelled": "c"}}, "constants.cancelled"),
+    ],
+)
+def test_a_source_that_does_not_fit_names_the_field(changes: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidInput, match=place):
+        source(**changes).paths(UNIVERSE)
