@@ -526,6 +526,25 @@ class PrefixBatchSpec(_KindSpec):
     """Kind ``prefix_batch``: one synthetic histogram for all conditions of a batch."""
 
 
+class BetweenSpec(_KindSpec):
+    """Kind ``between``: a run of comparisons, until so many of its answers were "between"."""
+
+    answers: Annotated[int, Field(ge=1, le=1000)]
+
+
+class InteriorPointSpec(_KindSpec):
+    """Kind ``interior_point``: a run for each attribute and window, right for so many points."""
+
+    points: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class AdaptiveThresholdSpec(_KindSpec):
+    """Kind ``adaptive_threshold``: a run for each attribute and window, right for so many thresholds."""
+
+    chunks: Annotated[int, Field(ge=2, le=1000)]
+    queries: Annotated[int, Field(ge=1, le=10**9)]
+
+
 class KindsSpec(_Request):
     """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
 
@@ -533,6 +552,9 @@ class KindsSpec(_Request):
     median: StableMedianSpec | None = None
     mode: ModeSpec | None = None
     prefix_batch: PrefixBatchSpec | None = None
+    between: BetweenSpec | None = None
+    interior_point: InteriorPointSpec | None = None
+    adaptive_threshold: AdaptiveThresholdSpec | None = None
 
 
 class Definition(_Request):
@@ -613,6 +635,9 @@ _FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "median": (("attribute",), ()),
     "mode": (("attribute",), ()),
     "prefix_batch": (("attribute", "wheres"), ()),
+    "between": (("where", "low", "high"), ()),
+    "interior_point": (("attribute", "where"), ()),
+    "adaptive_threshold": (("attribute", "where"), ()),
 }
 """Of each kind of question: the fields that it needs, and those that it may have."""
 
@@ -634,6 +659,7 @@ class Query(_Request):
         group_by: Attributes of a table.
         attribute: What a question of order or of values is about, or what is added up.
         rank: Of a quantile, as a share of the rows.
+        low: What a count is compared with, as a share of the rows; ``high`` likewise.
     """
 
     query_id: Id
@@ -646,6 +672,9 @@ class Query(_Request):
         "median",
         "mode",
         "prefix_batch",
+        "between",
+        "interior_point",
+        "adaptive_threshold",
     ] = "predicate"
     where: dict[str, Any] | None = None
     wheres: Annotated[
@@ -654,6 +683,8 @@ class Query(_Request):
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(_tupled)] = ()
     attribute: AttributeName | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
+    low: Annotated[float, Field(ge=0, le=1)] | None = None
+    high: Annotated[float, Field(ge=0, le=1)] | None = None
     window: LastPhases | None = None
     quote: StrictBool = False
 
@@ -666,6 +697,8 @@ class Query(_Request):
         for name in _OPTIONAL - {*needed, *allowed}:
             if getattr(self, name) not in (None, ()):
                 raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError("low is not below high: the smaller threshold goes first")
         return self
 
     @classmethod
@@ -791,6 +824,7 @@ class Answer(_Reply):
             ratio, missing where nothing is known of it. Bars are half widths in the attribute's own unit.
         found: The quantile, the median, the most frequent value. ``error_bar`` is then that of its rank.
         no_answer: True where such a value was tested and must not be named.
+        side: Where a count lies, or a point. ``error_bar`` is then by how much it may be otherwise.
         window: First and last phase the answer speaks of.
     """
 
@@ -815,6 +849,7 @@ class Answer(_Reply):
     batch: Batched | None = None
     found: Found | None = None
     no_answer: bool | None = None
+    side: Literal["below", "between", "above"] | None = None
     privacy_loss: PrivacyLoss | None = None
     budget: Budget | None = None
     phase: int | None = None

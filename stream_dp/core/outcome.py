@@ -28,6 +28,14 @@ class Path(StrEnum):
         return Difficulty.HARD if self is Path.MEASURED else Difficulty.EASY
 
 
+class Side(StrEnum):
+    """Where a noisy count lies."""
+
+    BELOW = "below"
+    BETWEEN = "between"
+    ABOVE = "above"
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A noisy answer to one predicate query over a window.
@@ -162,6 +170,32 @@ class BatchAnswered:
         return self.path.difficulty
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """On which side of two thresholds a count lies, or of the rows a point.
+
+    Attributes:
+        n: Rows in the window; public.
+        error_bar: As a share of ``n``: by how much the count may be on the other side; None where none is
+            known, or none is needed.
+        confidence: Probability with which ``side`` holds so; None where none is known.
+        attribute: Index; None for a count.
+        code: The point that was kept, once there is one.
+    """
+
+    side: Side
+    n: int
+    error_bar: float | None
+    confidence: float | None
+    path: Path
+    attribute: int | None = None
+    code: int | None = None
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
 class RefusalCode(StrEnum):
     """Why nothing is released. Every one follows from public facts only."""
 
@@ -190,7 +224,7 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Refused
+Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Placed | Refused
 
 __all__ = [
     "Answered",
@@ -199,8 +233,10 @@ __all__ = [
     "Found",
     "Outcome",
     "Path",
+    "Placed",
     "RefusalCode",
     "Refused",
+    "Side",
     "Sum",
     "Summed",
     "TableAnswered",

@@ -20,6 +20,7 @@ from stream_dp.core.outcome import (
     Found,
     Outcome,
     Path,
+    Placed,
     RefusalCode,
     Refused,
     Summed,
@@ -111,7 +112,12 @@ def _as_sent(query: Query) -> tuple[object, ...]:
     """What identifies a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
-    return query.where, query.wheres, query.group_by, query.attribute, query.rank
+    return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query)
+
+
+def _numbers(query: Query) -> tuple[float, ...]:
+    """What a question of another kind says in numbers; which they are depends on the kind."""
+    return tuple(n for n in (query.rank, query.low, query.high) if n is not None)
 
 
 def _digest(query: Query, request: tuple[object, ...]) -> bytes:
@@ -244,7 +250,7 @@ def _compiled_kind(dataset: Dataset, query: Query) -> _Compiled:
     attribute = None if query.attribute is None else universe.index(query.attribute)
     predicate = compile_where(universe, query.where)
     predicates = _each(universe, query.wheres)
-    numbers = () if query.rank is None else (query.rank,)
+    numbers = _numbers(query)
     return _Compiled(
         (predicate.key, tuple(each.key for each in predicates), attribute, numbers),
         lambda window: Asked(query.kind, window, attribute, predicate, predicates, numbers),
@@ -322,7 +328,7 @@ def _reply(
     if isinstance(outcome, Found):
         return Answer(
             **facts,
-            found=None if outcome.code is None else _found(dataset.universe, outcome),
+            found=_found(dataset.universe, outcome),
             no_answer=True if outcome.code is None else None,
             error_bar=outcome.rank_error,
             confidence=outcome.confidence,
@@ -333,6 +339,14 @@ def _reply(
             **facts,
             batch=Batched(values=outcome.values, counts=counts),
             error_bar_simultaneous=outcome.error_bar,
+            confidence=outcome.confidence,
+        )
+    if isinstance(outcome, Placed):
+        return Answer(
+            **facts,
+            side=outcome.side.value,
+            found=_found(dataset.universe, outcome),
+            error_bar=outcome.error_bar,
             confidence=outcome.confidence,
         )
     axes = _axes(question)
@@ -431,9 +445,11 @@ def _axes(question: Question | Asked) -> tuple[int, ...]:
     return (question.attribute,)
 
 
-def _found(universe: Universe, outcome: Found) -> FoundCell:
+def _found(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
+    """The cell that an outcome names, if it names one."""
+    if outcome.attribute is None or outcome.code is None:
+        return None
     attribute, code = universe.attributes[outcome.attribute], outcome.code
-    assert code is not None, "something was found"
     label = attribute.labels[code]
     if not isinstance(attribute, Number) or code == attribute.missing_cell:
         return FoundCell(label=label)

@@ -14,8 +14,11 @@ from stream_dp.core.baselines.weights import GrowingWeights, Weights
 from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.gated import Gated
+from stream_dp.core.kinds.adaptive import Adaptive
 from stream_dp.core.kinds.base import Answerer
 from stream_dp.core.kinds.batches import Batches
+from stream_dp.core.kinds.between import Between
+from stream_dp.core.kinds.interior import Interior
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
@@ -119,6 +122,9 @@ ANSWERERS: Mapping[str, type[Answerer]] = {
     "median": Medians,
     "mode": Modes,
     "prefix_batch": Batches,
+    "between": Between,
+    "interior_point": Interior,
+    "adaptive_threshold": Adaptive,
 }
 """By the name of the setting that turns it on; what else the setting says are its own arguments."""
 

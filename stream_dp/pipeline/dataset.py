@@ -367,9 +367,12 @@ class Dataset:
         self._standings.clear()
         releases = await self._taken(looks)
         self._fuse(CrashPoint.AFTER_LOOK)
-        for release in releases:
+        for look, release in zip(looks, releases, strict=True):
             self._draft.transcript.append(_RELEASE + release.to_bytes())
             self._mechanism.absorb(release)
+            if isinstance(look, NamedLook):
+                for name in look.ended(release):
+                    self.keep(name, b"")
         self._draft.settles.append(announced)
         return releases
 

@@ -581,25 +581,26 @@ def _never_under_count(world: World) -> Iterator[str]:
 def _looks_are_charged(world: World) -> Iterator[str]:
     """P6: before data is read, the same process has announced the look and paid for these blocks.
 
-    A zombie may look on: its charge was kept when it was fenced. A segment of tests is paid for once a block,
-    with the first question that reads it.
+    A zombie may look on: its charge was kept when it was fenced. A run of looks, or a segment of tests, is
+    paid for once a block, with the first look that reads it.
     """
     last: dict[tuple[int, str], Committed] = {}
     paid_phase: set[tuple[str, int]] = set()
-    paid_segment: dict[tuple[int, str, int], set[int]] = defaultdict(set)
+    paid_run: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for event in world.trail:
         if isinstance(event, Committed):
             name, paid = event.transition.dataset, {c.block for c in event.transition.charges}
             last[event.process, name] = event
             paid_phase |= {(name, block) for block in paid}
-            paid_segment[event.process, name, _segment(event)] |= paid
+            for run in _runs(event):
+                paid_run[run] |= paid
         elif isinstance(event, Looked):
             before = last.get((event.process, event.dataset))
             if before is None or before.transition.intent is None:
                 yield f"P6: {event.dataset} was read without an announcement"
-            elif segment := _segment(before):
-                if not set(event.blocks) <= paid_segment[event.process, event.dataset, segment]:
-                    yield f"P6: {event.dataset} was read beyond the blocks that paid for the segment"
+            elif runs := _runs(before):
+                if not any(set(event.blocks) <= paid_run[run] for run in runs):
+                    yield f"P6: {event.dataset} was read beyond the blocks that its run has paid for"
             elif before.transition.charges and not set(event.blocks) <= {
                 charge.block for charge in before.transition.charges
             }:
@@ -616,10 +617,12 @@ def _looks_are_charged(world: World) -> Iterator[str]:
             yield f"P6: {name} has forgotten a charge"
 
 
-def _segment(event: Committed) -> int:
-    """The segment of tests that the announced look belongs to; 0 where it belongs to none."""
+def _runs(event: Committed) -> list[tuple[object, ...]]:
+    """The runs and segments that the announced looks belong to; a segment ends with its process."""
+    name = event.transition.dataset
     looks = json.loads(event.transition.intent or b"[]")
-    return max((look.get("segment", 0) for look in looks), default=0)
+    runs = [(name, look["kind"], look["run"]) for look in looks if "run" in look]
+    return [*runs, *((name, event.process, look["segment"]) for look in looks if "segment" in look)]
 
 
 def _rows_once(world: World) -> Iterator[str]:

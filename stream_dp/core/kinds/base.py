@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import blake2b
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -20,10 +20,15 @@ from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
-from stream_dp.core.online.base import Loss
+from stream_dp.core.online.base import Loss, Secret
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.query import EVERYTHING, Predicate
 from stream_dp.core.universe import MAX_ROWS, Number, Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+MIN_EPSILON = Fraction(1, 2**30)
+MIN_DELTA = Fraction(1, 2**900)
+"""Of a look: down to these all scales, and the rows that they ask for, can be computed and drawn."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class KindLook(ABC):
     def take(self, noise: NoiseSource, data: Blocks) -> Release:
         """Looks at the data, after charge and secrets are durable; cannot fail on drawn values."""
 
+    def ended(self, release: Release) -> tuple[str, ...]:
+        """Names of secrets that nothing needs after ``release``; dropped with its commit."""
+        del release
+        return ()
+
 
 class Answerer(ABC):
     """Answers one or several kinds. Holds published values only.
@@ -104,6 +114,9 @@ class Answerer(ABC):
         kinds: Of questions, that it answers.
         approximate: Whether its looks have a delta.
         in_order: Attributes that it reads row by row, in order of arrival.
+
+    Raises:
+        InvalidDefinition: The share buys less than noise can be drawn for.
     """
 
     name: ClassVar[str]
@@ -117,6 +130,12 @@ class Answerer(ABC):
         self._universe = universe
         self._budget = budget
         self._loss = loss_of(budget, share, approximate=self.approximate)
+        if self._loss.epsilon < MIN_EPSILON or (self.approximate and self._loss.delta < MIN_DELTA):
+            raise InvalidDefinition(
+                f"kinds.{self.name}.share",
+                "buys less than noise can be drawn for",
+                "give a larger share, or privacy a larger epsilon and delta",
+            )
         self._failure_probability = failure_probability
         self._sizes: list[int] = []
 
@@ -224,4 +243,36 @@ def bin_range(asked: Asked) -> range | Refused:
     return found
 
 
-__all__ = ["Answerer", "Asked", "KindLook", "bin_range", "loss_of", "ordered"]
+def secret_of(data: Blocks, name: str, size: int) -> Secret:
+    """The secret of a run, of so many integers.
+
+    Raises:
+        CorruptState: It is not there, or not such a secret; another one would void the run's guarantee.
+    """
+    if name not in data.vault:
+        raise CorruptState(f"the secret of a run is gone: {name}")
+    return Secret.from_bytes(data.vault[name], size)
+
+
+def window_of(look: Mapping[str, object]) -> range:
+    """The blocks that a look's description speaks of."""
+    start, stop = cast("list[int]", look["window"])
+    return range(start, stop)
+
+
+def as_share(rows: float, n_rows: int) -> float | None:
+    """A bar as a share of the rows; None where it says nothing."""
+    return rows / n_rows if rows < n_rows else None
+
+
+__all__ = [
+    "Answerer",
+    "Asked",
+    "KindLook",
+    "as_share",
+    "bin_range",
+    "loss_of",
+    "ordered",
+    "secret_of",
+    "window_of",
+]

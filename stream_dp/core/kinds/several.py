@@ -64,6 +64,10 @@ class NamedLook:
     def take(self, noise: NoiseSource, data: Blocks) -> _NamedRelease:
         return _NamedRelease(self.place, self.look.take(noise, data))
 
+    def ended(self, release: Release) -> tuple[str, ...]:
+        assert isinstance(release, _NamedRelease), "a release of another kind"
+        return self.look.ended(release.release)
+
 
 class WithKinds:
     """Counts and other kinds of questions, all charged to the same lines; a ``mechanism.Mechanism``.

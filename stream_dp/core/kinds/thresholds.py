@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, bin_range, ordered
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, bin_range, ordered
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.tree import Tree, TreePlan
@@ -153,8 +153,8 @@ class Thresholds(Answerer):
         return Answered(
             count=tree.count(bins),
             n=n,
-            error_bar=_share(bar, n),
-            error_bar_simultaneous=_share(max(bar, of_all), n),
+            error_bar=as_share(bar, n),
+            error_bar_simultaneous=as_share(max(bar, of_all), n),
             confidence=1.0 - self._failure_probability,
             path=path,
         )
@@ -170,15 +170,10 @@ class Thresholds(Answerer):
             attribute=attribute,
             code=min(last, tree.quantile(rank)),
             n=tree.n_rows,
-            rank_error=_share(bar if missing is None else (1.0 + wanted) * bar, tree.n_rows),
+            rank_error=as_share(bar if missing is None else (1.0 + wanted) * bar, tree.n_rows),
             confidence=1.0 - self._failure_probability,
             path=path,
         )
-
-
-def _share(rows: float, n_rows: int) -> float | None:
-    """A bar as a share of the rows; None where it says nothing."""
-    return rows / n_rows if rows < n_rows else None
 
 
 __all__ = ["Thresholds", "TreesLook", "TreesRelease"]

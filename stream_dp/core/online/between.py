@@ -30,21 +30,13 @@ it was published counts as BETWEEN: ``lost``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.base import Loss, Secret, checked_privacy
 from stream_dp.core.online.laplace import reach, scale_from, tail_point
-
-
-class Side(StrEnum):
-    """Where a noisy count lies."""
-
-    BELOW = "below"
-    BETWEEN = "between"
-    ABOVE = "above"
+from stream_dp.core.outcome import Side
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,11 @@ class InteriorPlan:
         """The secret of one run."""
         return self.between.draw(noise)
 
+    @property
+    def secret_size(self) -> int:
+        """Integers in the secret."""
+        return 1
+
 
 class InteriorPoint:
     """The public state of one run: a fold over its answers.

@@ -1,0 +1,236 @@
+"""Kind ``between``: whether counts lie below, between or above two thresholds; only "between" uses a run up.
+
+One run at a time, whatever windows its questions are about (``core/online/between.py``). Its thresholds
+are shares of a window's rows, in whole rows, the lower one rounded down and the higher one up. When as many
+answers were "between" as the plan allows it has halted, and the next question begins another: a new secret,
+new charges.
+
+**Charges.** A block pays the run's (epsilon, delta) with the first of its questions that touches it, and
+nothing for the others. *Proof that this is enough.* Take neighbours that differ in one row of block b. A
+question about a window without b has the same count on both, so all answers before the first that touches b
+have the same law on both, and with them the choice to ask it. If it never comes, no answer depends on the
+row. If it comes, b has paid, and the run's guarantee is about all its answers together, those before too:
+each count moves by at most 1, most of them by 0.
+
+**Crashes.** A look that was announced and never published counts as "between", the first of a run too: its
+secret is durable with the charge.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, secret_of, window_of
+from stream_dp.core.mechanism import Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.online.between import BetweenPlan, BetweenThresholds
+from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
+
+_SECRET = "between"  # noqa: S105 - its name in the vault
+_STORED = struct.Struct("<BIII16sB")  # version, run, window, question, side
+_VERSION = 1
+_SIDES = tuple(Side)
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenRelease:
+    """Where a count lies.
+
+    Attributes:
+        number: Of the run, from 1.
+        key: Of the question.
+    """
+
+    number: int
+    window: range
+    key: bytes
+    side: Side
+
+    def to_bytes(self) -> bytes:
+        window = self.window
+        return _STORED.pack(
+            _VERSION, self.number, window.start, window.stop, self.key, _SIDES.index(self.side)
+        )
+
+
+@dataclass(frozen=True)
+class BetweenLook(KindLook):
+    """Compares one noisy count with two thresholds.
+
+    Attributes:
+        number: Of the run, from 1.
+        begins: Whether the run begins with it.
+        left: How many answers of the run may still be "between", this one included.
+        thresholds: In rows.
+    """
+
+    run: BetweenThresholds
+    number: int
+    begins: bool
+    left: int
+    asked: Asked
+    thresholds: tuple[int, int]
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        window, predicate = self.asked.window, self.asked.predicate
+        return {
+            "run": self.number,
+            "window": [window.start, window.stop],
+            "attributes": list(predicate.attributes),
+            "predicate": predicate.key.hex(),
+            "thresholds": list(self.thresholds),
+            "offset_scale": float(self.run.plan.offset_scale),
+            "scale": float(self.run.plan.noise_scale),
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        if self.begins:
+            noise.reserve("laplace", self.run.plan.offset_scale, 1)
+        noise.reserve("laplace", self.run.plan.noise_scale, 1)
+
+    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
+        return {_SECRET: self.run.plan.draw(noise).to_bytes()} if self.begins else {}
+
+    def take(self, noise: NoiseSource, data: Blocks) -> BetweenRelease:
+        secret = secret_of(data, _SECRET, 1)
+        window, predicate = self.asked.window, self.asked.predicate
+        tables = data.marginal(predicate.attributes, window)
+        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        side = self.run.look(count, *self.thresholds, secret=secret, noise=noise)
+        return BetweenRelease(self.number, window, self.asked.key, side)
+
+    def ended(self, release: Release) -> tuple[str, ...]:
+        assert isinstance(release, BetweenRelease), "a release of another answerer"
+        return (_SECRET,) if release.side is Side.BETWEEN and self.left == 1 else ()
+
+
+class Between(Answerer):
+    """Comparisons of any predicate's count over any window.
+
+    Args:
+        answers: How many may be "between" before a run has halted.
+    """
+
+    name = "between"
+    kinds = ("between",)
+    approximate = True
+
+    def __init__(
+        self,
+        universe: Universe,
+        budget: Budget,
+        share: float,
+        failure_probability: float,
+        answers: int,
+    ) -> None:
+        super().__init__(universe, budget, share, failure_probability)
+        self._plan = BetweenPlan(self._loss.epsilon, self._loss.delta, answers)
+        self._error = self._plan.error(1, failure_probability)
+        self._number = 0
+        self._run: BetweenThresholds | None = None
+        self._paid: frozenset[int] = frozenset()
+        self._published: dict[bytes, Side] = {}
+
+    def _step(self, asked: Asked) -> Outcome | KindLook:
+        known = self._published.get(asked.key)
+        if known is not None:
+            return self._placed(asked, known, Path.REPEAT)
+        low, high = _in_rows(asked, self._rows(asked.window))
+        if high - low < self._plan.min_gap:
+            return self._too_close(asked, high - low)
+        running = self._running
+        run = BetweenThresholds(self._plan) if running is None else running
+        paid = self._paid if running is not None else frozenset()
+        return BetweenLook(
+            run=run,
+            number=self._number + (running is None),
+            begins=running is None,
+            left=run.left,
+            asked=asked,
+            thresholds=(low, high),
+            charges=self._charges([block for block in asked.window if block not in paid]),
+        )
+
+    def absorb(self, release: Release) -> None:
+        """Folds an answer in.
+
+        Raises:
+            CorruptState: It is not of the run that is on, nor the first of the next one.
+        """
+        assert isinstance(release, BetweenRelease), "a release of another answerer"
+        self._entered(release.number, release.window).absorb(release.side)
+        self._published[release.key] = release.side
+
+    def lost(self, look: Mapping[str, object]) -> None:
+        self._entered(look["run"], window_of(look)).lost()
+
+    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+        """Hard is what used something up: a charge, or one of the answers that may be "between"."""
+        assert isinstance(release, BetweenRelease), "a release of another answerer"
+        hard = bool(look.charges) or release.side is Side.BETWEEN
+        return self._placed(asked, release.side, Path.MEASURED if hard else Path.GATED)
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        if not data or data[0] != _VERSION:
+            raise CorruptState(
+                "a comparison is stored in a version that this release does not know"
+            )
+        if len(data) != _STORED.size or data[-1] >= len(_SIDES):
+            raise CorruptState("a stored comparison has a wrong length, or no side")
+        _, number, start, stop, key, side = _STORED.unpack(data)
+        if not start < stop <= len(self._sizes):
+            raise CorruptState("a stored comparison is about phases that are not there")
+        return BetweenRelease(number, range(start, stop), key, _SIDES[side])
+
+    # ------------------------------------------------------------ runs
+
+    @property
+    def _running(self) -> BetweenThresholds | None:
+        """The run that a question continues; None where it begins one."""
+        return self._run if self._run is not None and not self._run.halted else None
+
+    def _entered(self, number: object, window: range) -> BetweenThresholds:
+        """The run of a look that was taken, whose blocks have paid for it."""
+        run, expected = self._running, self._number
+        if run is None:
+            run, expected = BetweenThresholds(self._plan), expected + 1
+            self._paid = frozenset()
+        if number != expected:
+            raise CorruptState(f"the transcript has run {number} where run {expected} is on")
+        self._run, self._number = run, expected
+        self._paid |= frozenset(window)
+        return run
+
+    def _placed(self, asked: Asked, side: Side, path: Path) -> Placed:
+        n_rows = self._rows(asked.window)
+        bar = as_share(self._error, n_rows)
+        confidence = None if bar is None else 1.0 - self._failure_probability
+        return Placed(side, n_rows, bar, confidence, path)
+
+    def _too_close(self, asked: Asked, gap: int) -> Refused:
+        low, high = (Fraction(str(share)) for share in asked.numbers)
+        enough = math.ceil(self._plan.min_gap / (high - low))
+        return Refused(
+            RefusalCode.WINDOW_TOO_SMALL,
+            f"window: the thresholds are {gap:,} rows apart, and privacy needs {self._plan.min_gap:,}; ask "
+            f"about phases with {enough:,} rows or more, or thresholds that are further apart",
+        )
+
+
+def _in_rows(asked: Asked, n_rows: int) -> tuple[int, int]:
+    """Two thresholds, shares as they were written, in whole rows."""
+    low, high = (Fraction(str(share)) * n_rows for share in asked.numbers)
+    return math.floor(low), math.ceil(high)
+
+
+__all__ = ["Between", "BetweenLook", "BetweenRelease"]

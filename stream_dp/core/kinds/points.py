@@ -1,0 +1,282 @@
+"""What the kinds ``interior_point`` and ``adaptive_threshold`` share: points of an attribute, in runs.
+
+A point is the last of the attribute's first bins for which a condition holds; rows without a value are in
+the last bin of all, and so behind every point. One run for each attribute and window (absolute blocks, a
+snapshot of their rows): the first question begins it, draws its secret and pays for all of it. A look that
+was announced and never published abandons the run, whatever it had found; the next question begins another,
+charged anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.kinds.base import (
+    Answerer,
+    Asked,
+    KindLook,
+    bin_range,
+    ordered,
+    secret_of,
+    window_of,
+)
+from stream_dp.core.mechanism import Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.online.adaptive import AdaptiveThresholds
+from stream_dp.core.online.interior import InteriorPoint
+from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
+
+R = TypeVar("R", InteriorPoint, AdaptiveThresholds)
+Shown: TypeAlias = Placed | Answered
+
+_HEADER = struct.Struct("<BIHIIH")  # version, run, attribute, window, point; a byte a side follows
+_VERSION = 1
+_SIDES = tuple(Side)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a run is about."""
+
+    attribute: int
+    window: range
+
+
+@dataclass(frozen=True, slots=True)
+class PointRelease:
+    """On which side of a point the parts of a run say that they are; one part, or one a chunk that searches.
+
+    Attributes:
+        number: Of the run among all of its kind, from 1.
+        code: The point.
+    """
+
+    number: int
+    place: Place
+    code: int
+    sides: tuple[Side, ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether some part has found its point by it."""
+        return Side.BETWEEN in self.sides
+
+    def to_bytes(self) -> bytes:
+        window = self.place.window
+        header = _HEADER.pack(
+            _VERSION, self.number, self.place.attribute, window.start, window.stop, self.code
+        )
+        return header + bytes(_SIDES.index(side) for side in self.sides)
+
+
+@dataclass(frozen=True)
+class PointLook(KindLook):
+    """Counts the rows up to a point, for a run.
+
+    Attributes:
+        secret: Its name in the vault.
+        begins: Whether the run begins with it.
+    """
+
+    run: InteriorPoint | AdaptiveThresholds
+    number: int
+    place: Place
+    code: int
+    secret: str
+    begins: bool
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        window = self.place.window
+        return {
+            "run": self.number,
+            "attribute": self.place.attribute,
+            "window": [window.start, window.stop],
+            "point": self.code,
+            "offset_scale": float(_parts(self.run)[0].plan.between.offset_scale),
+            "scale": float(_parts(self.run)[0].plan.between.noise_scale),
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        parts = _parts(self.run)
+        of_each = parts[0].plan.between
+        if self.begins:
+            noise.reserve("laplace", of_each.offset_scale, len(parts))
+            if isinstance(self.run, AdaptiveThresholds):
+                noise.reserve("laplace", self.run.plan.cut_scale, len(parts) - 1)
+        noise.reserve("laplace", of_each.noise_scale, len(parts))
+
+    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
+        return {self.secret: self.run.plan.draw(noise).to_bytes()} if self.begins else {}
+
+    def take(self, noise: NoiseSource, data: Blocks) -> PointRelease:
+        secret = secret_of(data, self.secret, self.run.plan.secret_size)
+        counts = data.marginal((self.place.attribute,), self.place.window)
+        rank = int(counts[:, : self.code + 1].sum())
+        said = self.run.look(rank, secret=secret, noise=noise)
+        sides = (said,) if isinstance(said, Side) else said
+        return PointRelease(self.number, self.place, self.code, sides)
+
+    def ended(self, release: Release) -> tuple[str, ...]:
+        assert isinstance(release, PointRelease), "a release of another answerer"
+        return (self.secret,) if set(release.sides) == {Side.BETWEEN} else ()
+
+
+@dataclass(slots=True)
+class Run(Generic[R]):
+    """A run and what is public about it.
+
+    Attributes:
+        number: Among all of its kind, from 1.
+        looks: How many were published.
+    """
+
+    number: int
+    state: R
+    looks: int = 0
+
+
+class PointRuns(Answerer, Generic[R]):
+    """Answers about points, each run from one secret; a subclass says which mechanism runs."""
+
+    approximate = True
+
+    def __init__(
+        self, universe: Universe, budget: Budget, share: float, failure_probability: float
+    ) -> None:
+        super().__init__(universe, budget, share, failure_probability)
+        self._number = 0
+        self._runs: dict[Place, Run[R]] = {}
+        self._published: dict[tuple[Place, int], Shown] = {}
+
+    @property
+    @abstractmethod
+    def _min_rows(self) -> int:
+        """Rows of a window, from which on the mechanism keeps its promises."""
+
+    @abstractmethod
+    def _new(self, n_rows: int) -> R:
+        """The public state of a run that begins."""
+
+    @abstractmethod
+    def _free(self, run: Run[R], place: Place, code: int) -> Shown | None:
+        """The answer that follows from what the run has published."""
+
+    @abstractmethod
+    def _folded(self, run: Run[R], release: PointRelease) -> Shown:
+        """Folds an output in; the answer to its point."""
+
+    def _step(self, asked: Asked) -> Outcome | KindLook:
+        attribute, window = asked.attribute, asked.window
+        assert attribute is not None, "both kinds are about an attribute"
+        refused = ordered(self._universe, attribute, asked.kind)
+        if refused is not None:
+            return refused
+        code = _point(asked)
+        if isinstance(code, Refused):
+            return code
+        if self._rows(window) < self._min_rows:
+            return Refused(
+                RefusalCode.WINDOW_TOO_SMALL,
+                f"window: it has {self._rows(window):,} rows, and {asked.kind} needs {self._min_rows:,}; ask "
+                "about more phases",
+            )
+        place = Place(attribute, window)
+        published = self._published.get((place, code))
+        if published is not None:
+            return replace(published, path=Path.REPEAT)
+        run = self._runs.get(place)
+        if run is not None and not run.state.abandoned:
+            free = self._free(run, place, code)
+            return self._look(run.state, run.number, place, code) if free is None else free
+        return self._look(self._new(self._rows(window)), self._number + 1, place, code)
+
+    def _look(self, run: R, number: int, place: Place, code: int) -> PointLook:
+        begins = number > self._number
+        return PointLook(
+            run=run,
+            number=number,
+            place=place,
+            code=code,
+            secret=f"{self.name} {place.attribute} {place.window.start} {place.window.stop}",
+            begins=begins,
+            charges=self._charges(place.window) if begins else (),
+        )
+
+    def absorb(self, release: Release) -> None:
+        """Folds an answer in.
+
+        Raises:
+            CorruptState: It is neither of a run that is on, nor the first of the next one.
+        """
+        assert isinstance(release, PointRelease), "a release of another answerer"
+        run = self._entered(release.number, release.place)
+        if len(release.sides) != sum(part.point is None for part in _parts(run.state)):
+            raise CorruptState("a stored point has another number of sides than its run has parts")
+        run.looks += 1
+        self._published[release.place, release.code] = self._folded(run, release)
+
+    def lost(self, look: Mapping[str, object]) -> None:
+        attribute = look["attribute"]
+        assert isinstance(attribute, int), "as it was described"
+        self._entered(look["run"], Place(attribute, window_of(look))).state.lost()
+
+    def _entered(self, number: object, place: Place) -> Run[R]:
+        """The run of a look that was taken."""
+        run = self._runs.get(place)
+        if number == self._number + 1 and (run is None or run.state.abandoned):
+            self._number += 1
+            run = self._runs[place] = Run(self._number, self._new(self._rows(place.window)))
+        if run is None or run.number != number:
+            raise CorruptState(f"the transcript has run {number} of {self.name} out of order")
+        return run
+
+    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+        """Hard is what used something up: a charge, or the search of a part for its point."""
+        assert isinstance(look, PointLook), "a look of another answerer"
+        assert isinstance(release, PointRelease), "a release of another answerer"
+        hard = bool(look.charges) or release.found
+        path = Path.MEASURED if hard else Path.GATED
+        return replace(self._published[look.place, look.code], path=path)
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        if not data or data[0] != _VERSION:
+            raise CorruptState("a point is stored in a version that this release does not know")
+        if len(data) < _HEADER.size:
+            raise CorruptState("a stored point is cut short")
+        _, number, attribute, start, stop, code = _HEADER.unpack_from(data)
+        sides = data[_HEADER.size :]
+        shape = self._universe.shape
+        fits = attribute < len(shape) and code < shape[attribute]
+        if not fits or not start < stop <= len(self._sizes) or max(sides, default=0) >= len(_SIDES):
+            raise CorruptState("a stored point does not fit the data set")
+        place = Place(attribute, range(start, stop))
+        return PointRelease(number, place, code, tuple(_SIDES[side] for side in sides))
+
+
+def _parts(run: InteriorPoint | AdaptiveThresholds) -> tuple[InteriorPoint, ...]:
+    """What searches for a point: the run itself, or its chunks."""
+    return run.chunks if isinstance(run, AdaptiveThresholds) else (run,)
+
+
+def _point(asked: Asked) -> int | Refused:
+    """The last of the first bins, that the condition holds for."""
+    bins = bin_range(asked)
+    if isinstance(bins, range) and bins.start > 0:
+        return Refused(
+            RefusalCode.INVALID_QUERY,
+            f"where: {asked.kind} is about the values up to a point; ask lt or le",
+        )
+    return bins.stop - 1 if isinstance(bins, range) else bins
+
+
+__all__ = ["Place", "PointLook", "PointRelease", "PointRuns", "Run"]
