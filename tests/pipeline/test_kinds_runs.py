@@ -1,48 +1,310 @@
-"""Kinds that keep a secret for a run answer through the worker; the secret never leaves its place."""
+"""Kinds whose runs keep a secret answer through the worker, and the secret never leaves its place."""
 
 from __future__ import annotations
 
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
-RUNS = {
-    "between": {"share": 0.2, "answers": 2},
-    "interior_point": {"share": 0.15, "points": 100},
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from stream_dp.pipeline.fuse import CrashPoint
+
+KINDS: dict[str, Any] = {
+    "between": {"share": 0.15, "answers": 2},
+    "interior_point": {"share": 0.1, "points": 100},
     "adaptive_threshold": {"share": 0.2, "chunks": 4, "queries": 50},
 }
+AA = {"attribute": "carrier", "eq": "AA"}  # 3 of 7 rows
+HALF = {"low": 0.2, "high": 0.6}
+SOME = {"low": 0.1, "high": 0.3}
 
 
-async def test_x(world: Any) -> None:
-    def define(world: Any) -> None:
-        world.define("flights", kinds=RUNS, privacy={"epsilon": 20.0, "delta": 1e-6})
+class Still:
+    """Noise without a draw, but for scales that have numbers written down."""
+
+    def __init__(self, script: dict[float, Iterator[int]] | None = None) -> None:
+        self.script = script or {}
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        numbers = self.script.get(float(scale))
+        return np.array([next(numbers) if numbers else 0 for _ in range(size)], dtype=np.int64)
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        del sigma
+        return np.zeros(size, dtype=np.int64)
+
+    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
+        del kind, scale, size
+
+    def refill(self, budget: int) -> int:
+        del budget
+        return 0
+
+
+def define(world: Any) -> None:
+    world.define("flights", kinds=KINDS, privacy={"epsilon": 20.0, "delta": 1e-6})
+
+
+def one(world: Any) -> None:
+    world.cells("flights", "one")
+
+
+def two(world: Any) -> None:
+    world.cells("flights", "two")
+
+
+def asks(kind: str, name: str, *numbers: int) -> Callable[[Any], None]:
+    """Questions of a kind: thresholds around 3 of 7, or points of the delay."""
 
     def ask(world: Any) -> None:
-        aa = {"attribute": "carrier", "eq": "AA"}
-        d = {"attribute": "delay", "lt": 10}
-        for i in range(3):
-            world.ask("flights", f"b{i}", aa, kind="between", low=0.1 + i / 100, high=0.3)
-        for i, lt in enumerate((0, 10, 30)):
-            d = {"attribute": "delay", "lt": lt}
-            world.ask("flights", f"i{i}", d, kind="interior_point", attribute="delay")
-            world.ask("flights", f"a{i}", d, kind="adaptive_threshold", attribute="delay")
+        for number in numbers:
+            query_id = f"{name}-{number}"
+            if kind == "between":
+                item = {"low": 0.1 + number / 100, "high": 0.3}
+                world.ask("flights", query_id, AA, kind=kind, **item)
+            else:
+                where = {"attribute": "delay", "lt": (0, 10, 30)[number]}
+                world.ask("flights", query_id, where, kind=kind, attribute="delay")
 
-    await world.run(
-        rounds=(
-            define,
-            lambda w: w.cells("flights", "one"),
-            ask,
-            lambda w: w.cells("flights", "two"),
-            ask,
-        )
-    )
+    return ask
+
+
+def vault(world: Any) -> dict[str, bytes]:
+    return dict(world.store._datasets["flights"].vault)
+
+
+def runs(world: Any) -> list[tuple[str, int, list[int]]]:
+    """Of each look of these kinds: the kind, the run's number, and the blocks that paid."""
+    return [
+        (look["kind"], look["run"], [block for block, *_ in entry["charges"]])
+        for entry in map(json.loads, world.store._datasets["flights"].ledger)
+        for look in entry.get("looks", [])
+        if "run" in look
+    ]
+
+
+async def test_all_of_them_answer_on_one_data_set_over_two_phases_and_restarts(world: Any) -> None:
+    await world.run(rounds=(define, one))
+    for kind in KINDS:
+        await world.run(rounds=(asks(kind, f"{kind}-a", 0, 1),))
+    before = vault(world)
+    for kind in KINDS:
+        await world.run(rounds=(asks(kind, f"{kind}-b", 1, 2),))
+    assert vault(world) == before
+    await world.run(rounds=(two,))
+    for kind in KINDS:
+        await world.run(rounds=(asks(kind, f"{kind}-c", 0, 1), asks(kind, f"{kind}-d", 1)))
     assert world.complaints() == []
-    for k, v in world.answers().items():
-        print(
-            k[-1],
+    assert vault(world).items() > before.items()
+    assert sorted(vault(world)) == [
+        *("adaptive_threshold 1 0 1", "adaptive_threshold 1 0 2", "between"),
+        *("interior_point 1 0 1", "interior_point 1 0 2"),
+    ]
+    paid = [run for run in runs(world) if run[2]]
+    assert sorted(paid) == [
+        ("adaptive_threshold", 1, [0]),
+        ("adaptive_threshold", 2, [0, 1]),
+        ("between", 1, [0]),
+        ("between", 1, [1]),
+        ("interior_point", 1, [0]),
+        ("interior_point", 2, [0, 1]),
+    ]
+    for kind in KINDS:
+        answers = {name: world.answer(f"{kind}-{name}") for name in ("a-0", "a-1", "b-1", "b-2")}
+        assert [a["path"] for a in answers.values()] == ["measured", "gated", "repeat", "gated"]
+        assert [a["privacy_loss"]["blocks"] for a in answers.values()] == [1, 0, 0, 0]
+        assert world.answer(f"{kind}-c-0")["path"] == "measured"
+        assert world.answer(f"{kind}-d-1")["path"] == "repeat"
+        assert world.answer(f"{kind}-d-1")["window"] == [1, 2]
+    assert {a["side"] for n, a in named(world) if n.startswith("between")} == {"above"}
+    for name, answer in named(world):
+        if name.startswith("adaptive"):
+            truth = (4, 13, 21)[int(name[-1])] / 21
+            assert abs(answer["value"] - truth) <= answer["error_bar"] < 0.3
+
+
+def named(world: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(name[-1], answer) for name, answer in world.answers().items()]
+
+
+async def test_an_interior_point_that_is_kept_is_named_and_frees_its_secret(world: Any) -> None:
+    world.make_noise = lambda _: Still()
+    counts = (0, 116, 9_000, 11_884)
+    delays = (-5, 5, 20, 40)
+
+    def batch(world: Any) -> None:
+        cells = [{"delay": d, "count": n} for d, n in zip(delays, counts, strict=True)]
+        world.batch("flights", "one", cells=cells)
+
+    for produce in (define, batch, *(asks("interior_point", "i", n) for n in (2, 0, 1))):
+        await world.run(rounds=(produce,))
+    assert vault(world) == {}
+    await world.run(rounds=(asks("interior_point", "again", 2, 0),))
+    kept = world.answer("i-1")
+    assert (kept["side"], kept["path"], kept["difficulty"]) == ("above", "measured", "hard")
+    assert kept["found"] == {"label": "0 to 9", "low": 0.0, "high": 10.0}
+    assert [world.answer(f"again-{n}")["side"] for n in (0, 2)] == ["below", "above"]
+    assert world.complaints() == []
+
+
+async def test_a_free_question_is_quoted_at_nothing(world: Any) -> None:
+    def quote(world: Any) -> None:
+        world.ask("flights", "price", AA, kind="between", quote=True, **HALF)
+
+    await world.run(rounds=(define, one, asks("between", "b", 0), quote))
+    assert world.answer("price")["privacy_loss"] == {"share": 0.0, "blocks": 0}
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
+@pytest.mark.parametrize("kind", ["interior_point", "adaptive_threshold"])
+async def test_a_crash_with_an_answer_on_its_way_abandons_the_run_and_another_is_paid(
+    world: Any, kind: str, point: CrashPoint
+) -> None:
+    await world.run(rounds=(define, one))
+    first = world.Fuse(0, point)
+    assert await world.run(first, rounds=(asks(kind, "a", 0),)) == 1
+    abandoned = vault(world)
+    second = world.Fuse(0, point)
+    assert await world.run(second, rounds=(asks(kind, "b", 1),)) == 1
+    await world.run(rounds=(asks(kind, "c", 0, 2),))
+    assert runs(world) == [
+        *((kind, 1, [0]), (kind, 2, [0])),
+        *((kind, 2, []), (kind, 3, [0])),
+        (kind, 3, []),
+    ]
+    assert vault(world).keys() == abandoned.keys()
+    assert vault(world) != abandoned
+    assert world.answer("c-0")["path"] == "repeat"
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
+async def test_an_answer_that_a_crash_lost_counts_as_between(world: Any, point: CrashPoint) -> None:
+    """Of two that are allowed, crashes use both up, though every answer is "above"."""
+    world.make_noise = lambda _: Still()
+    await world.run(rounds=(define, one))
+    for numbers in ((0, 1), (2, 3)):
+        lost = world.Fuse(0, point)
+        assert await world.run(lost, rounds=(asks("between", "b", *numbers),)) == 1
+    await world.run(rounds=(asks("between", "b", 4),))
+    assert [(number, paid) for _, number, paid in runs(world)] == [
+        *((1, [0]), (1, []), (1, []), (1, [])),
+        *((2, [0]), (2, []), (2, [])),
+    ]
+    assert {world.answer(f"b-{number}")["side"] for number in range(5)} == {"above"}
+    assert world.complaints() == []
+
+
+async def test_secrets_are_durable_in_the_commit_that_pays_for_them(world: Any) -> None:
+    await world.run(rounds=(define, one, *(asks(kind, kind, 0, 1) for kind in KINDS)))
+    begun = 0
+    for event in world.trail:
+        transition = getattr(event, "transition", None)
+        if transition is not None and any(transition.vault.values()):
+            begun += 1
+            assert transition.charges
+            (look,) = json.loads(transition.intent)
+            assert look["run"] == 1
+    assert begun == len(KINDS)
+
+
+async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
+    """Searched as bytes and as a number; whether the search finds anything is tried on the vault."""
+    numbers = iter(range(7_300_031, 7_400_000, 1_013))
+    script: dict[float, Iterator[int]] = {}
+    world.make_noise = lambda _: Still(script)
+    await world.run(rounds=(define, one))
+    for entry in await descriptions(world):
+        script[entry["offset_scale"]] = numbers
+    await world.run(rounds=tuple(asks(kind, kind, 0, 1, 2) for kind in KINDS))
+    held = world.store._datasets["flights"]
+    drawn = [
+        number
+        for secret in held.vault.values()
+        for number in struct.unpack(f"<{len(secret) // 8}q", secret[1:])
+        if number > 7_000_000
+    ]
+    assert len(drawn) == 1 + 1 + 4
+    public = [
+        *(held.transcript, held.ledger, list(held.answers.values()), held.definition),
+        list(world.trail),
+        [event.outgoing for event in world.trail if hasattr(event, "outgoing")],
+        [event.transition for event in world.trail if hasattr(event, "transition")],
+        [
+            world.processes[-1].worker.datasets,
+            held.meta,
+            held.verified,
+            list(held.batches.values()),
+        ],
+    ]
+    seen = repr(public).encode() + b"".join(
+        [*held.transcript, *held.ledger, *held.answers.values()]
+    )
+    for number in drawn:
+        assert struct.pack("<q", number) in b"".join(held.vault.values())
+        for written in (struct.pack("<q", number), repr(struct.pack("<q", number)).encode()[2:-1]):
+            assert written not in seen
+        assert not re.search(rb"(?<![0-9a-f.])-?%d(?![0-9a-f])" % number, seen)
+
+
+async def descriptions(world: Any) -> list[dict[str, Any]]:
+    """Of the first look of each kind, on a data set of its own."""
+    world.define("other", kinds=KINDS, privacy={"epsilon": 20.0, "delta": 1e-6})
+    await world.run()
+    world.cells("other", "one")
+    await world.run()
+    world.ask("other", "between", AA, kind="between", **SOME)
+    for kind in ("interior_point", "adaptive_threshold"):
+        where = {"attribute": "delay", "lt": 0}
+        world.ask("other", kind, where, kind=kind, attribute="delay")
+    await world.run()
+    entries = map(json.loads, world.store._datasets["other"].ledger)
+    return [look for entry in entries for look in entry.get("looks", []) if "run" in look]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"kind": "between", "low": 0.1, "high": 0.3}, "goes with where"),
+        ({"kind": "between", "where": AA, "low": 0.1}, "goes with high"),
+        ({"kind": "between", "where": AA, "low": 0.3, "high": 0.3}, "not below high"),
+        ({"kind": "between", "where": AA, "low": 0.1, "high": 1.3}, "high"),
+        ({"kind": "interior_point", "attribute": "delay"}, "goes with where"),
+        ({"kind": "adaptive_threshold", "where": AA}, "goes with attribute"),
+    ],
+)
+async def test_a_question_without_what_its_kind_needs_is_rejected_in_words(
+    world: Any, asked: dict[str, Any], words: str
+) -> None:
+    define(world)
+    record = world.ask("flights", "q", **asked)
+    await world.run()
+    assert words in world.rejection(record)["reason"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"kind": "between", "where": AA, "low": 0.3, "high": 0.301}, "rows apart"),
+        (
             {
-                a: b
-                for a, b in v.items()
-                if a not in ("version", "dataset", "query_id", "analyst", "status")
+                "kind": "interior_point",
+                "attribute": "delay",
+                "where": {"attribute": "delay", "ge": 10},
             },
-        )
-    print(world.store._datasets["flights"].vault)
-    assert 0
+            "lt or le",
+        ),
+    ],
+)
+async def test_a_question_that_cannot_be_answered_is_refused_before_any_look(
+    world: Any, asked: dict[str, Any], words: str
+) -> None:
+    await world.run(rounds=(define, one, lambda world: world.ask("flights", "q", **asked)))
+    assert words in world.answer("q")["reason"]["message"]
+    assert runs(world) == []
