@@ -626,7 +626,7 @@ class Batch(_Request):
             raise _translated(error, InvalidMessage, document, show_input=False) from None
 
 
-_FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "predicate": ((), ("where",)),
     "table": (("group_by",), ("where",)),
     "sum": (("attribute",), ("where", "group_by")),
@@ -641,7 +641,7 @@ _FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Of each kind of question: the fields that it needs, and those that it may have."""
 
-_OPTIONAL = {name for fields in _FIELDS.values() for names in fields for name in names}
+_OPTIONAL = {name for fields in FIELDS.values() for names in fields for name in names}
 
 
 class LastPhases(_Request):
@@ -690,7 +690,7 @@ class Query(_Request):
 
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> Query:
-        needed, allowed = _FIELDS[self.kind]
+        needed, allowed = FIELDS[self.kind]
         for name in needed:
             if getattr(self, name) in (None, ()):
                 raise ValueError(f'kind "{self.kind}" goes with {name}: add it')
@@ -907,6 +907,7 @@ class Rejected(_Reply):
 
 __all__ = [
     "DATASET_PATTERN",
+    "FIELDS",
     "INPUTS",
     "TOPICS",
     "Answer",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "budget": "Privacy spent and left, phase by phase.",
     "doctor": "Check broker, topics and Redis, and say how to mend them.",
     "topics": "Create the topics.",
+    "contracts": "Write JSON Schemas and an AsyncAPI document for other languages.",
     "lab": "Run the papers' attacks, bound and conjecture on synthetic rows.",
 }
 

@@ -1,0 +1,228 @@
+"""What travels on Kafka, for other languages: JSON Schemas and an AsyncAPI document, made from the models."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from stream_dp.messages import (
+    FIELDS,
+    TOPICS,
+    Answer,
+    Batch,
+    Definition,
+    Event,
+    Query,
+    QueryEnvelope,
+    Rejected,
+    SingleQuery,
+)
+
+__all__ = ["asyncapi", "schemas"]
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_VERSION: Final = 1
+
+_REQUESTS: Final[dict[str, type[BaseModel]]] = {
+    "definition": Definition,
+    "batch": Batch,
+    "query": SingleQuery,
+    "queries": QueryEnvelope,
+}
+_REPLIES: Final[dict[str, type[BaseModel]]] = {
+    "answer": Answer,
+    "event": Event,
+    "rejected": Rejected,
+}
+_LEDGER: Final = {
+    "title": "LedgerEntry",
+    "description": "One link of a data set's hash chain; what else it has depends on its kind.",
+    "type": "object",
+    "properties": {
+        "version": {"const": 1},
+        "dataset": {"type": "string"},
+        "seq": {"type": "integer", "minimum": 0},
+        "prev": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "kind": {"enum": ["dataset", "phase", "charge", "retired"]},
+    },
+    "required": ["version", "dataset", "seq", "prev", "kind"],
+}
+
+_CHANNELS: Final[dict[str, tuple[str, ...]]] = {
+    "datasets": ("definition",),
+    "batches": ("batch",),
+    "queries": ("query", "queries"),
+    "answers": ("answer",),
+    "events": ("event",),
+    "rejected": ("rejected",),
+    "catalog": ("definition",),
+    "ledger": ("ledger",),
+}
+"""What travels on each topic, by the topic's role."""
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """A JSON Schema of every message by its name, draft 2020-12."""
+    made = {
+        name: model.model_json_schema(mode="validation")
+        for name, model in (_REQUESTS | _REPLIES).items()
+    }
+    made["ledger"] = _LEDGER
+    made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
+    _describe_question(made["query"])
+    item = Query.model_json_schema(mode="validation")
+    _describe_question(item)
+    made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
+    made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
+    return {
+        name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
+        for name, schema in made.items()
+    }
+
+
+_CONDITION: Final[dict[str, Any]] = {
+    "description": "One comparison of one attribute, or several put together.",
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {
+                "attribute": {"type": "string"},
+                **{name: {"type": "number"} for name in ("ge", "gt", "le", "lt")},
+                "eq": {"type": ["string", "number", "boolean"]},
+                "in": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
+                "between": {
+                    "type": "array",
+                    "items": {"type": "number"},
+                    "minItems": 2,
+                    "maxItems": 2,
+                },
+                "is_missing": {"type": "boolean"},
+                "is_other": {"type": "boolean"},
+            },
+            "required": ["attribute"],
+            "minProperties": 2,
+            "maxProperties": 2,
+            "additionalProperties": False,
+        },
+        *(
+            {
+                "type": "object",
+                "properties": {name: {"type": "array", "items": {"$ref": "#/$defs/Condition"}}},
+                "required": [name],
+                "additionalProperties": False,
+            }
+            for name in ("all", "any")
+        ),
+        {
+            "type": "object",
+            "properties": {"not": {"$ref": "#/$defs/Condition"}},
+            "required": ["not"],
+            "additionalProperties": False,
+        },
+    ],
+}
+
+
+def _describe_question(schema: dict[str, Any]) -> None:
+    """Says what the model leaves to its validators and to the data set: conditions, fields of each kind."""
+    schema["$defs"]["Condition"] = _CONDITION
+    condition: dict[str, Any] = {"$ref": "#/$defs/Condition"}
+    schema["properties"]["where"] = {"anyOf": [condition, {"type": "null"}], "default": None}
+    schema["allOf"] = _rules()
+
+
+def _rules() -> list[dict[str, Any]]:
+    """Which fields go with which kind of question."""
+    every = {name for fields in FIELDS.values() for names in fields for name in names}
+    rules = []
+    for kind, (needed, allowed) in FIELDS.items():
+        absent = sorted(every - {*needed, *allowed})
+        is_kind: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
+        if kind != "predicate":  # the kind where none is given
+            is_kind["required"] = ["kind"]
+        then: dict[str, Any] = {
+            "properties": {name: {"enum": [None, []]} for name in absent},
+            "required": list(needed),
+        }
+        rules.append({"if": is_kind, "then": then})
+    return rules
+
+
+def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
+    """An AsyncAPI 3.1 document: topics, keys and messages, from a client's point of view."""
+    named = schemas()
+    return {
+        "asyncapi": "3.1.0",
+        "info": {
+            "title": "stream_dp",
+            "version": str(_VERSION),
+            "description": "Noisy answers about a growing private table. The key of every record is the data "
+            "set's name, and the partition the one that Java's default partitioner picks (murmur2).",
+        },
+        "defaultContentType": "application/json",
+        "channels": {
+            role: {
+                "address": prefix + role,
+                "messages": {
+                    name: {"$ref": f"#/components/messages/{name}"} for name in _CHANNELS[role]
+                },
+                "bindings": {
+                    "kafka": {
+                        "topicConfiguration": {
+                            "cleanup.policy": [settings.cleanup],
+                            "retention.ms": settings.retention_ms,
+                            "max.message.bytes": settings.max_message_bytes,
+                        }
+                    }
+                },
+            }
+            for role, settings in TOPICS.items()
+        },
+        "operations": {
+            f"{'send' if _is_request(role) else 'receive'}-{role}": {
+                "action": "send" if _is_request(role) else "receive",
+                "channel": {"$ref": f"#/channels/{role}"},
+            }
+            for role in TOPICS
+        },
+        "components": {
+            "messages": {
+                name: {
+                    "name": name,
+                    "contentType": "application/json",
+                    "payload": {"$ref": f"#/components/schemas/{name}"},
+                    "bindings": {"kafka": {"key": {"type": "string"}}},
+                }
+                for name in named
+            },
+            "schemas": {
+                place: part
+                for name, schema in named.items()
+                for place, part in _placed(name, schema).items()
+            },
+        },
+    }
+
+
+def _placed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema and its definitions, each under a name that the whole document knows."""
+
+    def moved(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {
+                key: inner.replace("#/$defs/", f"#/components/schemas/{name}.")
+                if key == "$ref"
+                else moved(inner)
+                for key, inner in node.items()
+                if not (key == "discriminator" and "mapping" in inner)  # OpenAPI's form of it
+            }
+        return [moved(inner) for inner in node] if isinstance(node, list) else node
+
+    own = {key: inner for key, inner in schema.items() if key not in {"$schema", "$id", "$defs"}}
+    parts = {f"{name}.{part}": inner for part, inner in schema.get("$defs", {}).items()}
+    return {place: moved(part) for place, part in {name: own, **parts}.items()}
+
+
+def _is_request(role: str) -> bool:
+    return role in {"datasets", "batches", "queries"}

@@ -1,0 +1,97 @@
+"""The schemas for other languages say what the models say, and are what is committed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+
+from stream_dp.cli.contracts import command
+from stream_dp.contracts import asyncapi, schemas
+from stream_dp.messages import TOPICS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "messages.md").read_text()
+SCHEMAS = schemas()
+
+
+def examples() -> Iterator[tuple[str, dict[str, Any]]]:
+    for kind, body in re.findall(r"^```json (\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        document = json.loads(body)
+        yield ("queries" if "queries" in document else kind), document
+
+
+def faults(name: str, document: Any) -> list[str]:
+    return [error.message for error in Draft202012Validator(SCHEMAS[name]).iter_errors(document)]
+
+
+def test_what_is_committed_is_what_the_models_make(tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, [str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    committed = {path.name: path.read_text() for path in (DOCS / "contracts").glob("*.json")}
+    assert committed == made, "run: stream-dp contracts docs/contracts"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one(name: str) -> None:
+    Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_every_example_of_the_page_fits_and_every_schema_has_one() -> None:
+    seen = set()
+    for name, document in examples():
+        assert faults(name, document) == [], document
+        seen.add(name)
+    assert seen == set(SCHEMAS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("query", {"kind": "quantile"}),
+        ("query", {"rank": 0.5}),
+        ("query", {"colour": "red"}),
+        ("query", {"where": {"attribute": "age", "about": 3}}),
+        ("query", {"where": {"all": [{"attribute": "age"}]}}),
+        ("query", {"query_id": "two words"}),
+        ("batch", {"rows": []}),
+        ("definition", {"privacy": {"epsilon": 1.0}}),
+        ("queries", {"queries": [{"query_id": "q", "kind": "table"}]}),
+    ],
+)
+def test_what_the_worker_refuses_the_schema_refuses_too(name: str, changes: dict[str, Any]) -> None:
+    document = copy.deepcopy(next(found for kind, found in examples() if kind == name))
+    assert faults(name, document) == []
+    assert faults(name, {**document, **changes}) != []
+
+
+def test_the_document_describes_every_topic_and_its_references_lead_somewhere() -> None:
+    document = asyncapi("other.")
+    assert set(document["channels"]) == set(TOPICS)
+    assert document["channels"]["queries"]["address"] == "other.queries"
+
+    def references(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            for name, inner in node.items():
+                if name == "$ref":
+                    yield inner
+                else:
+                    yield from references(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                yield from references(inner)
+
+    found = set(references(document))
+    assert len(found) > len(TOPICS)
+    for reference in found:
+        node: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            node = node[step]
