@@ -10,7 +10,8 @@ experiment beside the calibrated profile, which does without gates.
 prediction too far off; that question is measured by the same look. Its part of the budget pays both, half
 each: a gate with scales ``b_t`` and ``b_q = sqrt(2) b_t``, ``1/b_t + 2/b_q``-DP and so half its square in
 zCDP, and one count with discrete Gaussian noise. A block pays for a segment with the first question that
-touches it, however many follow; a question that touches only blocks that have paid is free.
+touches it, however many follow; a question that touches only blocks that have paid is free. So a segment
+may reach blocks that were sealed after it began: before it touches one, no output depends on that one's rows.
 
 **Guarantee.** What a line pays sums to its budget in rho at most, and ``privacy`` follows by conversion from
 zCDP. A released answer is within ``error`` of the truth, except with ``failure_probability`` for each

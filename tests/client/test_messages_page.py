@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
@@ -22,6 +22,7 @@ from stream_dp.messages import (
     Definition,
     Event,
     KindsSpec,
+    MechanismSpec,
     Query,
     QueryEnvelope,
     Rejected,
@@ -47,7 +48,16 @@ def test_every_example_is_of_a_kind_that_is_tested() -> None:
 
 def test_definitions_are_accepted_by_the_worker_too() -> None:
     names = [build(Definition.read(example))[0].names for example in examples("definition")]
-    assert names == [("city", "age", "smoker", "income"), ("agrees",)]
+    assert names == [("city", "age", "smoker", "income"), ("agrees",), ("country", "bought")]
+
+
+def test_every_profile_and_each_of_its_settings_is_named() -> None:
+    (of_profile, *_) = get_args(MechanismSpec)
+    for spec in get_args(get_args(of_profile)[0]):
+        (profile,) = get_args(spec.model_fields["profile"].annotation)
+        assert f"`{profile}`" in PAGE
+        for name in spec.model_fields:
+            assert re.search(rf"`\"?{name}\b", PAGE), (profile, name)
 
 
 def test_batches_fit_the_definition_beside_them() -> None:
