@@ -526,6 +526,16 @@ class PrefixBatchSpec(_KindSpec):
     """Kind ``prefix_batch``: one synthetic histogram for all conditions of a batch."""
 
 
+class CorrelatedVectorSpec(_KindSpec):
+    """Kind ``correlated_vector``: the rows of each phase respond once, when it opens; questions are free.
+
+    Attributes:
+        attribute: The boolean one whose bits are answered.
+    """
+
+    attribute: AttributeName
+
+
 class BetweenSpec(_KindSpec):
     """Kind ``between``: a run of comparisons, until so many of its answers were "between"."""
 
@@ -552,6 +562,7 @@ class KindsSpec(_Request):
     median: StableMedianSpec | None = None
     mode: ModeSpec | None = None
     prefix_batch: PrefixBatchSpec | None = None
+    correlated_vector: CorrelatedVectorSpec | None = None
     between: BetweenSpec | None = None
     interior_point: InteriorPointSpec | None = None
     adaptive_threshold: AdaptiveThresholdSpec | None = None
@@ -635,6 +646,7 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "median": (("attribute",), ()),
     "mode": (("attribute",), ()),
     "prefix_batch": (("attribute", "wheres"), ()),
+    "correlated_vector": (("attribute",), ()),
     "between": (("where", "low", "high"), ()),
     "interior_point": (("attribute", "where"), ()),
     "adaptive_threshold": (("attribute", "where"), ()),
@@ -672,6 +684,7 @@ class Query(_Request):
         "median",
         "mode",
         "prefix_batch",
+        "correlated_vector",
         "between",
         "interior_point",
         "adaptive_threshold",
@@ -812,6 +825,19 @@ class Found(_Reply):
     high: float | None = None
 
 
+class Vector(_Reply):
+    """A sign for each row asked, in order of arrival; see docs/messages.md for its use.
+
+    Attributes:
+        bits: 1 where the sign is +1, packed into bytes, the first row's the highest bit of the first byte; as
+            base64.
+        agreement: Mean of the product of a row's sign with that of its private bit.
+    """
+
+    bits: Annotated[str, Field(repr=False)]
+    agreement: float
+
+
 class Answer(_Reply):
     """A noisy answer, a refusal, or a quote.
 
@@ -824,6 +850,7 @@ class Answer(_Reply):
             ratio, missing where nothing is known of it. Bars are half widths in the attribute's own unit.
         found: The quantile, the median, the most frequent value. ``error_bar`` is then that of its rank.
         no_answer: True where such a value was tested and must not be named.
+        vector: Responses to a private bit. ``error_bar`` is then that of a mean product with them.
         side: Where a count lies, or a point. ``error_bar`` is then by how much it may be otherwise.
         window: First and last phase the answer speaks of.
     """
@@ -849,6 +876,7 @@ class Answer(_Reply):
     batch: Batched | None = None
     found: Found | None = None
     no_answer: bool | None = None
+    vector: Vector | None = None
     side: Literal["below", "between", "above"] | None = None
     privacy_loss: PrivacyLoss | None = None
     budget: Budget | None = None
@@ -939,6 +967,7 @@ __all__ = [
     "Table",
     "TopicSettings",
     "Topics",
+    "Vector",
     "WeightsSpec",
     "WholeTableSpec",
     "read_json",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -171,6 +171,32 @@ class BatchAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class Responses:
+    """A public sign for each row of a window, that agrees a little with its private bit.
+
+    Attributes:
+        bits: 1 where the sign is +1, packed, rows in order of arrival, the first one's the highest bit of the
+            first byte.
+        n: Rows in the window; public.
+        agreement: Mean of the product of a row's sign with that of its bit.
+        error_bar: Half width of what the signs say about the mean product of the private signs with one
+            vector of signs, fixed beforehand; None where it says nothing.
+        confidence: Probability with which ``error_bar`` covers.
+    """
+
+    bits: bytes = field(repr=False)
+    n: int
+    agreement: float
+    error_bar: float | None
+    confidence: float
+    path: Path
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return self.path.difficulty
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """On which side of two thresholds a count lies, or of the rows a point.
 
@@ -224,7 +250,7 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Placed | Refused
+Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Responses | Placed | Refused
 
 __all__ = [
     "Answered",
@@ -236,6 +262,7 @@ __all__ = [
     "Placed",
     "RefusalCode",
     "Refused",
+    "Responses",
     "Side",
     "Sum",
     "Summed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,12 +24,13 @@ from stream_dp.core.outcome import (
     Placed,
     RefusalCode,
     Refused,
+    Responses,
     Summed,
 )
 from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Answer, Batched, PrivacyLoss, Query, Reason, Table
+from stream_dp.messages import Answer, Batched, PrivacyLoss, Query, Reason, Table, Vector
 from stream_dp.messages import Found as FoundCell
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
@@ -339,6 +341,13 @@ def _reply(
             **facts,
             batch=Batched(values=outcome.values, counts=counts),
             error_bar_simultaneous=outcome.error_bar,
+            confidence=outcome.confidence,
+        )
+    if isinstance(outcome, Responses):
+        return Answer(
+            **facts,
+            vector=Vector(bits=b64encode(outcome.bits).decode(), agreement=outcome.agreement),
+            error_bar=outcome.error_bar,
             confidence=outcome.confidence,
         )
     if isinstance(outcome, Placed):

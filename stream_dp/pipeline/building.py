@@ -18,6 +18,7 @@ from stream_dp.core.kinds.adaptive import Adaptive
 from stream_dp.core.kinds.base import Answerer
 from stream_dp.core.kinds.batches import Batches
 from stream_dp.core.kinds.between import Between
+from stream_dp.core.kinds.correlated import CorrelatedVectors
 from stream_dp.core.kinds.interior import Interior
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.kinds.stable import Medians, Modes
@@ -44,7 +45,7 @@ from stream_dp.messages import (
     WholeTableSpec,
 )
 
-__all__ = ["ANSWERERS", "build"]
+__all__ = ["ANSWERERS", "build", "in_order"]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -57,6 +58,11 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
     return universe, _mechanism(definition, universe, privacy, accuracy)
+
+
+def in_order(mechanism: Mechanism) -> frozenset[int]:
+    """Attributes that it answers row by row, in order of arrival."""
+    return mechanism.in_order if isinstance(mechanism, WithKinds) else frozenset()
 
 
 def _mechanism(
@@ -122,6 +128,7 @@ ANSWERERS: Mapping[str, type[Answerer]] = {
     "median": Medians,
     "mode": Modes,
     "prefix_batch": Batches,
+    "correlated_vector": CorrelatedVectors,
     "between": Between,
     "interior_point": Interior,
     "adaptive_threshold": Adaptive,

@@ -16,13 +16,13 @@ from typing import TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.several import NamedLook, WithKinds
+from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason
-from stream_dp.pipeline.building import build
+from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -116,6 +116,11 @@ class Dataset:
     @property
     def mechanism(self) -> Mechanism:
         return self._mechanism
+
+    @property
+    def in_order(self) -> frozenset[int]:
+        """Attributes that are answered row by row, in order of arrival."""
+        return in_order(self._mechanism)
 
     @property
     def retired(self) -> bool:
@@ -314,7 +319,7 @@ class Dataset:
         return stored
 
     async def _open_phase(self) -> None:
-        block = Block.seal(self._universe, Rows.concat(self._pending), self._in_order)
+        block = Block.seal(self._universe, Rows.concat(self._pending), self.in_order)
         self._data.append(block)
         self.spent.append((0, 0))
         self._standings.clear()
@@ -436,12 +441,6 @@ class Dataset:
         self._fuse(CrashPoint.AFTER_COMMIT)
         if outgoing:
             self._on_commit(self, self._seq, outgoing)
-
-    @property
-    def _in_order(self) -> frozenset[int]:
-        """Attributes that blocks keep in order of arrival."""
-        kinds = self._mechanism
-        return kinds.in_order if isinstance(kinds, WithKinds) else frozenset()
 
     @property
     def _defined(self) -> Definition:

@@ -43,6 +43,13 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
         rows = dataset.universe.encode_columns(batch.columns)
     elif batch.rows is not None:
         rows = dataset.universe.encode_rows(batch.rows)
+    elif dataset.in_order:
+        # A row that moves from one cell to another would shift all rows between them by one place.
+        raise InvalidBatch(
+            "cells",
+            "this data set answers row by row, and rows that are only counted have no order",
+            "send rows or columns",
+        )
     else:
         assert batch.cells is not None, "a batch has exactly one form"
         rows = dataset.universe.encode_cells(batch.cells)

@@ -29,10 +29,11 @@ from aiokafka.errors import KafkaError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
+from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import COUNT, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
-from stream_dp.pipeline.building import build
+from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
@@ -133,17 +134,20 @@ def packed(
     batch_id: str,
     paths: Mapping[str, Sequence[str]],
     rows: Sequence[Sequence[object]],
+    *,
+    in_order: bool = False,
 ) -> bytes:
     """A batch of these rows: all cells of the universe with their counts, where these are few; else columns.
 
-    Which of the two follows from the number of rows and the definition, so its size says nothing of the rows.
+    Always columns where rows are answered one by one, ``in_order``. Which of the two follows from the number
+    of rows and the definition, so its size says nothing of the rows.
     """
     columns: dict[str, list[object]] = {
         name: list(column) for name, column in zip(paths, zip(*rows, strict=True), strict=True)
     }
     columns |= {name: [value] * len(rows) for name, value in source.constants.items()}
     head = {"version": 1, "dataset": source.dataset, "batch_id": batch_id}
-    if universe.n_cells > min(_FEW_CELLS, len(rows) // _ROWS_A_CELL):
+    if in_order or universe.n_cells > min(_FEW_CELLS, len(rows) // _ROWS_A_CELL):
         return to_json({**head, "columns": columns})
     codes = universe.encode_columns(columns).codes
     cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), universe.shape)
@@ -201,6 +205,7 @@ class SourceReader:
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._in_order = False
 
     async def run(self) -> None:
         """Reads until it is cancelled.
@@ -210,7 +215,8 @@ class SourceReader:
             ServerUnavailable: No broker, or no such topic.
         """
         source = self._source
-        universe = await self._universe()
+        universe, mechanism = await self._built()
+        self._in_order = bool(in_order(mechanism))
         paths = source.paths(universe)
         log_id = await asyncio.to_thread(self._topic_id)
         consumer = AIOKafkaConsumer(
@@ -273,7 +279,7 @@ class SourceReader:
                 rows.append(state.rows.popleft()[1])
             if rows:  # else the topic has dropped a range that was sent before
                 batch_id = _batch_id(place, log_id, state.first, state.end)
-                value = packed(source, universe, batch_id, paths, rows)
+                value = self._packed(universe, batch_id, paths, rows)
                 await (await self._sender.send(Outgoing("batches", source.dataset, value)))
             state.first, state.end, state.since = state.end + 1, None, monotonic()
             if self._partitions.get(place) is state:
@@ -286,7 +292,7 @@ class SourceReader:
         n_rows = min(len(state.rows), self._source.batch_rows)
         while n_rows > 1:
             rows = [values for _, values in islice(state.rows, n_rows)]
-            if len(packed(self._source, universe, "?" * _MAX_ID, paths, rows)) <= _MAX_BYTES:
+            if len(self._packed(universe, "?" * _MAX_ID, paths, rows)) <= _MAX_BYTES:
                 break
             n_rows //= 2
         return n_rows
@@ -297,12 +303,21 @@ class SourceReader:
         recorded = await persistently(lambda: self._store.constant(name, b"%d" % last))
         return int(recorded)
 
-    async def _universe(self) -> Universe:
+    def _packed(
+        self,
+        universe: Universe,
+        batch_id: str,
+        paths: Mapping[str, Sequence[str]],
+        rows: Sequence[Sequence[object]],
+    ) -> bytes:
+        return packed(self._source, universe, batch_id, paths, rows, in_order=self._in_order)
+
+    async def _built(self) -> tuple[Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
         while True:
             definition = await asyncio.to_thread(self._definition_of, self._source.dataset)
             if definition is not None:
-                return build(definition)[0]
+                return build(definition)
             _log.warning("%s is not defined yet; its source waits", self._source.dataset)
             await asyncio.sleep(2.0)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -106,6 +108,16 @@ def test_replies_are_what_the_models_write() -> None:
         for example in examples(kind):
             written = model.model_validate(example).model_dump(mode="json", exclude_none=True)
             assert written == example
+
+
+def test_the_script_for_a_vector_reads_the_answer_beside_it() -> None:
+    (script,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (answer,) = [example for example in examples("answer") if "vector" in example]
+    names: dict[str, Any] = {"base64": base64, "numpy": np, "answer": answer, "v": np.ones(200)}
+    exec(script, names)
+    assert set(names["y"]) == {-1.0, 1.0}
+    # Half of the rows behind the example are true; its error bar holds for a vector of ones.
+    assert abs(names["estimate"]) <= answer["error_bar"]
 
 
 def test_an_example_with_a_fault_is_noticed() -> None:

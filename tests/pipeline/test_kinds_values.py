@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
@@ -85,3 +88,84 @@ async def test_a_definition_whose_groups_could_name_nothing_is_refused(world: An
     await world.run()
     reason = world.rejection(record)["reason"]
     assert reason["message"].startswith("kinds.mode.groups: there are 100;")
+
+
+VECTOR = {"correlated_vector": {"share": 0.3, "attribute": "cancelled"}}
+
+
+def fill(world: Any, batch_id: str, n: int = 1) -> None:
+    """The rows of ``world.cells``, one by one: 9,000 n of AA, 8,000 n of UA, cancelled, 4,000 n others."""
+    columns = {
+        "carrier": ["AA"] * 9_000 * n + ["UA"] * 8_000 * n + ["ZZ"] * 4_000 * n,
+        "delay": [5] * 9_000 * n + [45] * 8_000 * n + [-3] * 4_000 * n,
+        "cancelled": [False] * 9_000 * n + [True] * 8_000 * n + [False] * 4_000 * n,
+    }
+    world.batch("flights", batch_id, columns=columns)
+
+
+def signs(answer: dict[str, Any]) -> npt.NDArray[np.int64]:
+    packed = np.frombuffer(base64.b64decode(answer["vector"]["bits"]), dtype=np.uint8)
+    return 2 * np.unpackbits(packed, count=answer["n"]).astype(np.int64) - 1
+
+
+async def test_each_row_responds_once_and_every_question_is_free(world: Any) -> None:
+    def ask(world: Any) -> None:
+        n = len(world.answers())
+        for window in (None, {"last_phases": 1}):
+            name = f"{n} {window}".replace(" ", "")
+            world.ask(
+                "flights", name, kind="correlated_vector", attribute="cancelled", window=window
+            )
+
+    await world.run(
+        rounds=(
+            lambda world: world.define("flights", kinds=VECTOR),
+            lambda world: fill(world, "one"),
+            ask,
+            lambda world: fill(world, "two"),
+            ask,
+        )
+    )
+    await world.run(rounds=(ask,))
+    assert world.complaints() == []
+    replies = [answer for _, answer in sorted(world.answers().items())]
+    first, first_latest, both, latest, again, latest_again = map(signs, replies)
+    assert first.tolist() == first_latest.tolist() == both[:21_000].tolist()
+    assert latest.tolist() == both[21_000:].tolist() != first.tolist()
+    assert (again.tolist(), latest_again.tolist()) == (both.tolist(), latest.tolist())
+    for reply in replies:
+        assert (reply["difficulty"], reply["privacy_loss"]["share"]) == ("easy", 0.0)
+        assert reply["vector"]["agreement"] == pytest.approx(0.0474, abs=0.0001)
+    truth = np.tile(np.repeat([-1, 1, -1], [9_000, 8_000, 4_000]), 2)
+    estimate = float(both @ truth) / len(truth) / replies[2]["vector"]["agreement"]
+    assert abs(estimate - 1.0) <= replies[2]["error_bar"] < 0.4
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
+async def test_responses_that_a_crash_loses_are_drawn_when_the_next_phase_opens(
+    world: Any, point: CrashPoint
+) -> None:
+    def ask(world: Any) -> None:
+        name = f"q{len(world.answers())}"
+        world.ask("flights", name, kind="correlated_vector", attribute="cancelled")
+
+    await world.run(rounds=(lambda world: world.define("flights", kinds=VECTOR),))
+    opening = (lambda world: fill(world, "one"), ask, lambda world: fill(world, "two"), ask)
+    assert await world.run(world.Fuse(0, point), rounds=opening) == 1
+    assert world.complaints() == []
+    reason = world.answer("q0")["reason"]
+    assert (reason["code"], reason["retriable"]) == ("retry_after", True)
+    assert len(signs(world.answer("q1"))) == 42_000
+    assert world.answer("q1")["budget"]["spent"] >= 0.6
+
+
+async def test_rows_that_are_only_counted_are_refused_where_rows_respond(world: Any) -> None:
+    await world.run(
+        rounds=(
+            lambda world: world.define("flights", kinds=VECTOR),
+            lambda world: world.cells("flights", "one"),
+        )
+    )
+    (refused,) = world.events("batch_refused")
+    assert "send rows or columns" in refused["reason"]["message"]
+    assert world.complaints() == []

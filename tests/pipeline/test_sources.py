@@ -92,6 +92,14 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
     assert table(found) == table(plain)
 
 
+def test_where_rows_are_answered_one_by_one_they_are_never_only_counted() -> None:
+    rows = [["AA", 3.0], ["UA", None]] * 1000
+    value = packed(source(), UNIVERSE, "id", PATHS, rows, in_order=True)
+    columns = Batch.read(json.loads(value)).columns
+    assert columns is not None
+    assert columns["carrier"] == ["AA", "UA"] * 1000
+
+
 def test_a_sample_of_each_cell_falls_into_it() -> None:
     awkward = Universe(
         (

@@ -81,6 +81,15 @@ class ResponsePlan:
         kept = noise.uniform(_CASES, len(bits)) < self.keeps
         return np.where(kept, bits, -bits).astype(np.int64)
 
+    def error_bar(self, n_rows: int, failure_probability: float) -> float | None:
+        """How far the mean of ``v_i y_i / a`` is off that of ``v_i x_i`` at most; None if it says nothing.
+
+        For one vector v fixed before y is drawn, but for ``failure_probability``: Hoeffding's inequality.
+        """
+        of_response = math.sqrt(2.0 * math.log(2.0 / failure_probability) / n_rows)
+        agreement = float(self.agreement)
+        return of_response / agreement if of_response < agreement else None
+
     def failure_probability(self, n_rows: int, n_vectors: int, tolerance: float) -> float:
         """Bound on the probability of any loss, for ``n_vectors`` vectors in all, fixed beforehand."""
         return min(1.0, 2.0 * (1 + n_vectors) * math.exp(-(tolerance**2) / (2.0 * n_rows)))
