@@ -1,9 +1,10 @@
 """SQL text to a question, on the side of who asks.
 
-A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), or ``SELECT COUNT(*) ... WHERE ... GROUP BY``,
-becomes the JSON of a query message. SQL's logic has three values and the JSON tree two, so every condition is
-translated twice: into the tree of the rows for which it is true and of those for which it is false. Whatever
-is in neither is unknown, and SQL leaves it out: ``carrier <> 'AA'`` holds for no row without a carrier.
+A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), ``SELECT COUNT(*) ... WHERE ... GROUP BY``, or
+another aggregate, becomes the JSON of a query message. SQL's logic has three values and the JSON tree two, so
+every condition is translated twice: into the tree of the rows for which it is true and of those for which it
+is false. Whatever is in neither is unknown, and SQL leaves it out: ``carrier <> 'AA'`` holds for no row
+without a carrier.
 
 Faults are errors that point at the piece: its line and column, its text, and how to mend it.
 """
@@ -64,9 +65,12 @@ def parse(
     """The question that ``sql`` asks, as JSON of a query message.
 
     Accepted are a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
-    [WHERE ...] [GROUP BY a, b]``. A condition compares attributes with constants: ``=``, ``<>``, ``<``,
-    ``<=``, ``>``, ``>=``, ``[NOT] IN``, ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, a
-    boolean attribute by itself; combined with AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE``.
+    [WHERE ...] [GROUP BY a, b]``, also with ``SUM(x)`` and ``AVG(x)`` of one number; and of all rows one of
+    ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``, ``MODE(x)``.
+
+    A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
+    ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, a boolean attribute by itself; combined
+    with AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE``.
 
     ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together,
     where it has a cell for them and 'other' is not itself a listed value.
@@ -77,8 +81,9 @@ def parse(
         dataset: When given, the name that FROM must have.
 
     Returns:
-        ``{"kind": "predicate", "where": tree}`` or ``{"kind": "table", "group_by": [...], "where": tree}``;
-        the tree is None when every row counts.
+        The fields of its kind: ``{"kind": "predicate", "where": tree}`` or ``{"kind": "table", "group_by":
+        [...], "where": tree}``, where the tree is None when every row counts, or ``{"kind": "quantile",
+        "attribute": "x", "rank": 0.9}``.
 
     Raises:
         InvalidQuery: Its ``field`` is the place, such as "line 1, column 15".
@@ -87,12 +92,7 @@ def parse(
     select = source.select()
     translator = _Translator(source, {a["name"]: a for a in attributes})
     translator.check_from(select, dataset)
-    group_by = translator.group_by(select)
-    where = select.args.get("where")
-    tree = None if where is None else translator.truth(where.this).true
-    if group_by:
-        return {"kind": "table", "group_by": group_by, "where": tree}
-    return {"kind": "predicate", "where": tree}
+    return translator.question(select)
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:
@@ -217,7 +217,7 @@ class _Source:
         if clause in ("order", "limit", "offset", "having"):
             fix = "leave it out, and sort or cut the answer"
         else:
-            fix = "only COUNT(*), one data set, WHERE and GROUP BY can be asked"
+            fix = "only aggregates, one data set, WHERE and GROUP BY can be asked"
         return self.error(
             at if isinstance(at, exp.Expression) else 0, f"{word} is not answered", fix
         )
@@ -283,8 +283,46 @@ class _Translator:
                 table, f"{name} is not the data set that is asked", f"write {dataset}"
             )
 
-    def group_by(self, select: Any) -> list[str]:
-        """Names of the attributes grouped by, after a look at what is selected."""
+    def question(self, select: Any) -> Tree:
+        """The question, after a look at what is selected."""
+        names = self._grouped(select)
+        aggregates: list[tuple[Any, Tree]] = []
+        for item in (e.unalias() for e in select.expressions):
+            if not isinstance(item, exp.Column):
+                aggregates.append((item, self._aggregate(item)))
+            elif self._column(item)["name"] not in names:
+                raise self._error(
+                    item, f"{item.name} is not grouped by", f"add GROUP BY {item.sql()}"
+                )
+        if not aggregates:
+            raise self._error(select, "nothing is counted", "add COUNT(*)")
+        values = [(item, asked) for item, asked in aggregates if asked]
+        where = select.args.get("where")
+        tree = None if where is None else self.truth(where.this).true
+        if not values:
+            grouped = {"kind": "table", "group_by": names} if names else {"kind": "predicate"}
+            return {**grouped, "where": tree}
+        (first, asked), *others = values
+        for item, other in others:
+            if other != asked:
+                raise self._error(
+                    item, f"{_short(first)} is asked already", "ask one of them at a time"
+                )
+        if asked["kind"] == "sum":
+            return {**asked, **({"group_by": names} if names else {}), "where": tree}
+        for item, _ in aggregates:
+            if item is not first:
+                raise self._error(item, f"{_short(first)} goes alone", "ask one of them at a time")
+        for clause in filter(None, (where, select.args.get("group"))):
+            raise self._error(
+                clause.this or clause.expressions[0],
+                f"{_short(first)} is of all rows",
+                "leave the condition and the groups out",
+            )
+        return asked
+
+    def _grouped(self, select: Any) -> list[str]:
+        """Names of the attributes grouped by."""
         group = select.args.get("group")
         if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
             raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
@@ -292,29 +330,41 @@ class _Translator:
         for item in grouped:
             if not isinstance(item, exp.Column):
                 raise self._error(item, "GROUP BY takes attributes only", "name each attribute")
-        names = [self._column(item)["name"] for item in grouped]
-        n_counts = 0
-        for item in (e.unalias() for e in select.expressions):
-            if isinstance(item, exp.Column):
-                if self._column(item)["name"] not in names:
-                    raise self._error(
-                        item, f"{item.name} is not grouped by", f"add GROUP BY {item.sql()}"
-                    )
-                continue
-            if not isinstance(item, exp.Count):
-                raise self._error(
-                    item, f"{_short(item)} is not answered: only rows are counted", "use COUNT(*)"
-                )
-            if not isinstance(item.this, exp.Star) and item.this != exp.Literal.number(1):
-                raise self._error(
-                    item,
-                    f"{_short(item)} is not answered: only rows are counted",
-                    "use COUNT(*), with WHERE ... IS NOT NULL to leave missing values out",
-                )
-            n_counts += 1
-        if not n_counts:
-            raise self._error(select, "nothing is counted", "add COUNT(*)")
-        return names
+        return [self._column(item)["name"] for item in grouped]
+
+    def _aggregate(self, item: Any) -> Tree:
+        """What an aggregate asks; nothing where it counts rows."""
+        if isinstance(item, exp.Count):
+            if isinstance(item.this, exp.Star) or item.this == exp.Literal.number(1):
+                return {}
+            raise self._error(
+                item,
+                f"{_short(item)} is not answered: COUNT counts rows",
+                "use COUNT(*), with WHERE ... IS NOT NULL to leave missing values out",
+            )
+        function, subject = item, item.this
+        if isinstance(item, exp.WithinGroup):
+            function, ordered = item.this, item.expression.expressions
+            upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
+            subject = ordered[0].this if upwards else None
+        if type(function) not in _VALUES or not isinstance(subject, exp.Column):
+            raise self._error(item, f"{_short(item)} is not answered", _SELECTED)
+        kind, word = _VALUES[type(function)]
+        attribute = self._column(subject)
+        name = attribute["name"]
+        if kind != "mode" and attribute["type"] != "number":
+            raise self._error(
+                subject, f"{name} is a {attribute['type']}", f"ask {word} of a number"
+            )
+        if kind != "quantile":
+            return {"kind": kind, "attribute": name}
+        rank = function.this if function is not item else item.args["quantile"]
+        share = self._constant(rank)
+        if isinstance(share, bool | str) or not 0 <= share <= 1:
+            raise self._error(
+                rank, f"{_short(rank)} is no share", "write 0.9 for the value that 90% are at most"
+            )
+        return {"kind": kind, "attribute": name, "rank": share}
 
     def truth(self, node: Any) -> _Truth:
         """Where a condition is true, and where false."""
@@ -566,6 +616,20 @@ class _Translator:
 _OTHER = object()
 """Stands for every unlisted value of a category."""
 
+_VALUES = {
+    exp.Sum: ("sum", "SUM"),
+    exp.Avg: ("sum", "AVG"),
+    exp.Quantile: ("quantile", "QUANTILE"),
+    exp.ApproxQuantile: ("quantile", "QUANTILE"),
+    exp.PercentileCont: ("quantile", "a percentile"),
+    exp.PercentileDisc: ("quantile", "a percentile"),
+    exp.Median: ("median", "MEDIAN"),
+    exp.Mode: ("mode", "MODE"),
+}
+"""Aggregates of an attribute's values: the kind of question, and what people call it."""
+
+_SELECTED = "use COUNT(*), or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
+
 _REFUSALS: tuple[tuple[Any, str, str], ...] = (
     (
         (exp.Like, exp.ILike, exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
@@ -578,6 +642,7 @@ _REFUSALS: tuple[tuple[Any, str, str], ...] = (
     (exp.Case, "CASE is not answered", "combine conditions with AND and OR"),
     (exp.Cast, "casts are not answered", "compare the attribute as it is"),
     (exp.Connector, "only AND, OR and NOT combine conditions", "use those"),
+    (tuple(_VALUES), "a value of many rows is no condition", "write SELECT before it"),
     (exp.Func, "functions are not answered", "compare the attribute itself with a constant"),
     (exp.Predicate, "a comparison stands where an attribute or constant should", "compare one at a time"),
     (exp.Binary, "arithmetic is not answered", "work the constant out, and compare the attribute itself"),

@@ -256,11 +256,22 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT COUNT(*) FROM flights, b", (1, 31), "JOIN is not answered"),
         ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that is asked; write flights"),
         ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "this is no data set"),
-        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 8), "only rows are counted; use COUNT(*)"),
+        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 8), "is not answered; use COUNT(*), or SUM"),
         ("SELECT COUNT(carrier)", (1, 8), "WHERE ... IS NOT NULL"),
-        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "only rows are counted"),
-        ("SELECT COUNT(*) OVER ()", (1, 8), "only rows are counted"),
-        ("SELECT *", (1, 8), "only rows are counted"),
+        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "COUNT counts rows"),
+        ("SELECT COUNT(*) OVER ()", (1, 8), "is not answered"),
+        ("SELECT *", (1, 8), "is not answered"),
+        ("SELECT QUANTILE(arr_delay, 90)", (1, 28), "90 is no share; write 0.9"),
+        ("SELECT\n  MEDIAN(carrier)", (2, 10), "carrier is a category; ask MEDIAN of a number"),
+        ("SELECT AVG(late)", (1, 12), "late is a boolean; ask AVG of a number"),
+        ("SELECT MODE(carier)", (1, 13), "did you mean carrier?"),
+        ("SELECT MEDIAN(distance + 1)", (1, 8), "is not answered"),
+        ("SELECT MEDIAN(distance) WHERE late", (1, 31), "MEDIAN(distance) is of all rows"),
+        ("SELECT MODE(carrier) GROUP BY late", (1, 31), "MODE(carrier) is of all rows"),
+        ("SELECT AVG(distance), SUM(arr_delay)", (1, 23), "AVG(distance) is asked already"),
+        ("SELECT COUNT(*), MODE(carrier)", (1, 8), "MODE(carrier) goes alone"),
+        ("SELECT MODE() WITHIN GROUP (ORDER BY carrier DESC)", (1, 8), "is not answered"),
+        ("MEDIAN(distance) > 3", (1, 1), "no condition: MEDIAN(distance); write SELECT before it"),
         ("SELECT carrier GROUP BY carrier", (1, 8), "add COUNT(*)"),
         ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
         ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT is not answered"),
@@ -294,6 +305,32 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
     line, column = place
     assert caught.value.field == f"line {line}, column {column}"
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        ("QUANTILE(distance, 0.9) FROM flights", {"kind": "quantile", "attribute": "distance", "rank": 0.9}),
+        (
+            "percentile_cont(0) WITHIN GROUP (ORDER BY Distance)",
+            {"kind": "quantile", "attribute": "distance", "rank": 0},
+        ),
+        ("MEDIAN(arr_delay)", {"kind": "median", "attribute": "arr_delay"}),
+        ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
+        ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
+        (
+            "late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
+            {
+                "kind": "sum",
+                "attribute": "distance",
+                "group_by": ["late"],
+                "where": {"attribute": "late", "eq": True},
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
+    assert parse(f"SELECT {sql}", FLIGHTS, dataset="flights") == asked
 
 
 @pytest.mark.parametrize("name", ["age-group", "from", 'what\'s "this"'])
