@@ -103,7 +103,7 @@ async def test_all_of_them_answer_on_one_data_set_over_two_phases_and_restarts(w
     assert world.complaints() == []
     assert vault(world).items() > before.items()
     assert sorted(vault(world)) == [
-        *("adaptive_threshold 1 0 1", "adaptive_threshold 1 0 2", "between"),
+        *("adaptive_threshold 1 0 1", "adaptive_threshold 1 0 2", "between 0 1", "between 0 2"),
         *("interior_point 1 0 1", "interior_point 1 0 2"),
     ]
     paid = [run for run in runs(world) if run[2]]
@@ -111,7 +111,7 @@ async def test_all_of_them_answer_on_one_data_set_over_two_phases_and_restarts(w
         ("adaptive_threshold", 1, [0]),
         ("adaptive_threshold", 2, [0, 1]),
         ("between", 1, [0]),
-        ("between", 1, [1]),
+        ("between", 2, [0, 1]),
         ("interior_point", 1, [0]),
         ("interior_point", 2, [0, 1]),
     ]

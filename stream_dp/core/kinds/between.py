@@ -1,16 +1,14 @@
 """Kind ``between``: whether counts lie below, between or above two thresholds; only "between" uses a run up.
 
-One run at a time, whatever windows its questions are about (``core/online/between.py``). Its thresholds
-are shares of a window's rows, in whole rows, the lower one rounded down and the higher one up. When as many
-answers were "between" as the plan allows it has halted, and the next question begins another: a new secret,
-new charges.
+A run (``core/online/between.py``) is about the blocks of its first question's window. It pays for all of
+them with that question, and then answers about this window and those inside it for free. Thresholds are
+shares of a window's rows, in whole rows, the lower one rounded down and the higher one up. When as many
+answers were "between" as the plan allows the run has halted; the next question, or one about other blocks,
+begins another: a new secret, new charges.
 
-**Charges.** A block pays the run's (epsilon, delta) with the first of its questions that touches it, and
-nothing for the others. *Proof that this is enough.* Take neighbours that differ in one row of block b. A
-question about a window without b has the same count on both, so all answers before the first that touches b
-have the same law on both, and with them the choice to ask it. If it never comes, no answer depends on the
-row. If it comes, b has paid, and the run's guarantee is about all its answers together, those before too:
-each count moves by at most 1, most of them by 0.
+A block that did not pay at once may not join later, though no answer depended on its rows so far: the run's
+delta is the probability of an unlucky secret, the answers tell of the secret, and who asked about the block
+only in such a run would meet one more often.
 
 **Crashes.** A look that was announced and never published counts as "between", the first of a run too: its
 secret is durable with the charge.
@@ -23,6 +21,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
@@ -34,7 +33,6 @@ from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, 
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
-_SECRET = "between"  # noqa: S105 - its name in the vault
 _STORED = struct.Struct("<BIII16sB")  # version, run, window, question, side
 _VERSION = 1
 _SIDES = tuple(Side)
@@ -46,6 +44,7 @@ class BetweenRelease:
 
     Attributes:
         number: Of the run, from 1.
+        window: Of the question.
         key: Of the question.
     """
 
@@ -61,19 +60,39 @@ class BetweenRelease:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that is on.
+
+    Attributes:
+        number: From 1.
+        window: The blocks that have paid for it.
+    """
+
+    number: int
+    window: range
+    state: BetweenThresholds
+
+    @property
+    def secret(self) -> str:
+        """Its name in the vault."""
+        return f"between {self.window.start} {self.window.stop}"
+
+    def covers(self, window: range) -> bool:
+        return self.window.start <= window.start and window.stop <= self.window.stop
+
+
 @dataclass(frozen=True)
 class BetweenLook(KindLook):
     """Compares one noisy count with two thresholds.
 
     Attributes:
-        number: Of the run, from 1.
         begins: Whether the run begins with it.
         left: How many answers of the run may still be "between", this one included.
         thresholds: In rows.
     """
 
-    run: BetweenThresholds
-    number: int
+    run: Run
     begins: bool
     left: int
     asked: Asked
@@ -81,37 +100,41 @@ class BetweenLook(KindLook):
     charges: tuple[Charge, ...]
 
     @property
+    def _plan(self) -> BetweenPlan:
+        return self.run.state.plan
+
+    @property
     def description(self) -> dict[str, object]:
         window, predicate = self.asked.window, self.asked.predicate
         return {
-            "run": self.number,
+            "run": self.run.number,
             "window": [window.start, window.stop],
             "attributes": list(predicate.attributes),
             "predicate": predicate.key.hex(),
             "thresholds": list(self.thresholds),
-            "offset_scale": float(self.run.plan.offset_scale),
-            "scale": float(self.run.plan.noise_scale),
+            "offset_scale": float(self._plan.offset_scale),
+            "scale": float(self._plan.noise_scale),
         }
 
     def reserve(self, noise: NoiseSource) -> None:
         if self.begins:
-            noise.reserve("laplace", self.run.plan.offset_scale, 1)
-        noise.reserve("laplace", self.run.plan.noise_scale, 1)
+            noise.reserve("laplace", self._plan.offset_scale, 1)
+        noise.reserve("laplace", self._plan.noise_scale, 1)
 
     def draw(self, noise: NoiseSource) -> dict[str, bytes]:
-        return {_SECRET: self.run.plan.draw(noise).to_bytes()} if self.begins else {}
+        return {self.run.secret: self._plan.draw(noise).to_bytes()} if self.begins else {}
 
     def take(self, noise: NoiseSource, data: Blocks) -> BetweenRelease:
-        secret = secret_of(data, _SECRET, 1)
+        secret = secret_of(data, self.run.secret, 1)
         window, predicate = self.asked.window, self.asked.predicate
         tables = data.marginal(predicate.attributes, window)
         count = sum(int(table[predicate.mask].sum()) for table in tables)
-        side = self.run.look(count, *self.thresholds, secret=secret, noise=noise)
-        return BetweenRelease(self.number, window, self.asked.key, side)
+        side = self.run.state.look(count, *self.thresholds, secret=secret, noise=noise)
+        return BetweenRelease(self.run.number, window, self.asked.key, side)
 
     def ended(self, release: Release) -> tuple[str, ...]:
         assert isinstance(release, BetweenRelease), "a release of another answerer"
-        return (_SECRET,) if release.side is Side.BETWEEN and self.left == 1 else ()
+        return (self.run.secret,) if release.side is Side.BETWEEN and self.left == 1 else ()
 
 
 class Between(Answerer):
@@ -137,8 +160,7 @@ class Between(Answerer):
         self._plan = BetweenPlan(self._loss.epsilon, self._loss.delta, answers)
         self._error = self._plan.error(1, failure_probability)
         self._number = 0
-        self._run: BetweenThresholds | None = None
-        self._paid: frozenset[int] = frozenset()
+        self._running: dict[int, Run] = {}
         self._published: dict[bytes, Side] = {}
 
     def _step(self, asked: Asked) -> Outcome | KindLook:
@@ -148,31 +170,29 @@ class Between(Answerer):
         low, high = _in_rows(asked, self._rows(asked.window))
         if high - low < self._plan.min_gap:
             return self._too_close(asked, high - low)
-        running = self._running
-        run = BetweenThresholds(self._plan) if running is None else running
-        paid = self._paid if running is not None else frozenset()
+        covering = [run for run in self._running.values() if run.covers(asked.window)]
+        run = covering[0] if covering else self._run(self._number + 1, asked.window)
         return BetweenLook(
             run=run,
-            number=self._number + (running is None),
-            begins=running is None,
-            left=run.left,
+            begins=not covering,
+            left=run.state.left,
             asked=asked,
             thresholds=(low, high),
-            charges=self._charges([block for block in asked.window if block not in paid]),
+            charges=() if covering else self._charges(asked.window),
         )
 
     def absorb(self, release: Release) -> None:
         """Folds an answer in.
 
         Raises:
-            CorruptState: It is not of the run that is on, nor the first of the next one.
+            CorruptState: It is neither of a run that is on, nor the first of the next one.
         """
         assert isinstance(release, BetweenRelease), "a release of another answerer"
-        self._entered(release.number, release.window).absorb(release.side)
+        self._fold(release.number, release.window, release.side)
         self._published[release.key] = release.side
 
     def lost(self, look: Mapping[str, object]) -> None:
-        self._entered(look["run"], window_of(look)).lost()
+        self._fold(look["run"], window_of(look), None)
 
     def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
         """Hard is what used something up: a charge, or one of the answers that may be "between"."""
@@ -194,22 +214,23 @@ class Between(Answerer):
 
     # ------------------------------------------------------------ runs
 
-    @property
-    def _running(self) -> BetweenThresholds | None:
-        """The run that a question continues; None where it begins one."""
-        return self._run if self._run is not None and not self._run.halted else None
+    def _run(self, number: int, window: range) -> Run:
+        return Run(number, window, BetweenThresholds(self._plan))
 
-    def _entered(self, number: object, window: range) -> BetweenThresholds:
-        """The run of a look that was taken, whose blocks have paid for it."""
-        run, expected = self._running, self._number
-        if run is None:
-            run, expected = BetweenThresholds(self._plan), expected + 1
-            self._paid = frozenset()
-        if number != expected:
-            raise CorruptState(f"the transcript has run {number} where run {expected} is on")
-        self._run, self._number = run, expected
-        self._paid |= frozenset(window)
-        return run
+    def _fold(self, number: object, window: range, side: Side | None) -> None:
+        """Folds in an answer of a run, or that one was lost."""
+        if number == self._number + 1:
+            self._number += 1
+            self._running[self._number] = self._run(self._number, window)
+        run = self._running.get(cast("int", number))
+        if run is None or not run.covers(window):
+            raise CorruptState(f"the transcript has run {number} of between out of order")
+        if side is None:
+            run.state.lost()
+        else:
+            run.state.absorb(side)
+        if run.state.halted:
+            del self._running[run.number]
 
     def _placed(self, asked: Asked, side: Side, path: Path) -> Placed:
         n_rows = self._rows(asked.window)

@@ -177,11 +177,20 @@ class TestBetween:
             served.open(cities(n_rows))
         return served
 
-    def test_a_block_pays_with_the_first_question_of_a_run_that_touches_it(self) -> None:
+    def test_a_run_pays_for_the_window_of_its_first_question_and_answers_about_no_other_block(
+        self,
+    ) -> None:
         served = self.served(phases=3)
-        for number, window in enumerate((range(1), range(2), range(1, 3), range(3))):
+        windows = (range(1, 3), range(2, 3), range(3), range(1), range(1, 3))
+        for number, window in enumerate(windows):
             served.ask(between([number], window=window))
-        assert served.charges == [(0,), (1,), (2,), ()]
+        served.open(cities(1000))
+        for number, window in enumerate((range(3, 4), range(3), range(4))):
+            served.ask(between([number + 10], window=window))
+        assert served.charges == [
+            *((1, 2), (), (0, 1, 2), (), ()),
+            *((3,), (), (0, 1, 2, 3)),
+        ]
 
     def test_the_last_answer_between_halts_it_and_the_next_question_pays_another(self) -> None:
         served = self.served()
@@ -206,12 +215,12 @@ class TestBetween:
         assert served.charges == [(0,), ()]
 
     def test_an_answer_that_was_lost_counts_as_between_the_first_of_a_run_too(self) -> None:
-        served = self.served(phases=2)
+        served = self.served()
         served.lose(between([1]))
         assert served.look(between([2])).charges == ()
-        served.ask(between([3], window=range(2)))
+        served.ask(between([3]))
         served.lose(between([4]))
-        assert served.charges == [(0,), (1,), ()]
+        assert served.charges == [(0,), (), ()]
         assert served.look(between([5])).description["run"] == 2
 
     def test_thresholds_are_shares_as_they_are_written_in_whole_rows(self) -> None:
@@ -254,7 +263,7 @@ class RedrawingLook(BetweenLook):
     """A broken copy: a new offset for every answer."""
 
     def take(self, noise: NoiseSource, data: Blocks) -> Any:
-        data.vault["between"] = self.run.plan.draw(noise).to_bytes()
+        data.vault[self.run.secret] = self._plan.draw(noise).to_bytes()
         return super().take(noise, data)
 
 
