@@ -26,23 +26,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
 from stream_dp.core.accounting import Budget, Charge, Lines, gaussian_rho
-from stream_dp.core.blocks import Blocks
 from stream_dp.core.consistent_set import Entropic
-from stream_dp.core.gates import CountRelease, Segment, predicted_rows, segment_loss, threshold
+from stream_dp.core.gates import (
+    CountLook,
+    CountRelease,
+    Segments,
+    predicted_rows,
+    segment_loss,
+    threshold,
+)
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.noise import NoiseSource, grid_index, grid_sigma
+from stream_dp.core.noise import grid_index, grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
+from stream_dp.errors import InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]
 
@@ -86,62 +92,6 @@ def _above(scale: float) -> Fraction:
     return grid_sigma(grid_index(scale) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class GateLook:
-    """The test of one prediction, and the measurement should it be too far off."""
-
-    number: int
-    question: Question
-    n_rows: int
-    predicted: int
-    threshold: int
-    scales: Scales
-    segment: Segment | None = field(repr=False)
-    charges: tuple[Charge, ...]
-
-    @property
-    def description(self) -> dict[str, object]:
-        question = self.question
-        return {
-            "kind": "gate",
-            "mechanism": "gated",
-            "segment": self.number,
-            "window": [question.window.start, question.window.stop],
-            "attributes": list(question.predicate.attributes),
-            "predicate": question.predicate.key.hex(),
-            "predicted": self.predicted,
-            "threshold": self.threshold,
-            "threshold_scale": float(self.scales.threshold),
-            "question_scale": float(self.scales.question),
-            "count_scale": float(self.scales.count),
-        }
-
-    def reserve(self, noise: NoiseSource) -> None:
-        if self.segment is None:
-            noise.reserve("laplace", self.scales.threshold, 1)
-        noise.reserve("laplace", self.scales.question, 1)
-        noise.reserve("gaussian", self.scales.count, 1)
-
-    def take(self, noise: NoiseSource, data: Blocks) -> CountRelease:
-        """Draws, counts and compares the same way whether the prediction stands or not."""
-        segment = self.segment
-        if segment is None:
-            segment = Segment.begin(
-                noise,
-                threshold_scale=self.scales.threshold,
-                question_scale=self.scales.question,
-            )
-        of_count = int(noise.gaussian(self.scales.count, 1)[0])
-        predicate, window = self.question.predicate, self.question.window
-        tables = data.marginal(predicate.attributes, window)
-        count = sum(int(table[predicate.mask].sum()) for table in tables)
-        stands = segment.is_below(
-            noise, count=count, predicted=self.predicted, threshold=self.threshold
-        )
-        noisy = (count + of_count) * (not stands)
-        return CountRelease(self.number, window, predicate, not stands, noisy, segment)
-
-
 class Gated:
     """One data set under gates and a maximum-entropy set. A ``mechanism.Mechanism``.
 
@@ -173,20 +123,20 @@ class Gated:
             )
         self._universe = universe
         self._accuracy = accuracy
-        self._segments = segments
+        self._afforded = segments
         self._budget = Budget.of(privacy)
         self._scales = Scales.of(self._budget.rho / segments)
         self._set = Entropic(universe.n_cells, hypothesis_rows, carry_over=prior == "carry_over")
         self._lines = Lines()
         self._sizes: list[int] = []
-        self._number = 0
-        self._touched: frozenset[int] = frozenset()
-        self._segment: Segment | None = None
+        self._segments = Segments()
         self._asked = 0
         self._hard = 0
 
     def __repr__(self) -> str:
-        return f"Gated(phase={len(self._sizes)}, segment={self._number}, hard={self._hard})"
+        return (
+            f"Gated(phase={len(self._sizes)}, segment={self._segments.number}, hard={self._hard})"
+        )
 
     @property
     def scales(self) -> Scales:
@@ -220,7 +170,7 @@ class Gated:
             n_rows=n_rows,
             threshold_scale=self._scales.threshold,
             question_scale=self._scales.question,
-            segments=self._segments,
+            segments=self._afforded,
             failure_probability=self._accuracy.failure_probability / 2.0,
         )
 
@@ -247,7 +197,7 @@ class Gated:
 
     # ------------------------------------------------------------ questions
 
-    def answer(self, question: Question) -> Outcome | GateLook:
+    def answer(self, question: Question) -> Outcome | CountLook:
         refused = self._refusal(question)
         return self._look(question) if refused is None else refused
 
@@ -289,33 +239,24 @@ class Gated:
     def _rows(self, window: range) -> int:
         return sum(self._sizes[block] for block in window)
 
-    @property
-    def _running(self) -> Segment | None:
-        """The segment that a question continues; None where it begins one."""
-        return self._segment if self._segment is not None and self._segment.open else None
-
     def _price(self, window: range) -> tuple[Charge, ...]:
         """One segment for each block that has not paid for the one that runs."""
-        paid = self._touched if self._running is not None else frozenset()
         rho = self._scales.rho
-        return tuple(self._budget.charge(block, rho) for block in window if block not in paid)
+        return tuple(self._budget.charge(block, rho) for block in self._segments.unpaid(window))
 
-    def _look(self, question: Question) -> GateLook:
-        window, running = question.window, self._running
+    def _look(self, question: Question) -> CountLook:
+        window, scales = question.window, self._scales
         n_rows = self._rows(window)
         share = self._set.distribution(
             whole_mask(self._universe, question.predicate), window
         ).lower_median
-        return GateLook(
-            number=self._number + (running is None),
-            question=question,
-            n_rows=n_rows,
+        gate = self._segments.gate(
             predicted=predicted_rows(share, n_rows),
             threshold=self._threshold(n_rows),
-            scales=self._scales,
-            segment=running,
-            charges=self._price(window),
+            threshold_scale=scales.threshold,
+            question_scale=scales.question,
         )
+        return CountLook(question, n_rows, "gaussian", scales.count, self._price(window), gate)
 
     def absorb(self, release: Release) -> None:
         """Prunes the set by a measurement.
@@ -324,9 +265,7 @@ class Gated:
             CorruptState: It is of neither the newest segment nor the next.
         """
         assert isinstance(release, CountRelease), "a release of another mechanism"
-        self._enter(release.number)
-        self._touched |= frozenset(release.window)
-        self._segment = release.segment
+        self._segments = self._segments.after(release)
         self._asked += 1
         if release.measured:
             self._hard += 1
@@ -340,19 +279,13 @@ class Gated:
 
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what the segment had left was lost with it."""
-        self._enter(look["segment"])
-        self._segment = None
-
-    def _enter(self, number: object) -> None:
-        if number == self._number + 1:
-            self._number, self._touched = self._number + 1, frozenset()
-        elif number != self._number:
-            raise CorruptState(f"the transcript has segment {number} after segment {self._number}")
+        self._segments = self._segments.lost(look["segment"])
 
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        assert isinstance(look, GateLook), "a look of another mechanism"
+        assert isinstance(look, CountLook), "a look of another mechanism"
         assert isinstance(release, CountRelease), "a release of another mechanism"
-        count = release.noisy_count if release.measured else look.predicted
+        assert look.gate is not None, "every question is tested"
+        count = release.noisy_count if release.measured else look.gate.predicted
         return Answered(
             count=min(look.n_rows, max(0, count)),
             n=look.n_rows,
@@ -375,4 +308,4 @@ class Gated:
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["GateLook", "Gated", "Prior", "Scales"]
+__all__ = ["Gated", "Prior", "Scales"]

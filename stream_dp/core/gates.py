@@ -3,7 +3,8 @@
 Dwork & Roth 2014, section 3.6 (AboveThreshold), with integer noise and a threshold that keeps its promise
 over a whole run. A *segment* compares one question after another with a secret threshold, drawn when it
 begins, and ends with the first that is above it. Below means: the public prediction is within the error. A
-segment costs the same however many questions it has; what was above must then be measured.
+segment costs the same however many questions it has; what was above must then be measured, and the same look
+does that.
 
 The statistic is ``|count - g|``, where ``g`` is the prediction as a whole number of rows, published with the
 test. Replacing one row moves the count by one at most, and so the statistic; noise is integer, so nothing is
@@ -18,9 +19,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
-from stream_dp.core.query import Predicate
+from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -174,4 +177,150 @@ class CountRelease:
         return cls(number, range(start, stop), predicate, measured, count)
 
 
-__all__ = ["CountRelease", "Segment", "predicted_rows", "segment_loss", "tail", "threshold"]
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The test of one prediction.
+
+    Attributes:
+        number: Of its segment, from 1.
+        predicted: ``g``, in rows; published.
+        threshold: T, in rows.
+        threshold_scale: ``b_t``, in rows.
+        question_scale: ``b_q``, in rows.
+        segment: The one that is continued; None where this test begins it.
+    """
+
+    number: int
+    predicted: int
+    threshold: int
+    threshold_scale: Fraction
+    question_scale: Fraction
+    segment: Segment | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CountLook:
+    """One noisy count; with a gate before it, only where the prediction is too far off.
+
+    Attributes:
+        n_rows: Of the window.
+        kind: Of the count's noise.
+        scale: Of the count's noise, in rows.
+    """
+
+    question: Question
+    n_rows: int
+    kind: Kind
+    scale: Fraction
+    charges: tuple[Charge, ...]
+    gate: Gate | None = None
+
+    @property
+    def description(self) -> dict[str, object]:
+        question, gate = self.question, self.gate
+        facts: dict[str, object] = {
+            "kind": "count" if gate is None else "gate",
+            "window": [question.window.start, question.window.stop],
+            "attributes": list(question.predicate.attributes),
+            "predicate": question.predicate.key.hex(),
+            "noise": self.kind,
+            "count_scale": float(self.scale),
+            "segment": 0,
+        }
+        if gate is not None:
+            facts |= {
+                "segment": gate.number,
+                "predicted": gate.predicted,
+                "threshold": gate.threshold,
+                "threshold_scale": float(gate.threshold_scale),
+                "question_scale": float(gate.question_scale),
+            }
+        return facts
+
+    def reserve(self, noise: NoiseSource) -> None:
+        noise.reserve(self.kind, self.scale, 1)
+        if self.gate is not None:
+            noise.reserve("laplace", self.gate.question_scale, 1)
+            if self.gate.segment is None:
+                noise.reserve("laplace", self.gate.threshold_scale, 1)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> CountRelease:
+        """Draws, counts and compares the same way whether the prediction stands or not."""
+        gate, segment = self.gate, None
+        if gate is not None:
+            segment = gate.segment or Segment.begin(
+                noise, threshold_scale=gate.threshold_scale, question_scale=gate.question_scale
+            )
+        draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
+        of_count = int(draw(self.scale, 1)[0])
+        predicate, window = self.question.predicate, self.question.window
+        tables = data.marginal(predicate.attributes, window)
+        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        if gate is None or segment is None:
+            return CountRelease(0, window, predicate, True, count + of_count)
+        stands = segment.is_below(
+            noise, count=count, predicted=gate.predicted, threshold=gate.threshold
+        )
+        noisy = (count + of_count) * (not stands)
+        return CountRelease(gate.number, window, predicate, not stands, noisy, segment)
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Where a data set is in its segments: a fold over releases, and the secret of the one that runs.
+
+    Attributes:
+        number: Of the newest, from 1; 0 before the first.
+        paid: Blocks that have paid for it.
+    """
+
+    number: int = 0
+    paid: frozenset[int] = frozenset()
+    newest: Segment | None = field(repr=False, default=None)
+
+    @property
+    def running(self) -> Segment | None:
+        """The one that a question continues; None where it begins one."""
+        return self.newest if self.newest is not None and self.newest.open else None
+
+    def unpaid(self, window: range) -> tuple[int, ...]:
+        """Blocks of a window that pay for the segment with a question about it."""
+        paid = self.paid if self.running is not None else frozenset()
+        return tuple(block for block in window if block not in paid)
+
+    def gate(
+        self, *, predicted: int, threshold: int, threshold_scale: Fraction, question_scale: Fraction
+    ) -> Gate:
+        """The next test; the scales are those of a segment that it begins, or that runs."""
+        running = self.running
+        number = self.number + (running is None)
+        return Gate(number, predicted, threshold, threshold_scale, question_scale, running)
+
+    def after(self, release: CountRelease) -> Segments:
+        """Raises CorruptState where the release is of neither the newest segment nor the next."""
+        entered = self._at(release.number)
+        return Segments(entered.number, entered.paid | frozenset(release.window), release.segment)
+
+    def lost(self, number: object) -> Segments:
+        """After a test of that segment was lost, and with it what the segment had left."""
+        return Segments(self._at(number).number)
+
+    def _at(self, number: object) -> Segments:
+        if number == self.number + 1:
+            return Segments(self.number + 1)
+        if number != self.number:
+            raise CorruptState(f"the transcript has segment {number} after segment {self.number}")
+        return self
+
+
+__all__ = [
+    "CountLook",
+    "CountRelease",
+    "Gate",
+    "Segment",
+    "Segments",
+    "predicted_rows",
+    "segment_loss",
+    "tail",
+    "threshold",
+]

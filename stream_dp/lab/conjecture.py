@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.gated import Gated, GateLook
+from stream_dp.core.gated import Gated
+from stream_dp.core.gates import CountLook
 from stream_dp.core.outcome import Answered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Predicate, Question
@@ -112,7 +113,7 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
             asked = world.permutation(setting.cells) < setting.cells // 2
             question = Question(Predicate.of_mask((0,), asked), range(len(blocks)))
             look = answerer.answer(question)
-            if not isinstance(look, GateLook):
+            if not isinstance(look, CountLook):
                 continue
             answerer.charged(look.charges)
             for charge in look.charges:

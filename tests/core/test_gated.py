@@ -16,8 +16,8 @@ import pytest
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.consistent_set import Entropic
-from stream_dp.core.gated import Gated, GateLook, Prior, Scales
-from stream_dp.core.gates import CountRelease
+from stream_dp.core.gated import Gated, Prior, Scales
+from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
@@ -206,7 +206,7 @@ def test_refusals_follow_from_public_facts(cells: Universe) -> None:
     assert code(Question(EVERYTHING, range(2))) is RefusalCode.INVALID_QUERY
     assert code(Question(EVERYTHING, range(1), (0,))) is RefusalCode.UNSUPPORTED_KIND
     mechanism.open_phase(mechanism.min_rows)
-    assert isinstance(mechanism.answer(Question(EVERYTHING, range(1, 2))), GateLook)
+    assert isinstance(mechanism.answer(Question(EVERYTHING, range(1, 2))), CountLook)
     with pytest.raises(InvalidDefinition, match="segments"):
         gated(cells, segments=0)
 
@@ -223,9 +223,10 @@ def test_a_restart_begins_a_new_segment_at_a_new_charge(
     assert run.mechanism.quote(even).charges == ()
     again = run.replayed(gated(cells))
     here, there = run.mechanism.answer(even), again.answer(even)
-    assert there.number == here.number + 1
+    assert there.gate.number == here.gate.number + 1
     assert len(there.charges) == 1
-    assert (here.predicted, here.threshold) == (there.predicted, there.threshold)
+    assert here.gate.predicted == there.gate.predicted
+    assert here.gate.threshold == there.gate.threshold
     # And the new segment's release is folded wherever the old one was.
     release = run.mechanism.release_from_bytes(
         there.take(make_seeded_noise(2), run.data).to_bytes()

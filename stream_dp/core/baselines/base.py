@@ -1,19 +1,16 @@
-"""What the baselines share: the look that counts one predicate, with a test before it or without."""
+"""What the baselines share: lines, refusals, and a count as accurate as promised."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Final
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.baselines.composition import Composition
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.gates import CountRelease, Segment
+from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Question
@@ -35,81 +32,6 @@ def check_cells(universe: Universe) -> None:
             f"the universe has {universe.n_cells:,} cells and this profile keeps every one",
             f'stay below {MAX_CELLS:,} cells, or use the profile "calibrated"',
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """A sparse-vector test of a prediction, both noises of one scale.
-
-    Attributes:
-        number: Of its segment, from 1.
-        predicted: Rows, published.
-        threshold: Rows.
-        scale: Of the threshold's noise and the question's, in rows.
-        segment: The one that is continued; None where this test begins it.
-    """
-
-    number: int
-    predicted: int
-    threshold: int
-    scale: Fraction
-    segment: Segment | None = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CountLook:
-    """One noisy count; with a test, only where the prediction fails it."""
-
-    question: Question
-    n_rows: int
-    kind: Kind
-    scale: Fraction
-    charges: tuple[Charge, ...]
-    gate: Gate | None = None
-
-    @property
-    def description(self) -> dict[str, object]:
-        question, gate = self.question, self.gate
-        facts: dict[str, object] = {
-            "kind": "count" if gate is None else "gate",
-            "window": [question.window.start, question.window.stop],
-            "attributes": list(question.predicate.attributes),
-            "predicate": question.predicate.key.hex(),
-            "noise": self.kind,
-            "count_scale": float(self.scale),
-            "segment": 0,
-        }
-        if gate is not None:
-            facts |= {
-                "segment": gate.number,
-                "predicted": gate.predicted,
-                "threshold": gate.threshold,
-                "test_scale": float(gate.scale),
-            }
-        return facts
-
-    def reserve(self, noise: NoiseSource) -> None:
-        noise.reserve(self.kind, self.scale, 1)
-        if self.gate is not None:
-            noise.reserve("laplace", self.gate.scale, 1 + (self.gate.segment is None))
-
-    def take(self, noise: NoiseSource, data: Blocks) -> CountRelease:
-        """Draws, counts and compares the same way whether the prediction stands or not."""
-        draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
-        of_count = int(draw(self.scale, 1)[0])
-        predicate, window, gate = self.question.predicate, self.question.window, self.gate
-        tables = data.marginal(predicate.attributes, window)
-        count = sum(int(table[predicate.mask].sum()) for table in tables)
-        if gate is None:
-            return CountRelease(0, window, predicate, True, count + of_count)
-        segment = gate.segment
-        if segment is None:
-            segment = Segment.begin(noise, threshold_scale=gate.scale, question_scale=gate.scale)
-        stands = segment.is_below(
-            noise, count=count, predicted=gate.predicted, threshold=gate.threshold
-        )
-        noisy = (count + of_count) * (not stands)
-        return CountRelease(gate.number, window, predicate, not stands, noisy, segment)
 
 
 class Baseline(ABC):
@@ -185,8 +107,8 @@ class Baseline(ABC):
     def _rows(self, window: range) -> int:
         return sum(self._sizes[block] for block in window)
 
-    def _charges(self, window: range, loss: Fraction) -> tuple[Charge, ...]:
-        return tuple(self._composition.charge(block, loss) for block in window)
+    def _charges(self, blocks: Iterable[int], loss: Fraction) -> tuple[Charge, ...]:
+        return tuple(self._composition.charge(block, loss) for block in blocks)
 
     def _count(self, question: Question) -> CountLook:
         """A count as accurate as promised, on its own."""
@@ -231,4 +153,4 @@ class Baseline(ABC):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["MAX_CELLS", "Baseline", "CountLook", "Gate", "check_cells"]
+__all__ = ["MAX_CELLS", "Baseline", "check_cells"]

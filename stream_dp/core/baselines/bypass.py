@@ -17,10 +17,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from stream_dp.core.baselines.base import CountLook
 from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.baselines.weights import GrowingWeights
-from stream_dp.core.gates import CountRelease
+from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.parameters import Accuracy

@@ -7,9 +7,9 @@ keeps the promised accuracy; a repeat, however spelt, gets the same answer for n
 
 from __future__ import annotations
 
-from stream_dp.core.baselines.base import Baseline, CountLook
+from stream_dp.core.baselines.base import Baseline
 from stream_dp.core.baselines.composition import Composition
-from stream_dp.core.gates import CountRelease
+from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
@@ -30,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from stream_dp.core.baselines.base import Baseline, CountLook, Gate, check_cells
+from stream_dp.core.baselines.base import Baseline, check_cells
 from stream_dp.core.baselines.composition import Composition
-from stream_dp.core.gates import CountRelease, Segment, predicted_rows, segment_loss
+from stream_dp.core.gates import CountLook, CountRelease, Segments, predicted_rows, segment_loss
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
@@ -40,7 +39,6 @@ from stream_dp.core.parameters import Accuracy
 from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState
 
 
 def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
@@ -52,16 +50,6 @@ def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
 
     x = float(brentq(excess, 0.0, 300.0))
     return min(MAX_SCALE, Fraction(accuracy.error * n_rows / 2.0 / x))
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """The newest segment: its number from 1, its scale, who paid, and its secret where it still runs."""
-
-    number: int = 0
-    scale: Fraction = Fraction(1)
-    paid: frozenset[int] = frozenset()
-    segment: Segment | None = None
 
 
 class GrowingWeights(Baseline):
@@ -92,7 +80,7 @@ class GrowingWeights(Baseline):
         self._rate = 4.0 * accuracy.error / 3.0 if rate is None else rate
         self._on_exhausted = on_exhausted
         self._shares = np.full(universe.n_cells, 1.0 / universe.n_cells)
-        self._running = _Running()
+        self._segments = Segments()
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
@@ -133,34 +121,25 @@ class GrowingWeights(Baseline):
         threshold = math.floor(self._accuracy.error * n_rows / 2.0)
         if threshold < 1:
             return None
-        newest = self._running
-        goes_on = newest.segment is not None and newest.segment.open
-        scale = newest.scale if goes_on else gate_scale(self._accuracy, n_rows)
+        running = self._segments.running
+        # One that runs keeps its scale: the accuracy that the rows of its beginning asked for.
+        scale = gate_scale(self._accuracy, n_rows) if running is None else running.question_scale
         price = self._composition.of_pure(segment_loss(scale, scale))
         price += self._composition.of_pure(1 / scale)
-        paid = newest.paid if goes_on else frozenset()
-        charges = tuple(
-            self._composition.charge(block, price) for block in question.window if block not in paid
-        )
-        gate = Gate(
-            number=newest.number + (not goes_on),
+        unpaid = self._segments.unpaid(question.window)
+        gate = self._segments.gate(
             predicted=self._predicted(question.predicate, n_rows),
             threshold=threshold,
-            scale=scale,
-            segment=newest.segment if goes_on else None,
+            threshold_scale=scale,
+            question_scale=scale,
         )
+        charges = self._charges(unpaid, price)
         return CountLook(question, n_rows, "laplace", scale, charges, gate)
 
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"
         if release.number:
-            self._enter(release.number)
-            newest = self._running
-            # The scale matters while the segment runs, and it runs only where it was begun.
-            scale = newest.scale if release.segment is None else release.segment.question_scale
-            self._running = _Running(
-                newest.number, scale, newest.paid | frozenset(release.window), release.segment
-            )
+            self._segments = self._segments.after(release)
         if release.measured:
             self._learn(release)
 
@@ -185,15 +164,7 @@ class GrowingWeights(Baseline):
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what a segment had left was lost with it."""
         if look["segment"]:
-            self._enter(look["segment"])
-            self._running = _Running(self._running.number)
-
-    def _enter(self, number: object) -> None:
-        newest = self._running
-        if number == newest.number + 1:
-            self._running = _Running(newest.number + 1)
-        elif number != newest.number:
-            raise CorruptState(f"the transcript has segment {number} after segment {newest.number}")
+            self._segments = self._segments.lost(look["segment"])
 
 
 class Weights(GrowingWeights):

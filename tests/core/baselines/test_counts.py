@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.baselines.base import CountLook
 from stream_dp.core.baselines.composition import Basic, Composition, Concentrated
 from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.gates import CountLook
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
