@@ -94,7 +94,7 @@ class Baseline(ABC):
         if question.group_by:
             return Refused(
                 RefusalCode.UNSUPPORTED_KIND,
-                "a baseline answers predicate questions only; ask each cell as one",
+                "this profile answers predicate questions only; ask each cell as one",
             )
         if not self._sizes:
             return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
