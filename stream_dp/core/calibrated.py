@@ -279,6 +279,16 @@ class Calibrated:
     def __repr__(self) -> str:
         return f"Calibrated({len(self._belief)} blocks)"
 
+    @property
+    def belief(self) -> Belief:
+        """Everything published so far."""
+        return self._belief
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._shape
+
     # ------------------------------------------------------------ phases and losses
 
     def opens(self, waiting: int, min_rows: int) -> bool:

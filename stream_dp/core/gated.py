@@ -31,8 +31,12 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.accounting import Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.consistent_set import Entropic
+from stream_dp.core.consistent_set.base import block_shares
 from stream_dp.core.gates import (
     CountLook,
     CountRelease,
@@ -141,6 +145,25 @@ class Gated:
     @property
     def scales(self) -> Scales:
         return self._scales
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._universe.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each phase; public."""
+        return tuple(self._sizes)
+
+    def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
+        """Share of each cell in a window, by the consistent set's point; shape (n_cells,).
+
+        Raises:
+            ValueError: The set is empty.
+        """
+        weights = block_shares(self._sizes, window)
+        return np.asarray(weights @ self._set.point())
 
     @property
     def asked(self) -> int:

@@ -435,6 +435,16 @@ class Phased(ABC):
         """What was published about hard queries: cells, window, share."""
         return list(self._hard_answers)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._universe.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each phase; public."""
+        return tuple(self._sizes)
+
     def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
         """Share of each cell in a window, by the consistent set's point; shape (n_cells,), sum 1 at most.
 

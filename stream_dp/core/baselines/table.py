@@ -96,6 +96,16 @@ class WholeTable(Baseline):
         """The noise of a cell, in rows: a row moves between two of them, so ``rho = 1 / sigma^2``."""
         return self._sigma
 
+    def counts(self, window: range) -> IntArray:
+        """The noisy counts of a window, shape that of the universe.
+
+        Raises:
+            ValueError: A block of it has no table: it is not there, or its table was lost.
+        """
+        if not window or not all(block in self._tables for block in window):
+            raise ValueError("a block of the window has no table")
+        return np.asarray(sum(self._tables[block] for block in window))
+
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         super().open_phase(n_rows)
         block = len(self._sizes) - 1

@@ -44,6 +44,11 @@ class Belief:
     def __len__(self) -> int:
         return len(self._tables)
 
+    @property
+    def tables(self) -> ResidualMemory:
+        """What the tables alone say."""
+        return self._tables
+
     def open_block(self, n_rows: int) -> None:
         """Adds a block of which only the number of rows is known."""
         self._tables.open_block(n_rows)

@@ -8,6 +8,7 @@ interaction that was never measured; its answers are close in practice and promi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -29,21 +30,36 @@ def fit(view: View) -> Floats:
     """
     k = view.spectrum.ndim
     sizes = tuple(n - 1 for n in view.spectrum.shape)
-    targets = [(axes, _published(view, axes)) for axes in _measured(view, k)]
     if math.prod(sizes) > MAX_FIT_CELLS:
-        return _non_negative(table(view.spectrum, axes=range(k)), view.n_rows)
-    counts = np.full(sizes, view.n_rows / math.prod(sizes))
+        return non_negative(table(view.spectrum, axes=range(k)), view.n_rows)
+    targets = {axes: _published(view, axes) for axes in _measured(view, k)}
+    return maximum_entropy(sizes, targets, view.n_rows)
+
+
+def maximum_entropy(
+    sizes: tuple[int, ...], targets: Mapping[tuple[int, ...], Floats], n_rows: float
+) -> Floats:
+    """The least presuming counts with these marginals; near to them where they contradict each other.
+
+    Args:
+        sizes: Cells along each axis.
+        targets: Non-negative counts over ascending axes, fitted in this order again and again.
+
+    Returns:
+        Non-negative counts, shape ``sizes``.
+    """
+    counts = np.full(sizes, n_rows / math.prod(sizes))
     for _ in range(_SWEEPS if len(targets) > 1 else len(targets)):
         change = 0.0
-        for axes, target in targets:
-            others = tuple(axis for axis in range(k) if axis not in axes)
+        for axes, target in targets.items():
+            others = tuple(axis for axis in range(len(sizes)) if axis not in axes)
             current = counts.sum(axis=others, keepdims=True)
             wanted = target.reshape(current.shape)
             change = max(change, float(np.abs(current - wanted).max()))
             counts = counts * np.divide(
                 wanted, current, out=np.zeros_like(current), where=current > 0.0
             )
-        if change < 1e-4 * view.n_rows:
+        if change < 1e-4 * n_rows:
             break
     return counts
 
@@ -65,10 +81,10 @@ def _published(view: View, axes: tuple[int, ...]) -> Floats:
     """The best estimate of the counts over ``axes``, made non-negative."""
     place = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
     part = view.spectrum[place]
-    return _non_negative(table(part, axes=range(part.ndim)), view.n_rows)
+    return non_negative(table(part, axes=range(part.ndim)), view.n_rows)
 
 
-def _non_negative(counts: Floats, n_rows: float) -> Floats:
+def non_negative(counts: Floats, n_rows: float) -> Floats:
     """The nearest non-negative table that sums to ``n_rows``.
 
     Cutting negative cells off and scaling would instead count the noise of every empty cell as rows.
@@ -79,4 +95,4 @@ def _non_negative(counts: Floats, n_rows: float) -> Floats:
     return np.asarray(np.maximum(counts - excess[n_kept - 1], 0.0))
 
 
-__all__ = ["MAX_FIT_CELLS", "fit"]
+__all__ = ["MAX_FIT_CELLS", "fit", "maximum_entropy", "non_negative"]

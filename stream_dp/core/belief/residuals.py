@@ -162,6 +162,13 @@ class ResidualMemory:
             self._views[key] = view
         return view
 
+    def measured(self, attributes: tuple[int, ...], window: range) -> bool:
+        """Whether each block of the window has a published table with all these attributes."""
+        interaction = self._interactions.get(attributes)
+        if interaction is None:
+            return False
+        return bool(np.isfinite(interaction.variances(window.start, window.stop)).all())
+
     def variances(self, attributes: tuple[int, ...], window: range) -> Floats:
         """v_T in each block, shape (2^k, len(window)); 0 for the empty T."""
         k = len(attributes)

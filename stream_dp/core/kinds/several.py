@@ -88,6 +88,11 @@ class WithKinds:
         return f"WithKinds({self._counts!r}, {sorted(self._places)})"
 
     @property
+    def counts(self) -> Calibrated:
+        """What answers the predicate and table questions."""
+        return self._counts
+
+    @property
     def kinds(self) -> frozenset[str]:
         """Other kinds of questions that are answered."""
         return frozenset(self._places)
