@@ -29,6 +29,8 @@ from stream_dp.errors import InvalidDefinition, InvalidInput, InvalidMessage
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
 MAX_NESTING = 64
+MAX_SYNTHETIC_ROWS = 10_000
+"""In one message: with 64 attributes of 65,536 cells they still fit."""
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -82,6 +84,7 @@ TOPICS: Mapping[str, TopicSettings] = {
         TopicSettings("rejected", "delete", 30 * _DAY_MS, 262_144),
         TopicSettings("catalog", "compact", _FOR_EVER, 262_144),
         TopicSettings("ledger", "delete", _FOR_EVER, 1_048_576),
+        TopicSettings("synthetic", "compact", _FOR_EVER, 6_291_456, 6_291_456),
     )
 }
 
@@ -582,11 +585,18 @@ class Definition(_Request):
     mechanism: MechanismSpec = CalibratedSpec()
     kinds: KindsSpec = KindsSpec()
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
+    synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
         if self.kinds != KindsSpec() and not isinstance(self.mechanism, CalibratedSpec):
             raise ValueError('kinds go with the profile "calibrated" alone: leave them out')
+        return self
+
+    @model_validator(mode="after")
+    def _rows_follow(self) -> Definition:
+        if self.synthetic_rows and isinstance(self.mechanism, CountsSpec):
+            raise ValueError('the profile "counts" knows nothing that synthetic_rows could follow')
         return self
 
     @classmethod
@@ -915,6 +925,76 @@ class Event(_Reply):
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
 
 
+class SyntheticColumn(_Reply):
+    """One attribute of synthetic rows, dictionary-encoded: row i has ``labels[codes[i]]``.
+
+    Attributes:
+        labels: A category's values and a number's bins as text, true and false; null for missing values.
+    """
+
+    labels: tuple[str | bool | None, ...]
+    codes: tuple[int, ...]
+
+    def values(self) -> list[str | bool | None]:
+        """The label of each row."""
+        return [self.labels[code] for code in self.codes]
+
+
+class TableGap(_Reply):
+    """How far synthetic rows are from a published table, and that from the truth: shares of a cell."""
+
+    attributes: tuple[str, ...]
+    distance: float
+    error_bar: float
+
+
+class Gap(_Reply):
+    """The same of the worst among several published tables or answers."""
+
+    compared: int
+    distance: float
+    error_bar: float
+
+
+class Synthetic(_Reply):
+    """Synthetic rows in place of a data set's own, made of what was published alone.
+
+    Attributes:
+        window: First and last phase that the rows stand for.
+        n: How many rows those phases have.
+        rows: How many synthetic rows there are.
+        columns: By name of the attribute.
+        tables: Published tables that the rows were fitted to. For each cell of each of them the share among
+            the rows is within ``distance + error_bar`` of the truth: all at once, with ``confidence``.
+        others: The same of the worst published table of two attributes that they were not fitted to.
+        answers: The same of the worst published answer to a hard question about the window.
+        error: The largest ``distance + error_bar`` of ``tables`` and ``answers``; None where nothing is
+            proved.
+        note: What all this says, in words.
+    """
+
+    version: Literal[1] = 1
+    dataset: str
+    phase: int
+    window: tuple[int, int]
+    n: int
+    rows: int
+    columns: dict[str, SyntheticColumn]
+    tables: tuple[TableGap, ...] = ()
+    others: Gap | None = None
+    answers: Gap | None = None
+    error: float | None = None
+    confidence: float
+    note: str
+
+    def values(self) -> dict[str, list[str | bool | None]]:
+        """The rows column by column, as a data frame is made of them: ``pandas.DataFrame(it.values())``."""
+        return {name: column.values() for name, column in self.columns.items()}
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
 class Rejected(_Reply):
     """A record that no data set could take; never its body, a keyed digest instead."""
 
@@ -937,6 +1017,7 @@ __all__ = [
     "DATASET_PATTERN",
     "FIELDS",
     "INPUTS",
+    "MAX_SYNTHETIC_ROWS",
     "TOPICS",
     "Answer",
     "Batch",
@@ -950,6 +1031,7 @@ __all__ = [
     "Definition",
     "Event",
     "Found",
+    "Gap",
     "GatedSpec",
     "KindsSpec",
     "LastPhases",
@@ -964,7 +1046,10 @@ __all__ = [
     "Rejected",
     "SequentialSpec",
     "SingleQuery",
+    "Synthetic",
+    "SyntheticColumn",
     "Table",
+    "TableGap",
     "TopicSettings",
     "Topics",
     "Vector",

@@ -26,6 +26,7 @@ from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.state import ledger
 from stream_dp.state.codec import outbox_to_bytes
 from stream_dp.state.store import Snapshot, Store, Transition
@@ -98,6 +99,7 @@ class Dataset:
         self._standings: dict[range, Standing] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
+        self._releases = 0  # since the newest phase opened
         self._lost = sorted(snapshot.intents.items())
         if snapshot.definition is not None:
             self._build(Definition.read(json.loads(snapshot.definition)))
@@ -229,6 +231,8 @@ class Dataset:
         self._build(self._defined)
         self.write_ledger("retired", {})
         self.release(Outgoing("catalog", self.name, b""))
+        if self._defined.synthetic_rows:
+            self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
 
     def gone(self) -> None:
@@ -260,7 +264,9 @@ class Dataset:
             kind, body = entry[:1], entry[1:]
             if kind == _PHASE:
                 self._mechanism.open_phase(int(body))
+                self._releases = 0
             elif kind == _RELEASE:
+                self._releases += 1
                 self._mechanism.absorb(self._mechanism.release_from_bytes(body))
             elif kind == _LOST:
                 self._mechanism.lost(json.loads(body))
@@ -278,6 +284,8 @@ class Dataset:
                 self._mechanism.lost(description)
                 self._draft.transcript.append(_LOST + json.dumps(description).encode())
             self._draft.settles.append(seq)
+        if self._lost and self.phase:
+            self._synthesize()
         self._lost = []
         await self.flush()
 
@@ -332,10 +340,13 @@ class Dataset:
         self.announce(
             Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         )
+        self._releases = 0
         looks = self._mechanism.open_phase(block.n_rows)
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
+        else:
+            self._synthesize()
 
     # ------------------------------------------------------------ looks and commits
 
@@ -379,7 +390,29 @@ class Dataset:
                 for name in look.ended(release):
                     self.keep(name, b"")
         self._draft.settles.append(announced)
+        before, self._releases = self._releases, self._releases + len(releases)
+        if self._releases.bit_length() > before.bit_length():
+            self._synthesize()
         return releases
+
+    def _synthesize(self) -> None:
+        """Queues synthetic rows, where the data set wants them.
+
+        With each phase, and whenever it has had twice as many looks: the first ones teach most.
+        """
+        n_rows = self._defined.synthetic_rows
+        if n_rows == 0:
+            return
+        found = synthesized(
+            self.name,
+            self._universe,
+            self._mechanism,
+            phase=self.phase,
+            releases=self._releases,
+            n_rows=n_rows,
+        )
+        if found is not None:
+            self.release(Outgoing("synthetic", self.name, found.to_bytes()))
 
     async def _taken(self, looks: Sequence[Look]) -> list[Release]:
         """Takes looks; how long that lasts says nothing about the data."""

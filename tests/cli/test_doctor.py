@@ -83,7 +83,7 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     good = "; ".join(text for text, _ in found["good"])
     assert "with the packages it was tried with" in good
     assert f"answers at {deployment.bootstrap_servers}" in good
-    assert "all 8 topics are there, the inputs with 2 partitions each" in good
+    assert "all 9 topics are there, the inputs with 2 partitions each" in good
     assert "Redis keeps every acknowledged commit (AOF always, noeviction)" in good
     ((note, fix),) = found["note"]
     assert "no worker runs" in note

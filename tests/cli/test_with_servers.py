@@ -397,7 +397,7 @@ def test_topics_are_made_once_and_inputs_stay_alike(
     run: Run, kafka_server: str, topic_prefix: str
 ) -> None:
     servers = ("--bootstrap-servers", kafka_server, "--topic-prefix", topic_prefix)
-    assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 8
+    assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 9
     assert run("topics", "create", *servers).out == "all topics exist already\n"
     ended = run(
         "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"

@@ -28,13 +28,19 @@ from stream_dp.messages import (
     Query,
     QueryEnvelope,
     Rejected,
+    Synthetic,
     read_json,
 )
 from stream_dp.pipeline.building import ANSWERERS, build
 from stream_dp.state import ledger
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()
-REPLIES: dict[str, type[BaseModel]] = {"answer": Answer, "event": Event, "rejected": Rejected}
+REPLIES: dict[str, type[BaseModel]] = {
+    "answer": Answer,
+    "event": Event,
+    "rejected": Rejected,
+    "synthetic": Synthetic,
+}
 
 
 def examples(kind: str) -> Iterator[dict[str, Any]]:

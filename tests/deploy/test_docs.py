@@ -14,7 +14,13 @@ import pytest
 from stream_dp.core import query, universe
 from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Privacy
-from stream_dp.messages import DATASET_PATTERN, MAX_NESTING, TOPICS, Definition
+from stream_dp.messages import (
+    DATASET_PATTERN,
+    MAX_NESTING,
+    MAX_SYNTHETIC_ROWS,
+    TOPICS,
+    Definition,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -72,6 +78,7 @@ def test_the_readme_links_every_decision() -> None:
         ("name of an attribute", universe.MAX_NAME),
         ("value of a category", universe.MAX_VALUE),
         ("rows that wait, rows of one block", universe.MAX_ROWS),
+        ("`synthetic_rows`", MAX_SYNTHETIC_ROWS),
         ("name of a data set", DATASET_PATTERN.strip("^$")),
     ],
 )

@@ -354,9 +354,9 @@ class World:
             "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}
         )
 
-    def define_memory(self, dataset: str) -> Record:
+    def define_memory(self, dataset: str, **changes: Any) -> Record:
         """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
-        return self.define(dataset, **MEMORY)
+        return self.define(dataset, **{**MEMORY, **changes})
 
     def define_papers(self, dataset: str, **mechanism: Any) -> Record:
         """The same tiny universe under another of the papers' mechanisms."""
@@ -529,6 +529,7 @@ def complaints(world: World) -> list[str]:
         *_one_outcome(world),
         *_at_rest(world),
         *_ledger(world),
+        *_synthetic(world),
     ]
 
 
@@ -784,6 +785,28 @@ def _ledger(world: World) -> Iterator[str]:
                 charged[block] += rho
         if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
             yield f"P2: the ledger of {name} and its spent budget differ"
+
+
+def _synthetic(world: World) -> Iterator[str]:
+    """Who asked for synthetic rows has them, of the newest phase; who did not, or is retired, has none."""
+    newest: dict[str, bytes] = {}
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "synthetic":
+            newest[event.outgoing.key] = event.outgoing.value
+    for name, held in world.store._datasets.items():
+        if held.definition is None:
+            continue
+        wanted = json.loads(held.definition)["synthetic_rows"]
+        found = json.loads(newest.get(name) or b"null")
+        if not wanted and name in newest:
+            yield f"{name} has synthetic rows that nobody asked for"
+        elif held.retired and newest.get(name):
+            yield f"{name} is retired and has synthetic rows"
+        elif wanted and held.blocks and not held.retired:
+            if (found or {}).get("phase") != len(held.blocks):
+                yield f"{name} has no synthetic rows of phase {len(held.blocks)}"
+            elif {len(column["codes"]) for column in found["columns"].values()} != {wanted}:
+                yield f"{name} has not {wanted} synthetic rows"
 
 
 def _snapshot(world: World, name: str) -> Snapshot:

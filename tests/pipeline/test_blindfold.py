@@ -91,7 +91,7 @@ def _rounds(row: dict[str, Any]) -> list[Callable[[Any], None]]:
     column = {name: [value] * 3 for name, value in row.items()}
 
     def define(world: Any) -> None:
-        world.define("flights", mechanism={"base_share": 0.001})
+        world.define("flights", mechanism={"base_share": 0.001}, synthetic_rows=30)
         world.define("trains", mechanism={"base_share": 0.0})
 
     def fill(world: Any) -> None:
