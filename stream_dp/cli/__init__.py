@@ -24,6 +24,7 @@ _COMMANDS = {
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
     "ask": "Ask a question in SQL, or what it would cost.",
+    "synthesize": "Synthetic rows in place of a data set's own, for nothing.",
     "watch": "Follow answers and events as they come.",
     "status": "Phases, rows and budget of every data set.",
     "budget": "Privacy spent and left, phase by phase.",

@@ -29,7 +29,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Topics
+from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Synthetic, Topics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,6 +213,41 @@ class Client:
         for key, value in self._read_topic("ledger"):
             found.setdefault(key, {})[value or b"{}"] = None
         return {name: list(entries) for name, entries in found.items()}
+
+    def synthetic(self, dataset: str) -> Synthetic:
+        """The newest synthetic rows of a data set, and how far off they may be; they cost nothing.
+
+        As a data frame: ``pandas.DataFrame(client.synthetic(name).values())``.
+
+        Raises:
+            InvalidInput: There is no data set of that name, or it asks for no synthetic rows.
+            StreamDPError: There are none yet, or it is retired.
+        """
+        wanted = self.definition(dataset).synthetic_rows
+        if not wanted:
+            raise InvalidInput(
+                "dataset",
+                f"{dataset} has no synthetic rows: its definition does not ask for them",
+                'define a new one with "synthetic_rows": 1000; definitions never change',
+            )
+        # They may be long, and the newest are near the end.
+        for latest in (1, 16, None):
+            records = self._read_topic("synthetic", latest=latest)
+            values = [value for key, value in records if key == dataset]
+            if values:
+                break
+        found = documents.read(Synthetic, values[-1]) if values else None
+        if found is not None:
+            return found
+        if values:
+            raise StreamDPError(
+                f"the newest synthetic rows of {dataset} cannot be read: it was retired just now, or a newer "
+                "release wrote them"
+            )
+        raise StreamDPError(
+            f"{dataset} has no synthetic rows yet: {wanted:,} come soon after its first phase opens; see: "
+            "stream-dp status"
+        )
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
         """Easy and hard answers of each data set among the ``latest`` of each partition."""

@@ -102,6 +102,27 @@ def test_a_refused_batch_says_why_and_takes_no_row(client: Client, definition: W
     assert client.send(name, columns=columns(1)).waiting == 1
 
 
+def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
+    client: Client, definition: Words
+) -> None:
+    client.define({**definition, "synthetic_rows": 200})
+    name = definition["dataset"]
+    with pytest.raises(StreamDPError, match="no synthetic rows yet: 200 come"):
+        client.synthetic(name)
+    client.send(name, columns=columns(1000, bonn=0.75))
+    client.ask(name)  # answered after the rows were sent
+    found = client.synthetic(name)
+    assert (found.phase, found.window, found.n, found.rows) == (1, (1, 1), 1000, 200)
+    frame = pd.DataFrame(found.values())
+    assert list(frame.columns) == ["city", "age", "smoker"]
+    assert (frame["city"] == "Bonn").mean() == pytest.approx(0.75, abs=found.error)
+    assert found.error is not None
+    assert found.error < 0.2
+    client.retire(name)
+    with pytest.raises(StreamDPError, match="retired just now"):
+        client.synthetic(name)
+
+
 def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     client.define(definition)
     name = definition["dataset"]

@@ -1,0 +1,90 @@
+"""``stream-dp synthesize``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import busy
+from stream_dp.errors import InvalidInput
+
+__all__ = ["command"]
+
+_Columns = dict[str, list[str | bool | None]]
+
+
+@click.command()
+@connected()
+@click.argument("dataset")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file: .csv, .ndjson or .parquet.  [default: CSV to the terminal]",
+)
+def command(connection: Connection, dataset: str, output: Path | None) -> None:
+    """Synthetic rows in place of DATASET's own, made of what was published: they cost nothing.
+
+    They come with each phase, where the definition asks for them with "synthetic_rows". How far off they may
+    be is told on the standard error.
+    """
+    write = _writer(output)
+    with busy("Reading the newest rows"), connection.client() as client:
+        found = client.synthetic(dataset)
+    write(found.values())
+    first, last = found.window
+    phases = f"phase {first}" if first == last else f"phases {first} to {last}"
+    click.echo(f"{found.rows:,} rows in place of the {found.n:,} of {phases}", err=True)
+    click.echo(found.note, err=True)
+
+
+def _writer(file: Path | None) -> Callable[[_Columns], None]:
+    """What writes rows to a file by its name; CSV to the standard output without one.
+
+    Raises:
+        InvalidInput: Its ending is unknown, or pyarrow is not there for it.
+    """
+    if file is None:
+        return lambda columns: _write_csv(sys.stdout, columns)
+    if file.suffix == ".csv":
+        return lambda columns: _written(file, _write_csv, columns)
+    if file.suffix == ".ndjson":
+        return lambda columns: _written(file, _write_ndjson, columns)
+    if file.suffix != ".parquet":
+        raise InvalidInput(
+            "--output", f"{file.name} is of no kind known here", "name it .csv, .ndjson or .parquet"
+        )
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InvalidInput(
+            file.name, "Parquet needs pyarrow", "pip install 'stream-dp[arrow]'"
+        ) from None
+    return lambda columns: pq.write_table(pa.table(columns), file)
+
+
+def _written(file: Path, write: Callable[[IO[str], _Columns], None], columns: _Columns) -> None:
+    with file.open("w", newline="", encoding="utf-8") as text:
+        write(text, columns)
+
+
+def _write_csv(text: IO[str], columns: _Columns) -> None:
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    words: Mapping[Any, str] = {True: "true", False: "false"}
+    for row in zip(*columns.values(), strict=True):
+        lines.writerow([words.get(value, value) for value in row])
+
+
+def _write_ndjson(text: IO[str], columns: _Columns) -> None:
+    for row in zip(*columns.values(), strict=True):
+        line = json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False)
+        text.write(line + "\n")
