@@ -17,6 +17,7 @@ from stream_dp.messages import (
     QueryEnvelope,
     Rejected,
     SingleQuery,
+    Synthetic,
 )
 
 __all__ = ["asyncapi", "schemas"]
@@ -34,6 +35,7 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "answer": Answer,
     "event": Event,
     "rejected": Rejected,
+    "synthetic": Synthetic,
 }
 _LEDGER: Final = {
     "title": "LedgerEntry",
@@ -58,6 +60,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "rejected": ("rejected",),
     "catalog": ("definition",),
     "ledger": ("ledger",),
+    "synthetic": ("synthetic",),
 }
 """What travels on each topic, by the topic's role."""
 
