@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core import calibrated, memory
+from stream_dp.core import calibrated, gates, memory
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import PooledNoise
 
@@ -266,23 +266,52 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
     await process.kill()
 
 
-async def test_the_thesis_profile_takes_the_same_steps_for_easy_and_hard(
+def _memory_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
+    patch.setattr(memory.Gate, "is_easy", lambda *_, **__: easy)
+
+
+def _segment_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
+    def is_below(segment: gates.Segment, *_: object, **__: object) -> bool:
+        segment.open = easy
+        return easy
+
+    patch.setattr(gates.Segment, "is_below", is_below)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "decides"),
+    [
+        (None, _memory_decides),
+        ({"profile": "gated", "segments": 20}, _segment_decides),
+        ({"profile": "weights"}, _segment_decides),
+    ],
+)
+async def test_a_profile_that_tests_takes_the_same_steps_for_easy_and_hard(
     make_world: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    mechanism: dict[str, Any] | None,
+    decides: Callable[[pytest.MonkeyPatch, bool], None],
 ) -> None:
     """Whether a question was easy is published; nothing else may tell how near it was."""
+
+    def define(world: Any) -> None:
+        if mechanism is None:
+            world.define_memory("tested")
+        else:
+            world.define("tested", mechanism=mechanism)
+
     steps = []
     for easy in (True, False):
         caplog.clear()
         world = make_world()
         with monkeypatch.context() as patch:
-            patch.setattr(memory.Gate, "is_easy", lambda *_, easy=easy, **__: easy)
+            decides(patch, easy)
             await world.run(
                 rounds=[
-                    lambda w: w.define_memory("thesis"),
-                    lambda w: w.batch("thesis", "b", cells=[{"carrier": "AA", "count": 1_200_000}]),
-                    lambda w: w.ask("thesis", "q", AA),
+                    define,
+                    lambda w: w.batch("tested", "b", cells=[{"carrier": "AA", "count": 1_200_000}]),
+                    lambda w: w.ask("tested", "q", AA),
                 ]
             )
         commits = [e.transition for e in world.trail if hasattr(e, "transition")]
