@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -231,26 +230,18 @@ async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
         if number > 7_000_000
     ]
     assert len(drawn) == 1 + 1 + 4
+    (dataset,) = (d for d in world.processes[-1].worker.datasets.values() if d.name == "flights")
     public = [
-        *(held.transcript, held.ledger, list(held.answers.values()), held.definition),
-        list(world.trail),
-        [event.outgoing for event in world.trail if hasattr(event, "outgoing")],
-        [event.transition for event in world.trail if hasattr(event, "transition")],
-        [
-            world.processes[-1].worker.datasets,
-            held.meta,
-            held.verified,
-            list(held.batches.values()),
-        ],
+        *(world.trail, [event.transition for event in world.trail if hasattr(event, "transition")]),
+        *(dataset, dataset._data, dataset.mechanism, *map(vars, dataset.mechanism._answerers)),
     ]
-    seen = repr(public).encode() + b"".join(
-        [*held.transcript, *held.ledger, *held.answers.values()]
-    )
+    stored = [*held.transcript, *held.ledger, *held.answers.values(), *held.batches.values()]
+    seen = repr(public).encode() + b"".join(stored)
     for number in drawn:
-        assert struct.pack("<q", number) in b"".join(held.vault.values())
-        for written in (struct.pack("<q", number), repr(struct.pack("<q", number)).encode()[2:-1]):
+        packed = struct.pack("<q", number)
+        assert packed in b"".join(held.vault.values())
+        for written in (packed, repr(packed).encode()[2:-1], str(number).encode()):
             assert written not in seen
-        assert not re.search(rb"(?<![0-9a-f.])-?%d(?![0-9a-f])" % number, seen)
 
 
 async def descriptions(world: Any) -> list[dict[str, Any]]:

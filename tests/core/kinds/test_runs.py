@@ -615,3 +615,12 @@ def test_secrets_show_in_no_repr() -> None:
 
 def scales(served: Served, asked: Asked) -> list[float]:
     return [served.look(asked).description["offset_scale"]]  # type: ignore[list-item]
+
+
+def test_rows_that_windows_need_are_those_on_the_page_of_mechanisms() -> None:
+    line = Budget.of(Privacy(1.0, 1e-9), approximate=True)
+    between = Between(UNIVERSE, line, 0.1, 0.01, answers=3)
+    interior = Interior(UNIVERSE, line, 0.1, 0.01, points=1000)
+    adaptive = Adaptive(UNIVERSE, line, 0.2, 0.01, chunks=8, queries=2000)
+    stated = (between._plan.min_gap, interior._min_rows, adaptive._min_rows)
+    assert stated == (2_086, 5_274, 392_840)
