@@ -1,0 +1,178 @@
+"""The manifests are valid, and keep the promises that the compose file keeps; broken copies do not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from ruamel.yaml import YAML
+
+from stream_dp import __version__
+from stream_dp.pipeline.sources import Source
+from stream_dp.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/kubernetes"
+ANY_VERSION = "1.33"
+
+Document = dict[str, Any]
+
+
+def manifests() -> list[Document]:
+    files = [path for path in sorted(FOLDER.glob("*/*.yaml")) if path.name != "kustomization.yaml"]
+    return [document for path in files for document in YAML(typ="safe").load_all(path)]
+
+
+DOCUMENTS = manifests()
+
+
+def named(documents: list[Document], kind: str, name: str) -> Document:
+    (found,) = [d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name]
+    return found
+
+
+def pods(documents: list[Document]) -> Iterator[tuple[str, Document]]:
+    for document in documents:
+        if "template" in document.get("spec", {}):
+            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda d: f"{d['kind']}-{d['metadata']['name']}"
+)
+def test_a_manifest_is_what_kubernetes_takes(document: Document) -> None:
+    kubernetes_validate.validate(document, ANY_VERSION, strict=True)
+    misspelt = {**document, "spec": {**document.get("spec", {}), "replica": 1}}
+    if document["kind"] != "Namespace":
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(misspelt, ANY_VERSION, strict=True)
+
+
+def loose_containers(documents: list[Document]) -> list[str]:
+    found = []
+    for name, pod in pods(documents):
+        if pod["securityContext"].get("runAsNonRoot") is not True:
+            found.append(f"{name}: may be root")
+        if pod.get("automountServiceAccountToken") is not False:
+            found.append(f"{name}: has a token of the cluster")
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            if context.get("readOnlyRootFilesystem") is not True:
+                found.append(f"{name}: writes to its root")
+            if context.get("allowPrivilegeEscalation") is not False:
+                found.append(f"{name}: may gain rights")
+            if context.get("capabilities") != {"drop": ["ALL"]}:
+                found.append(f"{name}: has capabilities")
+            if "limits" not in container["resources"]:
+                found.append(f"{name}: has no limits")
+    return found
+
+
+def ways_to_the_store(documents: list[Document]) -> list[str]:
+    nothing = named(documents, "NetworkPolicy", "nothing-in")["spec"]
+    found = [] if nothing == {"podSelector": {}, "policyTypes": ["Ingress"]} else ["all is open"]
+    policy = named(documents, "NetworkPolicy", "store")["spec"]
+    for rule in policy["ingress"]:
+        for source in rule["from"]:
+            (expression,) = source["podSelector"]["matchExpressions"]
+            found += sorted({*expression["values"]} - {"worker", "counter"})
+    return found
+
+
+def settings_that_may_forget_a_commit(documents: list[Document]) -> list[str]:
+    (container,) = named(documents, "StatefulSet", "store")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    given = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+    needed = {
+        "--appendonly": "yes",
+        "--appendfsync": "always",
+        "--maxmemory-policy": "noeviction",
+        "--save": "",
+    }
+    return [name for name, value in needed.items() if given.get(name) != value]
+
+
+def unknown_settings(documents: list[Document]) -> list[str]:
+    known = {f"STREAM_DP_{name.upper()}" for name in WorkerSettings.model_fields}
+    lines = (FOLDER / "base/settings.env").read_text().splitlines()
+    given = {line.partition("=")[0] for line in lines}
+    for _, pod in pods(documents):
+        for container in pod["containers"]:
+            given |= {variable["name"] for variable in container.get("env", ())}
+    return sorted(given - known)
+
+
+def _pod(documents: list[Document], name: str) -> Document:
+    return dict(pods(documents))[name]
+
+
+CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Document]], object]]] = [
+    (loose_containers, lambda d: _pod(d, "worker")["securityContext"].clear()),
+    (loose_containers, lambda d: _pod(d, "counter")["containers"][0]["resources"].pop("limits")),
+    (
+        ways_to_the_store,
+        lambda d: named(d, "NetworkPolicy", "store")["spec"]["ingress"][0]["from"][0][
+            "podSelector"
+        ]["matchExpressions"][0]["values"].append("topics"),
+    ),
+    (
+        settings_that_may_forget_a_commit,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(4, "everysec"),
+    ),
+    (
+        unknown_settings,
+        lambda d: _pod(d, "worker")["containers"][0]["env"].append({"name": "STREAM_DP_REDIS"}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "damage"), CHECKS)
+def test_the_manifests_pass_and_a_broken_copy_does_not(
+    check: Callable[[list[Document]], list[str]], damage: Callable[[list[Document]], object]
+) -> None:
+    assert check(DOCUMENTS) == []
+    broken = copy.deepcopy(DOCUMENTS)
+    damage(broken)
+    assert check(broken) != []
+
+
+def test_images_are_of_this_release() -> None:
+    images = {c["image"] for _, pod in pods(DOCUMENTS) for c in pod["containers"]}
+    assert images == {f"stream-dp:{__version__}", "valkey/valkey:8.1"}
+
+
+def test_a_worker_keeps_its_name_in_the_group() -> None:
+    (container,) = _pod(DOCUMENTS, "worker")["containers"]
+    (name,) = [v for v in container["env"] if v["name"] == "STREAM_DP_INSTANCE_ID"]
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    assert named(DOCUMENTS, "PodDisruptionBudget", "worker")["spec"]["maxUnavailable"] == 1
+
+
+def test_the_example_source_is_one() -> None:
+    Source.read(json.loads((FOLDER / "counter/source.json").read_text()))
+
+
+@pytest.mark.parametrize("overlay", ["base", "counter"])
+def test_kustomize_takes_every_file(overlay: str) -> None:
+    folder = FOLDER / overlay
+    listed = set(YAML(typ="safe").load(folder / "kustomization.yaml")["resources"])
+    assert {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"} == {
+        name for name in listed if name.endswith(".yaml")
+    }
+    if shutil.which("kubectl") is None:
+        return  # the files themselves were checked above
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    documents = list(YAML(typ="safe").load_all(built.stdout))
+    for document in documents:
+        kubernetes_validate.validate(document, ANY_VERSION, strict=True)
+    assert {d["metadata"].get("namespace", "stream-dp") for d in documents} == {"stream-dp"}
