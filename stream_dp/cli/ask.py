@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
-from stream_dp.cli.rendering import answer_lines, answer_table, busy, output, rows_of_a_phase
+from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
 from stream_dp.client import Client, Question
 from stream_dp.errors import InvalidQuery, StreamDPError
-from stream_dp.messages import Answer
+from stream_dp.messages import FIELDS, Answer
 
 __all__ = ["command"]
+
+
+_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 
 
 @click.command(context_settings={"allow_extra_args": True})
 @connected()
 @click.argument("dataset")
-@click.argument("question", default="TRUE")
+@click.argument("question", required=False)
 @click.option(
     "--group-by", multiple=True, help="Attribute to group by; may be given several times."
 )
+@click.option(
+    "--kind",
+    type=click.Choice(_KINDS),
+    metavar="KIND",
+    help=f"What else than counts: {', '.join(_KINDS)}.",
+)
+@click.option("--attribute", help="That it is about; the one that the condition names if left out.")
+@click.option("--rank", type=float, help="Of a quantile: 0.9 for the 90% quantile.")
+@click.option("--low", type=float, help="With --kind between: a share of the rows.")
+@click.option("--high", type=float, help="Ditto.")
 @click.option("--window", type=click.IntRange(1), help="Only the last N phases.")
 @click.option("--quote", is_flag=True, help="Say what the answer would cost; spends nothing.")
 @click.option(
@@ -37,8 +53,13 @@ __all__ = ["command"]
 def command(
     connection: Connection,
     dataset: str,
-    question: str,
+    question: str | None,
     group_by: tuple[str, ...],
+    kind: str | None,
+    attribute: str | None,
+    rank: float | None,
+    low: float | None,
+    high: float | None,
     window: int | None,
     quote: bool,  # noqa: FBT001 - click
     query_id: str | None,
@@ -51,39 +72,67 @@ def command(
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"
     stream-dp ask people "age >= 30" --group-by city
-    stream-dp ask people "SELECT city, COUNT(*) WHERE age >= 30 GROUP BY city"
+    stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
+    stream-dp ask people "SELECT QUANTILE(age, 0.9)"
+    stream-dp ask people --kind threshold --attribute age
+    stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
+    stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
 
-    Exit code 1 means that there is no answer: refused, rejected, or nobody replied.
+    Which kinds a data set answers: stream-dp dataset show. Exit code 1 means that there is no answer:
+    refused, rejected, or nobody replied.
     """
-    if more := click.get_current_context().args:
+    more = click.get_current_context().args
+    is_batch = kind == "prefix_batch"
+    if more and not is_batch:
         raise click.UsageError(
             f"the question ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
             "leaves it alone"
         )
     # The SQL reader takes half a second to load; the broker answers meanwhile.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
-    asked = Question(question, group_by, window, query_id)
+    texts = [text for text in (question, *more) if text is not None]
+    asked = Question(
+        None if is_batch else question,
+        group_by,
+        window,
+        query_id,
+        kind,
+        attribute,
+        tuple(texts) if is_batch else (),
+        rank,
+        low,
+        high,
+    )
     with busy("Asking"), connection.client(analyst) as client:
-        try:
-            answer = client.ask_question(dataset, asked, quote=quote, timeout_s=timeout_s)
-        except InvalidQuery as error:
-            raise StreamDPError(pointed_error(question, error)) from None
-        refusal = _refusal(client, answer, question) if answer.status == "refused" else ""
+        spelt = _spelt(client, dataset, asked, texts)
+        answer = client.ask_question(dataset, asked, quote=quote, timeout_s=timeout_s)
+        refusal = _refusal(client, answer, spelt, texts) if answer.status == "refused" else ""
     if as_json:
         click.echo(answer.to_bytes().decode())
     elif refusal:
         click.echo(f"refused: {refusal}", err=True)
     else:
         console = output()
-        if answer.table is not None:
-            console.print(answer_table(answer))
-        for line in answer_lines(answer):
-            console.print(line)
+        for piece in answer_lines(answer, spelt, texts):
+            console.print(piece)
     if refusal:
         sys.exit(1)
 
 
-def _refusal(client: Client, answer: Answer, question: str) -> str:
+def _spelt(
+    client: Client, dataset: str, asked: Question, texts: Sequence[str]
+) -> Mapping[str, Any]:
+    """The question as its message says it; what is wrong in its SQL is pointed at."""
+    text = ""
+    try:
+        for text in texts:
+            client.spelt(dataset, Question(text))
+        return client.spelt(dataset, asked)
+    except InvalidQuery as error:
+        raise StreamDPError(pointed_error(text, error)) from None
+
+
+def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]) -> str:
     """Why there is no answer, for who asked in SQL at a terminal."""
     reason = answer.reason
     assert reason is not None, "a refusal says why"
@@ -94,5 +143,9 @@ def _refusal(client: Client, answer: Answer, question: str) -> str:
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
             f"{rows:,}; send more with: stream-dp ingest FILE"
         )
-    where = client.where(answer.dataset, question)
-    return pointed_refusal(question, where, reason)
+    found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
+    if found is None:
+        return pointed_refusal(texts[0] if texts else "", spelt.get("where"), reason)
+    place = int(found[1])
+    of_one = reason.model_copy(update={"message": f"where{found[2]}"})
+    return pointed_refusal(texts[place], spelt["wheres"][place], of_one)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
+import math
 
 import click
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import busy, output, papers_mechanism, share, spending_bar
+from stream_dp.cli.rendering import busy, kinds_table, output, papers_mechanism, share, spending_bar
 from stream_dp.client.odometer import Odometer
-from stream_dp.messages import Definition, PhasedSpec
+from stream_dp.messages import Definition, KindsSpec, PhasedSpec
 
 __all__ = ["command"]
 
@@ -63,6 +63,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     )
     if constants is not None:
         console.print(_tau_line(constants))
+    if definition.kinds != KindsSpec():
+        console.print(kinds_table(definition))
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
@@ -114,12 +116,13 @@ def _power(log10: object) -> str:
 
 def _epsilon(definition: Definition, spent: float) -> float:
     """The loss of a line that spent this share, as epsilon at the promised delta."""
-    from stream_dp.core.accounting import Budget, epsilon_of
-    from stream_dp.core.parameters import Privacy
+    from stream_dp.core.accounting import UNITS, Charge
+    from stream_dp.pipeline.building import budget_of
 
-    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
+    privacy = definition.privacy
     if privacy.delta == 0 or isinstance(definition.mechanism, PhasedSpec):
         return spent * privacy.epsilon  # by basic composition
     if spent == 0:
         return 0.0
-    return min(privacy.epsilon, epsilon_of(Budget.of(privacy).rho * Fraction(spent), privacy.delta))
+    units = math.ceil(spent * UNITS)
+    return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))

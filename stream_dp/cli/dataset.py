@@ -13,13 +13,14 @@ from rich.table import Table
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import Source
 from stream_dp.cli.ingest import delimiter_option, encoding_option, reading_progress
-from stream_dp.cli.rendering import busy, output, rows_of_a_phase
+from stream_dp.cli.rendering import busy, kinds_table, output, rows_of_a_phase
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     TOPICS,
     BypassSpec,
     CalibratedSpec,
     Definition,
+    KindsSpec,
     WeightsSpec,
     read_json,
 )
@@ -68,6 +69,8 @@ def check(definition: Path, file: Path | None, delimiter: str | None, encoding: 
         f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; a phase opens at "
         f"{rows_of_a_phase(read):,} rows"
     )
+    if read.kinds != KindsSpec():
+        output().print(kinds_table(read))
     if file is None:
         return
     from stream_dp.cli.checking import reading_table, readings
@@ -152,6 +155,9 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     console.print()
     console.print(table)
     console.print(f"\n{universe.n_cells:,} cells in all")
+    if definition.kinds != KindsSpec():
+        console.print()
+        console.print(kinds_table(definition))
 
 
 @command.command("list")

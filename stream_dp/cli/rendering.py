@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +26,7 @@ __all__ = [
     "busy",
     "difficulty",
     "event_line",
+    "kinds_table",
     "output",
     "papers_mechanism",
     "rejection_line",
@@ -60,18 +62,23 @@ def answer_line(answer: Answer) -> str:
     how = f"{answer.difficulty}, {answer.path}"
     if answer.status == "quoted":
         return f"{_price(answer)} ({how})"
-    if answer.table is not None:
-        return f"{len(answer.table.values)} cells ({how}), {_left(answer)}"
-    return f"{_figures(answer)} ({how}), {_left(answer)}"
+    return f"{_said(answer, {})} ({how}), {_left(answer)}"
 
 
-def answer_lines(answer: Answer) -> list[Text]:
-    """An answer or quote at length: the figures, how they came about and what they cost."""
+def answer_lines(
+    answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str] = ()
+) -> list[Text | Table]:
+    """An answer or quote at length: the figures, how they came about and what they cost.
+
+    Args:
+        spelt: The question's message.
+        texts: Its conditions as they were written.
+    """
     how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path or '', 'a newer path')})")
     if answer.status == "quoted":
-        lines = [Text(_price(answer), "bold"), how]
+        lines: list[Text | Table] = [Text(_price(answer), "bold"), how]
     else:
-        lines = [] if answer.table is not None else [Text(_figures(answer), "bold")]
+        lines = [*_pictures(answer, spelt, texts)]
         cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
@@ -80,15 +87,100 @@ def answer_lines(answer: Answer) -> list[Text]:
     return lines
 
 
+def _pictures(
+    answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]
+) -> Iterator[Text | Table]:
+    """The answer itself: a table where it is one, else a line."""
+    if answer.table is not None:
+        yield answer_table(answer)
+        if spelt.get("kind") == "threshold":
+            yield Text("each line counts all rows up to and with its values")
+    elif answer.batch is not None:
+        yield _batch_table(answer, texts)
+    else:
+        yield Text(_said(answer, spelt), "bold")
+
+
+def _said(answer: Answer, spelt: Mapping[str, Any]) -> str:
+    """What was answered, in one line; says what of where the question is known."""
+    kind, attribute = spelt.get("kind"), spelt.get("attribute")
+    bar = f" ± {100 * answer.error_bar:.2f}%" if answer.error_bar else ""
+    if answer.table is not None:
+        return f"{len(answer.table.values)} cells"
+    if answer.batch is not None:
+        return f"{len(answer.batch.values)} shares, all of them{_all_bar(answer)}"
+    if answer.vector is not None:
+        agreement = f"agree with {attribute or 'a private bit'} by {answer.vector.agreement:.3f}"
+        return f"signs of {answer.n:,} rows that {agreement}; --json prints them"
+    if answer.no_answer:
+        what = f"the {kind} of {attribute}" if spelt else "it"
+        return (
+            f"no answer: a few rows could change {what}, so naming it could tell on them. Asking again is "
+            "free, and says the same"
+        )
+    if answer.side is not None:
+        return _side(answer, spelt) + bar
+    if answer.found is not None:
+        rank = f" (rank{bar})" if bar else ""
+        return f"{_subject(spelt)}{answer.found.label}{rank}"
+    if answer.total is not None:
+        return _sum(answer)
+    if answer.value is not None:
+        return _figures(answer)
+    return "an answer that this release cannot show; --json prints it"
+
+
+def _subject(spelt: Mapping[str, Any]) -> str:
+    """Of which value an answer speaks."""
+    kind, attribute = spelt.get("kind"), spelt.get("attribute")
+    if kind == "quantile":
+        return f"the {100 * spelt['rank']:g}% quantile of {attribute} lies in "
+    if kind == "median":
+        return f"the median of {attribute} lies in "
+    return f"the most frequent {attribute} is " if kind == "mode" else ""
+
+
+def _side(answer: Answer, spelt: Mapping[str, Any]) -> str:
+    """Where a count lies, or a point."""
+    kind, side = spelt.get("kind"), answer.side
+    if kind == "between":
+        low, high = (f"{100 * spelt[end]:g}%" for end in ("low", "high"))
+        ends = {"below": f"below {low}", "above": f"above {high}"}
+        return f"{ends.get(str(side), f'between {low} and {high}')} of the rows"
+    if kind != "interior_point":
+        return str(side)
+    if answer.found is not None:
+        return f"{side}: rows are on both sides of the end of {answer.found.label}"
+    return f"{side}: {'not all rows' if side == 'below' else 'some rows'} are in this range"
+
+
+def _sum(answer: Answer) -> str:
+    mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
+    total = _number(answer.total or 0.0, answer.total_bar)
+    return f"sum {total}; mean {mean}; {_figures(answer)}"
+
+
+def _number(value: float, bar: float | None) -> str:
+    """A number and its half width, with as many decimals as that leaves sense to."""
+    if bar is None:
+        return f"{value:,.6g}, no error bar known"
+    decimals = max(0, 1 - math.floor(math.log10(bar))) if bar else 2
+    return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
+
+
 def _figures(answer: Answer) -> str:
     assert answer.value is not None
-    assert answer.n is not None
     if answer.error_bar is None:
         share, count = ", no error bar known", ""
     else:
         share = f" ± {100 * answer.error_bar:.2f}%"
-        count = f" ± {round(answer.error_bar * answer.n):,}"
+        count = f" ± {round(answer.error_bar * (answer.n or 0)):,}"
     return f"{100 * answer.value:.2f}%{share}: {answer.count:,}{count} of {answer.n:,} rows"
+
+
+def _all_bar(answer: Answer) -> str:
+    bar = answer.error_bar_simultaneous
+    return ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
 
 
 def _price(answer: Answer) -> str:
@@ -141,22 +233,78 @@ def answer_table(answer: Answer, *, bars: int = 20) -> Table:
     """A GROUP BY answer as a table for the terminal, with bars of that many characters."""
     found = answer.table
     assert found is not None, "a table answer holds its table"
-    table = Table(*found.attributes, box=None, header_style="bold", pad_edge=False)
-    for name in ("share", "± error", "rows"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    sums = [
+        (name, values, half_widths)
+        for name, values, half_widths in (
+            ("sum", found.totals, found.total_bars),
+            ("mean", found.means, found.mean_bars),
+        )
+        if values is not None and half_widths is not None
+    ]
+    table = _table(*found.attributes, sums=[name for name, _, _ in sums])
     most = max(found.values, default=0.0) or 1.0
-    for labels, value, count, bar in zip(
-        itertools.product(*found.labels), found.values, found.counts, found.error_bars, strict=True
-    ):
-        error = "-" if bar is None else f"{100 * bar:.2f}%"
-        length = round(bars * value / most)
+    for row, labels in enumerate(itertools.product(*found.labels)):
+        error = found.error_bars[row]
+        cells = [
+            "-" if values[row] is None else _number(values[row] or 0.0, half_widths[row])
+            for _, values, half_widths in sums
+        ]
         table.add_row(
             *(escape(label) for label in labels),
-            f"{100 * value:.2f}%",
-            error,
-            f"{count:,}",
-            f"[cyan]{'█' * length}[/cyan]",
+            *_share_and_rows(found.values[row], error, found.counts[row]),
+            *cells,
+            _bar(found.values[row] / most, bars),
+        )
+    return table
+
+
+def _batch_table(answer: Answer, texts: Sequence[str], *, bars: int = 20) -> Table:
+    """The answers to a batch, a line each, with one error for all."""
+    found = answer.batch
+    assert found is not None, "a batch answer holds its batch"
+    table = _table("condition")
+    for text, value, count in zip(texts, found.values, found.counts, strict=True):
+        figures = _share_and_rows(value, answer.error_bar_simultaneous, count)
+        table.add_row(escape(text), *figures, _bar(value, bars))
+    return table
+
+
+def _table(*names: str, sums: Sequence[str] = ()) -> Table:
+    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    for name in ("share", "± error", "rows", *sums):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    return table
+
+
+def _share_and_rows(value: float, error: float | None, count: int) -> tuple[str, str, str]:
+    bar = "-" if error is None else f"{100 * error:.2f}%"
+    return f"{100 * value:.2f}%", bar, f"{count:,}"
+
+
+def _bar(part: float, width: int) -> str:
+    return f"[cyan]{'█' * round(width * part)}[/cyan]"
+
+
+def kinds_table(definition: Definition) -> Table:
+    """The other kinds of questions that a data set answers, and what a look of each costs."""
+    from stream_dp.core.accounting import UNITS
+    from stream_dp.pipeline.building import ANSWERERS, budget_of, losses_of
+
+    budget = budget_of(definition)
+    table = Table("asked", "setting", box=None, header_style="bold", pad_edge=False)
+    for name in ("a look", "epsilon", "delta", "looks a phase"):
+        table.add_column(name, justify="right")
+    for name, loss in losses_of(definition).items():
+        spec, charge = getattr(definition.kinds, name), loss.charge(budget, 0)
+        others = spec.model_dump(exclude={"share"}, exclude_none=True)
+        table.add_row(
+            ", ".join(ANSWERERS[name].kinds),
+            escape(", ".join([name, *(f"{key} {value}" for key, value in others.items())])),
+            share(spec.share),
+            f"{float(loss.epsilon):.3g}",
+            f"{float(loss.delta):.2g}" if loss.delta else "0",
+            f"{UNITS // max(charge.rho, charge.delta):,}",
         )
     return table
 

@@ -12,7 +12,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +20,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.client import documents
 from stream_dp.client.mailbox import Key, Mailbox, Reply
+from stream_dp.client.questions import Condition, Question, attributes_of
 from stream_dp.client.topics import check_reachable, no_broker, no_topic, worker_group, workers
 from stream_dp.errors import (
     InvalidDefinition,
@@ -29,13 +29,22 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import TOPICS, Answer, Definition, Event, Rejected, Synthetic, Topics
+from stream_dp.messages import (
+    FIELDS,
+    TOPICS,
+    Answer,
+    Definition,
+    Event,
+    Rejected,
+    Synthetic,
+    Topics,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Client", "Question", "Rejection"]
+__all__ = ["Client", "Rejection"]
 
 _ATTEMPTS = 3
 _PATIENCE_S = 3.0
@@ -55,22 +64,6 @@ class Rejection(StreamDPError):
         self.rejected = rejected
         self.reason = rejected.reason
         super().__init__(rejected.reason.message)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question, as ``ask_many`` takes it.
-
-    Attributes:
-        condition: SQL, or the JSON tree of ``where``; None for all rows.
-        last_phases: How many of the latest phases; None for all.
-        query_id: The answer under an id never changes. None for a new one.
-    """
-
-    condition: str | Mapping[str, Any] | None = None
-    group_by: tuple[str, ...] = ()
-    last_phases: int | None = None
-    query_id: str | None = None
 
 
 class Client:
@@ -378,7 +371,7 @@ class Client:
     def ask(
         self,
         dataset: str,
-        question: str | Mapping[str, Any] | None = None,
+        question: Question | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
@@ -389,7 +382,8 @@ class Client:
 
         Args:
             question: SQL (``"age >= 30 AND smoker"``, or a whole ``SELECT COUNT(*) ... GROUP BY``), or the
-                JSON tree of ``where``; None for all rows.
+                JSON tree of ``where``; None for all rows; or a ``Question`` of any kind, such as
+                ``Question.quantile("age", 0.9)``, which says itself what else there is to say.
             query_id: The answer under an id never changes. By default a new one.
 
         Raises:
@@ -397,39 +391,82 @@ class Client:
             Rejection: The id was used for another question.
             RequestTimeout: No reply, after three attempts under the same id.
         """
-        asked = Question(question, tuple(group_by), last_phases, query_id)
+        asked = _question(question, group_by, last_phases, query_id)
         return self.ask_question(dataset, asked, timeout_s=timeout_s)
 
     def quote(
         self,
         dataset: str,
-        question: str | Mapping[str, Any] | None = None,
+        question: Question | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
         """What the answer would cost now; spends nothing."""
-        asked = Question(question, tuple(group_by), last_phases)
+        asked = _question(question, group_by, last_phases, None)
         return self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
 
     def ask_question(
         self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
         """``ask``, or ``quote``, for a question in one piece."""
-        item = self._item(dataset, question)
+        item = self.spelt(dataset, question)
         if quote:
             item["quote"] = True
         return self._asked(dataset, item, timeout_s)
 
-    def where(self, dataset: str, condition: str) -> dict[str, Any] | None:
-        """The JSON tree that a condition in SQL stands for; None for all rows.
+    def spelt(self, dataset: str, question: Question) -> dict[str, Any]:
+        """A question as its message says it, under a new id where it has none.
 
         Raises:
-            InvalidQuery: The condition does not fit the schema; the message points at the piece.
+            InvalidInput: What it says does not go together.
+            InvalidQuery: Its SQL does not fit the schema; the message points at the piece.
         """
-        tree: dict[str, Any] | None = self._item(dataset, Question(condition))["where"]
-        return tree
+        item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
+        if isinstance(question.condition, str):
+            item.update(self._parsed(dataset, question.condition))
+        elif question.condition is not None:
+            item["where"] = dict(question.condition)
+        if question.group_by:
+            if item.get("kind", "predicate") == "predicate":
+                item["kind"] = "table"
+            item["group_by"] = list(question.group_by)
+        if question.kind is not None:
+            if item.get("kind", "predicate") not in ("predicate", "table", question.kind):
+                raise InvalidInput(
+                    "kind", f"the question asks {item['kind']} itself", "leave the kind out"
+                )
+            item["kind"] = question.kind
+        for name in ("attribute", "rank", "low", "high"):
+            if (said := getattr(question, name)) is not None:
+                item[name] = said
+        if question.conditions:
+            item["wheres"] = [self._where(dataset, each) for each in question.conditions]
+        kind = item.get("kind", "predicate")
+        needed, _ = FIELDS.get(kind, ((), ()))
+        if "attribute" in needed and kind != "sum" and "attribute" not in item:
+            named = set(attributes_of([item.get("where"), item.get("wheres")]))
+            if len(named) == 1:
+                item["attribute"] = named.pop()
+        if question.last_phases is not None:
+            item["window"] = {"last_phases": question.last_phases}
+        return item
+
+    def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
+        from stream_dp import sql  # sqlglot takes its time to load
+
+        attributes = [attribute.model_dump() for attribute in self.definition(dataset).attributes]
+        return sql.parse(text, attributes, dataset=dataset)
+
+    def _where(self, dataset: str, condition: Condition) -> dict[str, Any]:
+        """One condition of a batch."""
+        if not isinstance(condition, str):
+            return dict(condition)
+        item = self._parsed(dataset, condition)
+        if item["kind"] != "predicate":
+            raise InvalidInput("conditions", f"{condition!r} is no condition", "leave SELECT out")
+        return item["where"] or {"all": []}
 
     def ask_many(
         self,
@@ -450,7 +487,7 @@ class Client:
             InvalidQuery: A question does not fit the schema; none was sent then.
             RequestTimeout: A reply is missing.
         """
-        items = [self._item(dataset, question) for question in questions]
+        items = [self.spelt(dataset, question) for question in questions]
         ids = Counter(item["query_id"] for item in items)
         if len(ids) < len(items):
             ((twice, _),) = ids.most_common(1)
@@ -512,7 +549,7 @@ class Client:
 
     def ask_soon(self, dataset: str, question: Question) -> Future[Reply]:
         """Sends one question and returns at once; the future gets its ``Answer`` or ``Rejected``."""
-        item = self._item(dataset, question)
+        item = self.spelt(dataset, question)
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
         mailbox, topic = self._open_mailbox(), self._topics.name("queries")
         future = mailbox.expect(self._answer_key(dataset, item))
@@ -528,15 +565,15 @@ class Client:
     def table(
         self,
         dataset: str,
-        question: str,
+        question: Question | str,
         *,
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
-        """A GROUP BY question as a data frame: one row a cell, with value, count and error bar.
+        """An answer that is a table as a data frame: one row a cell, with value, count and error bar.
 
         Raises:
-            StreamDPError: It was refused, or it is no GROUP BY question.
+            StreamDPError: It was refused, or it is no table.
         """
         answer = self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
         return documents.answer_frame(answer)
@@ -556,23 +593,6 @@ class Client:
         self._open_mailbox()
 
     # ------------------------------------------------------------ inside
-
-    def _item(self, dataset: str, question: Question) -> dict[str, Any]:
-        item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
-        if isinstance(question.condition, str):
-            from stream_dp import sql  # sqlglot takes its time to load
-
-            attributes = [
-                attribute.model_dump() for attribute in self.definition(dataset).attributes
-            ]
-            item.update(sql.parse(question.condition, attributes, dataset=dataset))
-        elif question.condition is not None:
-            item["where"] = dict(question.condition)
-        if question.group_by:
-            item.update(kind="table", group_by=list(question.group_by))
-        if question.last_phases is not None:
-            item["window"] = {"last_phases": question.last_phases}
-        return item
 
     def _answer_key(self, dataset: str, item: Mapping[str, Any]) -> Key:
         return "answer", dataset, self.analyst, item["query_id"]
@@ -720,6 +740,21 @@ class Client:
         except KafkaError as error:
             raise no_broker(self._bootstrap_servers, error) from error
         return found
+
+
+def _question(
+    question: Question | Condition | None,
+    group_by: Sequence[str],
+    last_phases: int | None,
+    query_id: str | None,
+) -> Question:
+    if not isinstance(question, Question):
+        return Question(question, tuple(group_by), last_phases, query_id)
+    if group_by or last_phases is not None or query_id is not None:
+        raise InvalidInput(
+            "question", "it is a Question already", "say group_by, last_phases and query_id in it"
+        )
+    return question
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

@@ -106,7 +106,7 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
 
 
 def answer_frame(answer: Answer) -> pd.DataFrame:
-    """The table of a GROUP BY answer, one row a cell.
+    """The table of an answer, one row a cell; of sums with their totals and means.
 
     Raises:
         StreamDPError: The answer is a refusal, or holds no table; or pandas is not installed.
@@ -124,9 +124,18 @@ def answer_frame(answer: Answer) -> pd.DataFrame:
     frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
     frame["value"] = table.values
     frame["count"] = table.counts
-    frame["error_bar"] = pd.array(table.error_bars, dtype="Float64").to_numpy(
-        dtype="float64", na_value=math.nan
-    )
+    columns = {
+        "error_bar": table.error_bars,
+        "total": table.totals,
+        "total_bar": table.total_bars,
+        "mean": table.means,
+        "mean_bar": table.mean_bars,
+    }
+    for name, values in columns.items():
+        if values is not None:
+            frame[name] = pd.array(values, dtype="Float64").to_numpy(
+                dtype="float64", na_value=math.nan
+            )
     return frame
 
 

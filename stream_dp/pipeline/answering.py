@@ -32,6 +32,7 @@ from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Answer, Batched, PrivacyLoss, Query, Reason, Table, Vector
 from stream_dp.messages import Found as FoundCell
+from stream_dp.pipeline.building import ANSWERERS
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
@@ -242,11 +243,13 @@ def _compiled_kind(dataset: Dataset, query: Query) -> _Compiled:
     universe, mechanism = dataset.universe, dataset.mechanism
     kinds = mechanism.kinds if isinstance(mechanism, WithKinds) else frozenset()
     if query.kind not in kinds:
-        answered = ", ".join(sorted({*_COUNTS, *kinds}))
+        sums = {"sum"} if isinstance(mechanism, Calibrated | WithKinds) else set()
+        answered = ", ".join(sorted({*_COUNTS, *sums, *kinds}))
+        (setting,) = (name for name, one in ANSWERERS.items() if query.kind in one.kinds)
         raise InvalidQuery(
             "kind",
             f"this data set does not answer {query.kind}",
-            f"ask one of {answered}; other kinds are turned on by the definition's kinds",
+            f'ask one of {answered}; the definition\'s "kinds" turn it on by "{setting}"',
             reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)

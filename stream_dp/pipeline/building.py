@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from stream_dp.core.accounting import Budget
 from stream_dp.core.baselines.bypass import Bypass
 from stream_dp.core.baselines.composition import composition_of
 from stream_dp.core.baselines.counts import FreshCounts
@@ -15,7 +16,7 @@ from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.adaptive import Adaptive
-from stream_dp.core.kinds.base import Answerer
+from stream_dp.core.kinds.base import Answerer, loss_of
 from stream_dp.core.kinds.batches import Batches
 from stream_dp.core.kinds.between import Between
 from stream_dp.core.kinds.correlated import CorrelatedVectors
@@ -25,6 +26,7 @@ from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
+from stream_dp.core.online.base import Loss
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.phased import Phased
 from stream_dp.core.sequential import Median, Sequential
@@ -45,7 +47,7 @@ from stream_dp.messages import (
     WholeTableSpec,
 )
 
-__all__ = ["ANSWERERS", "build", "in_order"]
+__all__ = ["ANSWERERS", "budget_of", "build", "in_order", "losses_of"]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -121,6 +123,22 @@ def _calibrated(
             for answerer, spec in chosen
         ],
     )
+
+
+def budget_of(definition: Definition) -> Budget:
+    """What each line of a data set may hold, except under the papers' profiles, which have another unit."""
+    approximate = any(answerer.approximate for answerer, _ in _chosen(definition.kinds))
+    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
+    return Budget.of(privacy, approximate=approximate)
+
+
+def losses_of(definition: Definition) -> dict[str, Loss]:
+    """By the name of its setting, what one look of each other kind may lose."""
+    budget = budget_of(definition)
+    return {
+        answerer.name: loss_of(budget, spec["share"], approximate=answerer.approximate)
+        for answerer, spec in _chosen(definition.kinds)
+    }
 
 
 ANSWERERS: Mapping[str, type[Answerer]] = {

@@ -103,6 +103,40 @@ def test_a_wrong_question_is_answered_with_the_piece_that_is_wrong(
     assert "did you mean age?" in complaint("smoker", "--group-by", "agee")
 
 
+def test_other_kinds_are_asked_in_sql_or_by_their_name(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    kinds = {"threshold": {"share": 0.2}, "prefix_batch": {"share": 0.3}, "mode": {"share": 0.1}}
+    name = define(privacy={"epsilon": 10.0, "delta": 1e-6}, kinds=kinds)
+    assert served("ingest", write_people(name), "--batch-rows", 5000).code == 0
+    shown = served("dataset", "show", name).out
+    assert "threshold, quantile" in shown
+    assert shown.count("30.00%") == 1
+
+    said = served("ask", name, "SELECT QUANTILE(age, 0.25)").out
+    assert said.startswith("the 25% quantile of age lies in 18 to 29 (rank ± ")
+    curve = served("ask", name, "--kind", "threshold", "--attribute", "age").out.splitlines()
+    assert curve[0].split() == ["age", "share", "±", "error", "rows"]
+    assert curve[5].count("█") == 20
+    assert curve[-1].startswith("easy, certified (from what was published); free")
+    assert "of 5,000 rows" in served("ask", name, "--kind", "threshold", "age < 30").out
+    assert served("ask", name, "SELECT MODE(city)").out.startswith("the most frequent city is Bonn")
+    batch = ["ask", name, "--kind", "prefix_batch", "age < 18", "age < 45"]
+    assert served(*batch).out.splitlines()[2].startswith("age < 45")
+    assert "30.00%" in served("budget", name).out
+
+    refused = served(*batch, "age < 33")
+    assert refused.err.endswith("ask < 30 or < 45\n  age < 33\n  ^^^^^^^^\n")
+    unknown = served(*batch, "agee < 18")
+    assert unknown.err.endswith("did you mean age?\n  agee < 18\n  ^^^^\n")
+    off = served("ask", name, "SELECT MEDIAN(age)")
+    assert off.code == 1
+    assert 'the definition\'s "kinds" turn it on by "median"' in off.err
+    assert "goes with rank: add it" in served("ask", name, "--kind", "quantile", "age < 18").err
+    twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
+    assert "the question asks quantile itself" in twice.err
+
+
 def test_an_unknown_data_set_is_met_with_those_there_are(served: Run, people: str) -> None:
     assert f"did you mean {people}?" in served("ask", people[:-1], "smoker").err
     assert "there is no data set 'zzz'; choose one of: " in served("budget", "zzz").err

@@ -27,7 +27,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import Answer, Rejected, Topics
+from stream_dp.messages import FIELDS, Answer, Query, Rejected, Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -236,6 +236,47 @@ def test_a_wrong_question_is_never_sent(client: Client, people: str) -> None:
         client.ask(people, "agee >= 18")
     with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
         client.ask(people[:-1], "age >= 18")
+
+
+def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, people: str) -> None:
+    by_kind = {
+        "sum": Question.sum("age", "smoker", group_by=["city"]),
+        "threshold": Question.threshold("age", "age < 65"),
+        "quantile": Question.quantile("age", 0.9, last_phases=1),
+        "median": Question.median("age", query_id="mine"),
+        "mode": Question.mode("city"),
+        "prefix_batch": Question.prefix_batch("age", ["age < 18", {"attribute": "age", "lt": 65}]),
+        "correlated_vector": Question.correlated_vector("smoker"),
+        "between": Question.between("smoker", 0.1, 0.3),
+        "interior_point": Question.interior_point("age", "age < 65"),
+        "adaptive_threshold": Question.adaptive_threshold("age", "age < 65"),
+    }
+    assert by_kind.keys() == FIELDS.keys() - {"predicate", "table"}
+    for kind, question in by_kind.items():
+        spelt = Query.read(client.spelt(people, question))
+        assert spelt.kind == kind
+        needed, _ = FIELDS[kind]
+        assert all(getattr(spelt, name) not in (None, ()) for name in needed)
+    assert Query.read(client.spelt(people, by_kind["median"])).query_id == "mine"
+    batch = client.spelt(people, by_kind["prefix_batch"])
+    assert batch["wheres"] == [{"attribute": "age", "lt": 18}, {"attribute": "age", "lt": 65}]
+    found = client.spelt(people, Question("age < 18", kind="threshold"))
+    assert found["attribute"] == "age"
+
+
+def test_a_question_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
+    with pytest.raises(InvalidInput, match="asks quantile itself"):
+        client.ask(people, Question("SELECT QUANTILE(age, 0.5)", kind="mode"))
+    with pytest.raises(InvalidInput, match="it is a Question already"):
+        client.ask(people, Question.mode("city"), last_phases=2)
+    with pytest.raises(InvalidInput, match="is no condition"):
+        client.ask(people, Question.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
+
+
+def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
+    frame = client.table(people, "SELECT city, AVG(age) GROUP BY city")
+    assert list(frame.columns)[-4:] == ["total", "total_bar", "mean", "mean_bar"]
+    assert frame.loc[frame["city"] == "Bonn", "count"].item() == pytest.approx(750, abs=100)
 
 
 def test_a_quote_spends_nothing(client: Client, people: str) -> None:

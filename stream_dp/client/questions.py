@@ -1,0 +1,123 @@
+"""What is asked: counts, and the other kinds of questions, as a person says them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
+
+__all__ = ["Condition", "Question", "attributes_of"]
+
+Condition: TypeAlias = str | Mapping[str, Any]
+"""SQL, or the JSON tree of ``where``."""
+
+
+class _More(TypedDict, total=False):
+    last_phases: int | None
+    query_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question, as ``ask``, ``quote`` and ``ask_many`` take it.
+
+    ``Question("age >= 30")`` counts rows. Every other kind has a constructor of its name, which takes
+    ``last_phases`` and ``query_id`` too; a data set answers those that its definition names. See
+    docs/messages.md.
+
+    Attributes:
+        condition: SQL, or the JSON tree of ``where``; None for all rows.
+        last_phases: How many of the latest phases; None for all.
+        query_id: The answer under an id never changes. None for a new one.
+        kind: None for counts, and where SQL says it.
+        attribute: That it is about; None where its conditions name only one.
+        conditions: Of a batch.
+        rank: Of a quantile, in [0, 1].
+        low: Share of the rows that a count is compared with; ``high`` likewise.
+    """
+
+    condition: Condition | None = None
+    group_by: tuple[str, ...] = ()
+    last_phases: int | None = None
+    query_id: str | None = None
+    kind: str | None = None
+    attribute: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    rank: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def sum(
+        cls,
+        attribute: str,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_More],
+    ) -> Self:
+        """The sum of a number over the rows that satisfy a condition, and their mean."""
+        return cls(condition, tuple(group_by), kind="sum", attribute=attribute, **more)
+
+    @classmethod
+    def threshold(
+        cls, attribute: str, condition: Condition | None = None, **more: Unpack[_More]
+    ) -> Self:
+        """Rows in a range of a number, ``"age < 45"``; without one the whole curve, as a table."""
+        return cls(condition, kind="threshold", attribute=attribute, **more)
+
+    @classmethod
+    def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Self:
+        """The bin below which, or in which, a share ``rank`` of the values is."""
+        return cls(kind="quantile", attribute=attribute, rank=rank, **more)
+
+    @classmethod
+    def median(cls, attribute: str, **more: Unpack[_More]) -> Self:
+        """The exact bin of the median, or ``no_answer``."""
+        return cls(kind="median", attribute=attribute, **more)
+
+    @classmethod
+    def mode(cls, attribute: str, **more: Unpack[_More]) -> Self:
+        """The exact most frequent value, or ``no_answer``."""
+        return cls(kind="mode", attribute=attribute, **more)
+
+    @classmethod
+    def prefix_batch(
+        cls, attribute: str, conditions: Sequence[Condition], **more: Unpack[_More]
+    ) -> Self:
+        """The shares of many conditions on one attribute, with one error for all."""
+        return cls(kind="prefix_batch", attribute=attribute, conditions=tuple(conditions), **more)
+
+    @classmethod
+    def correlated_vector(cls, attribute: str, **more: Unpack[_More]) -> Self:
+        """A noisy sign for each row about a boolean attribute."""
+        return cls(kind="correlated_vector", attribute=attribute, **more)
+
+    @classmethod
+    def between(cls, condition: Condition, low: float, high: float, **more: Unpack[_More]) -> Self:
+        """Whether the share of rows that satisfy a condition is below, between or above two others."""
+        return cls(condition, kind="between", low=low, high=high, **more)
+
+    @classmethod
+    def interior_point(cls, attribute: str, condition: Condition, **more: Unpack[_More]) -> Self:
+        """On which side of some row a point lies: of a condition such as ``"age < 45"``, its end."""
+        return cls(condition, kind="interior_point", attribute=attribute, **more)
+
+    @classmethod
+    def adaptive_threshold(
+        cls, attribute: str, condition: Condition, **more: Unpack[_More]
+    ) -> Self:
+        """Rows up to a value, ``"age < 45"``, with one error for all questions however chosen."""
+        return cls(condition, kind="adaptive_threshold", attribute=attribute, **more)
+
+
+def attributes_of(where: object) -> Iterator[str]:
+    """The names in a tree of conditions, each as often as it stands there."""
+    if isinstance(where, Mapping):
+        if isinstance(name := where.get("attribute"), str):
+            yield name
+        for part in where.values():
+            yield from attributes_of(part)
+    elif isinstance(where, list | tuple):
+        for part in where:
+            yield from attributes_of(part)

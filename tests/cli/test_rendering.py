@@ -1,0 +1,206 @@
+"""Answers in words, as they are printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.table import Table
+
+from stream_dp.cli.rendering import answer_line, answer_lines, kinds_table, output
+from stream_dp.messages import Answer, Definition
+
+FACTS: dict[str, Any] = {
+    "dataset": "people",
+    "query_id": "q",
+    "analyst": "ann",
+    "status": "answered",
+    "n": 5000,
+    "difficulty": "hard",
+    "path": "measured",
+    "privacy_loss": {"share": 0.1, "blocks": 2},
+    "budget": {"spent": 0.25, "left": 0.75},
+    "window": (1, 2),
+}
+BIN = {"label": "45 to 64", "low": 45, "high": 65}
+RANGE = {"attribute": "age", "lt": 45}
+
+NOT_NAMED = "so naming it could tell on them. Asking again is free, and says the same"
+
+SAID: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    (
+        {"found": BIN, "error_bar": 0.012},
+        {"kind": "quantile", "attribute": "age", "rank": 0.9},
+        "the 90% quantile of age lies in 45 to 64 (rank ± 1.20%)",
+        "45 to 64 (rank ± 1.20%)",
+    ),
+    (
+        {"found": BIN, "error_bar": 0.0, "confidence": 1.0},
+        {"kind": "median", "attribute": "age"},
+        "the median of age lies in 45 to 64",
+        "45 to 64",
+    ),
+    (
+        {"found": {"label": "Bonn"}},
+        {"kind": "mode", "attribute": "city"},
+        "the most frequent city is Bonn",
+        "Bonn",
+    ),
+    (
+        {"no_answer": True},
+        {"kind": "mode", "attribute": "city"},
+        f"no answer: a few rows could change the mode of city, {NOT_NAMED}",
+        "no answer: a few rows could change it",
+    ),
+    (
+        {"side": "between", "error_bar": 0.02},
+        {"kind": "between", "where": RANGE, "low": 0.15, "high": 0.3},
+        "between 15% and 30% of the rows ± 2.00%",
+        "between ± 2.00%",
+    ),
+    (
+        {"side": "above"},
+        {"kind": "between", "where": RANGE, "low": 0.15, "high": 0.3},
+        "above 30% of the rows",
+        "above",
+    ),
+    (
+        {"side": "below"},
+        {"kind": "interior_point", "attribute": "age", "where": RANGE},
+        "below: not all rows are in this range",
+        "below",
+    ),
+    (
+        {"side": "above", "found": BIN},
+        {"kind": "interior_point", "attribute": "age", "where": RANGE},
+        "above: rows are on both sides of the end of 45 to 64",
+        "above",
+    ),
+    (
+        {"vector": {"bits": "gg==", "agreement": 0.3388}, "error_bar": 0.6},
+        {"kind": "correlated_vector", "attribute": "smoker"},
+        "signs of 5,000 rows that agree with smoker by 0.339; --json prints them",
+        "signs of 5,000 rows that agree with a private bit by 0.339",
+    ),
+    (
+        {
+            "value": 0.8,
+            "count": 4000,
+            "error_bar": 0.01,
+            "total": 164_123.4,
+            "total_bar": 2_345.6,
+            "mean": 41.03,
+            "mean_bar": 0.62,
+        },
+        {"kind": "sum", "attribute": "age"},
+        "sum 164,123 ± 2,346; mean 41.03 ± 0.62; 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
+        "sum 164,123 ± 2,346; mean 41.03 ± 0.62",
+    ),
+    (
+        {"value": 0.8, "count": 4000},
+        {"kind": "adaptive_threshold", "attribute": "age", "where": RANGE},
+        "80.00%, no error bar known: 4,000 of 5,000 rows",
+        "80.00%, no error bar known: 4,000 of 5,000 rows",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reply", "spelt", "asked", "followed"), SAID)
+def test_an_answer_says_what_of_what(
+    reply: dict[str, Any], spelt: dict[str, Any], asked: str, followed: str
+) -> None:
+    """For who asked, and, knowing the reply alone, for who follows the answers."""
+    answer = Answer.model_validate({**FACTS, **reply})
+    first, cost = answer_lines(answer, spelt)
+    assert str(first) == asked
+    assert str(cost).startswith(
+        "hard, measured (the rows were looked at); cost 10.00% of a phase's"
+    )
+    assert answer_line(answer).startswith(followed)
+    assert answer_line(answer).endswith("(hard, measured), 75.00% of the budget left")
+
+
+def printed(table: object, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert isinstance(table, Table)
+    output().print(table)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_batch_is_a_line_a_condition_with_the_one_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    batch = {"values": [0.25, 0.8], "counts": [1250, 4000]}
+    answer = Answer.model_validate({**FACTS, "batch": batch, "error_bar_simultaneous": 0.031})
+    table, _ = answer_lines(answer, {"kind": "prefix_batch"}, ["age < 18", "age < 65"])
+    lines = printed(table, capsys)
+    assert lines[0].split() == ["condition", "share", "±", "error", "rows"]
+    assert lines[1].split()[:6] == ["age", "<", "18", "25.00%", "3.10%", "1,250"]
+    assert lines[2].count("█") > lines[1].count("█") > 0
+    assert answer_line(answer).startswith("2 shares, all of them ± 3.10% (hard")
+
+
+def test_a_curve_is_drawn_as_bars_that_never_shrink(capsys: pytest.CaptureFixture[str]) -> None:
+    curve = {
+        "attributes": ["age"],
+        "labels": [["< 18", "18 to 64", ">= 65"]],
+        "values": [0.2, 0.7, 1.0],
+        "counts": [1000, 3500, 5000],
+        "error_bars": [0.01, 0.01, None],
+    }
+    answer = Answer.model_validate({**FACTS, "table": curve})
+    table, words, _ = answer_lines(answer, {"kind": "threshold", "attribute": "age"})
+    assert str(words) == "each line counts all rows up to and with its values"
+    assert [line.count("█") for line in printed(table, capsys)] == [0, 4, 14, 20]
+
+
+def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    sums = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.6, 0.0],
+        "counts": [3000, 0],
+        "error_bars": [0.01, None],
+        "totals": [120_000.0, 0.0],
+        "total_bars": [900.0, 900.0],
+        "means": [40.0, None],
+        "mean_bars": [0.25, None],
+    }
+    answer = Answer.model_validate({**FACTS, "table": sums})
+    table, _ = answer_lines(answer, {"kind": "sum", "attribute": "age"})
+    head, bonn, other = printed(table, capsys)
+    assert head.split() == ["city", "share", "±", "error", "rows", "sum", "mean"]
+    assert "120,000 ± 900" in bonn
+    assert "40.00 ± 0.25" in bonn
+    assert other.split()[-1] == "-"
+
+
+def test_a_reply_of_a_newer_release_is_no_reason_to_stumble() -> None:
+    answer = Answer.model_validate(FACTS)
+    assert "--json prints it" in answer_line(answer)
+    assert len(answer_lines(answer, {})) == 2
+
+
+def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    definition = Definition.read(
+        {
+            "version": 1,
+            "dataset": "people",
+            "attributes": [{"name": "age", "type": "number", "edges": [18, 65]}],
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "accuracy": {"error": 0.02},
+            "phase": {"min_rows": 20_000},
+            "kinds": {"threshold": {"share": 0.2}, "between": {"share": 0.3, "answers": 7}},
+        }
+    )
+    _, trees, runs = printed(kinds_table(definition), capsys)
+    assert trees.split() == ["threshold,", "quantile", "threshold", "20.00%", "0.0759", "0", "4"]
+    assert runs.split() == [
+        "between",
+        "between,",
+        "answers",
+        "7",
+        "30.00%",
+        "0.093",
+        "1.5e-10",
+        "3",
+    ]
