@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,7 @@ def gaussian_rho(sigma: Fraction, *, squared_sensitivity: int) -> Fraction:
     return Fraction(squared_sensitivity) / (2 * sigma * sigma)
 
 
+@lru_cache
 def rho_max(epsilon: float, delta: float) -> Fraction:
     """The largest rho, rounded down, for which rho-zCDP implies (epsilon, delta).
 

@@ -462,7 +462,7 @@ class BasePlan:
         """Part of the line of a block of ``n_rows`` rows that its base release may cost."""
         limit = (terms.error * n_rows / terms.z) ** 2
         certifies = self._typical / (limit * float(budget.rho))
-        return min(_BASE_MOST, _BASE_PART * certifies)
+        return min(BASE_MOST, _BASE_PART * certifies)
 
     def release(
         self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
@@ -534,9 +534,10 @@ _MAX_BASE_CELLS = 2**20
 _MAX_NARROW_TABLES = 64
 _MAX_WHOLE_CELLS = 1024
 _BASE_PART = 1.5
-_BASE_MOST = 0.7
+BASE_MOST = 0.7
 
 __all__ = [
+    "BASE_MOST",
     "MAX_TABLE_CELLS",
     "BasePlan",
     "BaseRelease",

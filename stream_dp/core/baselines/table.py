@@ -106,6 +106,13 @@ class WholeTable(Baseline):
             raise ValueError("a block of the window has no table")
         return np.asarray(sum(self._tables[block] for block in window))
 
+    def error_bar(self, n_cells: int, n_blocks: int) -> float:
+        """Rows by which a predicate over so many cells of each of so many blocks errs, but for the failure
+        probability; one over most cells errs as the others do.
+        """
+        held = min(n_cells, self._universe.n_cells - n_cells)
+        return self._z * float(self._sigma) * math.sqrt(held * n_blocks)
+
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         super().open_phase(n_rows)
         block = len(self._sizes) - 1
@@ -122,8 +129,7 @@ class WholeTable(Baseline):
         held *= n_cells // math.prod(shape[a] for a in predicate.attributes)
         inside = 2 * held <= n_cells
         n_rows = self._rows(window)
-        error = self._z * float(self._sigma) * math.sqrt(min(held, n_cells - held) * len(window))
-        if error > self._accuracy.error * n_rows:
+        if self.error_bar(held, len(window)) > self._accuracy.error * n_rows:
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED,
                 "the tables of the window are too noisy for so many cells, and their blocks are spent",
