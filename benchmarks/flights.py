@@ -23,7 +23,6 @@ from workloads import (
     FLIGHTS,
     PRIVACY,
     Score,
-    Truth,
     console,
     flight_questions,
     flights_by_month,
@@ -40,6 +39,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Question, compile_where
+from stream_dp.lab.trial import Truth
 from stream_dp.messages import Answer
 from stream_dp.samples import FLIGHTS_DEFINITION
 

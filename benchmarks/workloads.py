@@ -12,14 +12,13 @@ import gzip
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import thread_time
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,16 +29,14 @@ from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.outcome import Answered, Outcome, Refused, TableAnswered
+from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Question, compile_where
 from stream_dp.core.universe import Category, Number, Rows, Universe
-
-Where = dict[str, Any]
-Cells = npt.NDArray[np.intp]
+from stream_dp.lab.trial import Driven, Truth
+from stream_dp.lab.workload import Cells, Where, conjunction, single_or_subset, tree
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PRIVACY = Privacy(1.0, 1e-9)
@@ -156,14 +153,9 @@ class Asked:
 def flight_questions(seed: int, month: int, n: int) -> Iterator[Asked]:
     """W4: conjunctions over 1 to 3 attributes, half on the whole history, half on 1 to 6 months."""
     rng = np.random.default_rng([seed, month])
-
-    def cells(size: int) -> Cells:
-        if rng.random() < 0.5:
-            return rng.integers(size, size=1)
-        return np.sort(rng.choice(size, rng.integers(1, size), replace=False))
-
+    draw = single_or_subset(rng)
     for _ in range(n):
-        where = _conjunction(FLIGHTS, rng, cells)
+        where = tree(FLIGHTS, conjunction(FLIGHTS, rng, draw))
         whole = rng.random() < 0.5
         yield Asked(where, None if whole else int(rng.integers(1, 7)))
 
@@ -172,7 +164,7 @@ def adult_questions(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iter
     """W5: conjunctions over 1 to 3 of 14 attributes, with single values and any subsets or only these."""
     rng = np.random.default_rng([seed, len(kind)])
 
-    def cells(size: int) -> Cells:
+    def draw(size: int) -> Cells:
         if kind == "mixed" and rng.random() < 0.5:
             return rng.integers(size, size=1)
         while True:
@@ -181,44 +173,7 @@ def adult_questions(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iter
                 return chosen
 
     for _ in range(n):
-        yield Asked(_conjunction(ADULT, rng, cells), None)
-
-
-def _conjunction(
-    universe: Universe, rng: np.random.Generator, cells: Callable[[int], Cells]
-) -> Where:
-    n_attributes = rng.integers(1, 4)
-    chosen = np.sort(rng.choice(len(universe.shape), n_attributes, replace=False))
-    conditions = [condition(universe, int(a), cells(universe.shape[a])) for a in chosen]
-    return conditions[0] if len(conditions) == 1 else {"all": conditions}
-
-
-def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) -> Where:
-    """The tree that holds for some cells, ascending, of one attribute."""
-    kind = universe.attributes[attribute]
-    if isinstance(kind, Category):
-        values = [kind.values[c] for c in cells]
-        return {"attribute": kind.name, "in": values}
-    assert isinstance(kind, Number)
-    runs: list[list[int]] = []
-    parts: list[Where] = []
-    for cell in map(int, cells):
-        if cell == len(kind.edges) + 1:
-            parts.append({"attribute": kind.name, "is_missing": True})
-        elif runs and cell == runs[-1][1] + 1:
-            runs[-1][1] = cell
-        else:
-            runs.append([cell, cell])
-    for first, last in runs:
-        ends: list[Where] = []
-        if first > 0:
-            ends.append({"attribute": kind.name, "ge": kind.edges[first - 1]})
-        if last < len(kind.edges):
-            ends.append({"attribute": kind.name, "lt": kind.edges[last]})
-        if not ends:  # every number: all but the missing ones
-            ends.append({"not": {"attribute": kind.name, "is_missing": True}})
-        parts.append(ends[0] if len(ends) == 1 else {"all": ends})
-    return parts[0] if len(parts) == 1 else {"any": parts}
+        yield Asked(tree(ADULT, conjunction(ADULT, rng, draw)), None)
 
 
 # ---------------------------------------------------------------- methods
@@ -228,7 +183,11 @@ class Method(Protocol):
     """One way of answering."""
 
     name: str
-    paid: int
+
+    @property
+    def paid(self) -> int:
+        """Questions that were looked at."""
+        ...
 
     def open_phase(self, n_rows: int, data: Blocks) -> None: ...
 
@@ -242,7 +201,7 @@ class Method(Protocol):
 
 
 class CalibratedMethod:
-    """The calibrated profile, looks charged and taken as the pipeline does."""
+    """The calibrated profile."""
 
     def __init__(
         self,
@@ -254,73 +213,54 @@ class CalibratedMethod:
         base_share: float | None = None,
     ) -> None:
         self.name = "calibrated"
-        self.paid = 0
         self.paths: Counter[str] = Counter()
         self.unverified: float | None = None
-        self.mechanism = Calibrated(
-            universe, PRIVACY, accuracy, pacing=pacing, base_share=base_share
+        self._driven = Driven(
+            Calibrated(universe, PRIVACY, accuracy, pacing=pacing, base_share=base_share), noise
         )
-        self._noise = noise
-        self._n_blocks = 0
+
+    @property
+    def paid(self) -> int:
+        return self._driven.looks
 
     def open_phase(self, n_rows: int, data: Blocks) -> None:
-        self._n_blocks += 1
-        for look in self.mechanism.open_phase(n_rows):
-            look.reserve(self._noise)
-            self.mechanism.charged(look.charges)
-            self.mechanism.absorb(look.take(self._noise, data))
+        self._driven.open_phase(n_rows, data)
 
     def ask(self, question: Question, data: Blocks) -> float | None:
-        step = self.mechanism.answer(question)
-        if not isinstance(step, Answered | Refused | TableAnswered):
-            self.paid += 1
-            step.reserve(self._noise)
-            self.mechanism.charged(step.charges)
-            release = step.take(self._noise, data)
-            self.mechanism.absorb(release)
-            step = self.mechanism.conclude(question, step, release)
-        assert isinstance(step, Answered)
-        self.paths[step.path.value] += 1
-        if step.path is AnswerPath.UNVERIFIED:
-            self.unverified = step.count
+        outcome = self._driven.ask(question, data)
+        assert isinstance(outcome, Answered)
+        self.paths[outcome.path.value] += 1
+        if outcome.path is AnswerPath.UNVERIFIED:
+            self.unverified = outcome.count
             return None
-        return step.count
+        return outcome.count
 
     def worst_line(self) -> float:
-        return self.mechanism.spent_share(range(self._n_blocks))
+        return self._driven.spent_share()
 
 
 class BaselineMethod:
-    """One of ``stream_dp.core.baselines``, looks charged and taken as the pipeline does."""
+    """One of ``stream_dp.core.baselines``."""
 
     def __init__(self, name: str, mechanism: Baseline, noise: NoiseSource) -> None:
         self.name = name
-        self.paid = 0
-        self._mechanism = mechanism
-        self._noise = noise
+        self._driven = Driven(mechanism, noise)
+
+    @property
+    def paid(self) -> int:
+        return self._driven.looks
 
     def open_phase(self, n_rows: int, data: Blocks) -> None:
-        for look in self._mechanism.open_phase(n_rows):
-            self._look(look, data)
+        self._driven.open_phase(n_rows, data)
 
     def ask(self, question: Question, data: Blocks) -> float | None:
-        step = self._mechanism.answer(question)
-        if not isinstance(step, Outcome):
-            self.paid += 1
-            step = self._mechanism.conclude(question, step, self._look(step, data))
-        if not isinstance(step, Answered) or step.path is AnswerPath.UNVERIFIED:
+        outcome = self._driven.ask(question, data)
+        if not isinstance(outcome, Answered) or outcome.path is AnswerPath.UNVERIFIED:
             return None
-        return step.count
-
-    def _look(self, look: Look, data: Blocks) -> Release:
-        look.reserve(self._noise)
-        self._mechanism.charged(look.charges)
-        release = look.take(self._noise, data)
-        self._mechanism.absorb(release)
-        return release
+        return outcome.count
 
     def worst_line(self) -> float:
-        return self._mechanism.spent_share()
+        return self._driven.spent_share()
 
 
 def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
@@ -331,30 +271,6 @@ def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> Base
 def whole_table(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
     """One noisy table of the whole universe a block, with all of its line; certificate only."""
     return BaselineMethod("whole table", WholeTable(universe, PRIVACY, accuracy), noise)
-
-
-class Truth:
-    """Exact answers from marginals that are kept: fast enough to score every question."""
-
-    def __init__(self, data: Blocks) -> None:
-        self._data = data
-        self._tables: dict[tuple[tuple[int, ...], int, int], npt.NDArray[np.int64]] = {}
-
-    def count(self, question: Question) -> int:
-        predicate, window = question.predicate, question.window
-        key = (predicate.attributes, window.start, window.stop)
-        table = self._tables.get(key)
-        if table is None:
-            if len(self._tables) > 2000:
-                self._tables.clear()
-            table = self._tables[key] = self._data.marginal(*key[:1], window).sum(axis=0)
-        if predicate.constant is not None:
-            return int(table) if predicate.constant else 0
-        assert predicate.factors is not None
-        inside = table
-        for factor in predicate.factors:
-            inside = np.tensordot(inside, factor.astype(np.int64), axes=(0, 0))
-        return int(inside)
 
 
 # ---------------------------------------------------------------- scores

@@ -1,0 +1,197 @@
+"""A mechanism beside rows that are nobody's: what it makes of a stream of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import UNITS, Lines
+from stream_dp.core.advice import Name, Need, Trial
+from stream_dp.core.baselines.bypass import Bypass
+from stream_dp.core.baselines.composition import Basic, Concentrated, composition_of
+from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.mechanism import Look, Mechanism, Release
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path
+from stream_dp.core.query import Question
+from stream_dp.core.universe import Rows
+from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+
+MOST_QUESTIONS: Final = 1_200
+_MOST_CELLS: Final = 2**14
+_SEED: Final = 1
+
+
+class Driven:
+    """A mechanism, its looks charged before they are taken, as the pipeline does.
+
+    Attributes:
+        looks: How many questions asked for one.
+    """
+
+    def __init__(self, mechanism: Mechanism, noise: NoiseSource) -> None:
+        self.mechanism = mechanism
+        self.looks = 0
+        self._noise = noise
+        self._lines = Lines()
+
+    def open_phase(self, n_rows: int, data: Blocks) -> None:
+        self._lines.open()
+        for look in self.mechanism.open_phase(n_rows):
+            self._take(look, data)
+
+    def ask(self, question: Question, data: Blocks) -> Outcome:
+        step = self.mechanism.answer(question)
+        if isinstance(step, Outcome):
+            return step
+        self.looks += 1
+        return self.mechanism.conclude(question, step, self._take(step, data))
+
+    def spent_share(self) -> float:
+        """The highest share of any block's line that was spent."""
+        return 1.0 - float(self._lines.left().min()) / UNITS
+
+    def _take(self, look: Look, data: Blocks) -> Release:
+        look.reserve(self._noise)
+        self.mechanism.charged(look.charges)
+        self._lines.charge(look.charges)
+        release = look.take(self._noise, data)
+        self.mechanism.absorb(release)
+        return release
+
+
+class Truth:
+    """Exact answers from marginals that are kept: fast enough to score every question."""
+
+    def __init__(self, data: Blocks) -> None:
+        self._data = data
+        self._tables: dict[tuple[tuple[int, ...], int, int], npt.NDArray[np.int64]] = {}
+
+    def count(self, question: Question) -> int:
+        predicate, window = question.predicate, question.window
+        key = (predicate.attributes, window.start, window.stop)
+        table = self._tables.get(key)
+        if table is None:
+            if len(self._tables) > 2000:
+                self._tables.clear()
+            table = self._tables[key] = self._data.marginal(*key[:1], window).sum(axis=0)
+        if predicate.constant is not None:
+            return int(table) if predicate.constant else 0
+        if predicate.factors is None:
+            return int(table[predicate.mask].sum())
+        inside = table
+        for factor in predicate.factors:
+            inside = np.tensordot(inside, factor.astype(np.int64), axes=(0, 0))
+        return int(inside)
+
+
+@dataclass
+class _Score:
+    """One mechanism's answers so far."""
+
+    driven: Driven
+    opening: float = 0.0
+    within: int = 0
+    missed: int = 0
+    easy: int = 0
+
+    def ask(self, question: Question, data: Blocks, exact: int, margin: float) -> None:
+        outcome = self.driven.ask(question, data)
+        if not isinstance(outcome, Answered) or outcome.path is Path.UNVERIFIED:
+            return
+        self.easy += outcome.difficulty is Difficulty.EASY
+        if abs(outcome.count - exact) <= margin:
+            self.within += 1
+        else:
+            self.missed += 1
+
+
+def trial(
+    need: Need,
+    names: Sequence[Name],
+    *,
+    sample: Rows | None = None,
+    most: int = MOST_QUESTIONS,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[Name, Trial]:
+    """Asks mechanisms the same questions, drawn evenly after each phase; the same draws every time.
+
+    Args:
+        names: Which; one that keeps every cell is left out where there are many.
+        sample: Public rows to draw from; None makes synthetic ones.
+        most: How many questions are asked in all, at most.
+        tick: Called after each phase.
+    """
+    rng = np.random.default_rng(_SEED)
+    made = {name: _mechanism(need, name) for name in names}
+    scores = {
+        name: _Score(Driven(mechanism, SeededNoise(np.random.default_rng([_SEED, number]))))
+        for number, (name, mechanism) in enumerate(made.items())
+        if mechanism is not None
+    }
+    data, n_asked = Blocks(need.universe), 0
+    for phase in range(1, need.phases + 1):
+        rows = (
+            synthetic_rows(need.universe, rng, need.n_rows)
+            if sample is None
+            else resampled_rows(sample, rng, need.n_rows)
+        )
+        data.append(Block.seal(need.universe, rows))
+        for score in scores.values():
+            score.driven.open_phase(need.n_rows, data)
+            if phase == 1:
+                score.opening = score.driven.spent_share()
+        truth = Truth(data)
+        upto = min(need.queries, most) * phase // need.phases
+        for question in questions(
+            need.universe, rng, phase=phase, n=upto - n_asked, workload=need.workload
+        ):
+            exact = truth.count(question)
+            margin = need.accuracy.error * need.n_rows * len(question.window)
+            for score in scores.values():
+                score.ask(question, data, exact, margin)
+        n_asked = upto
+        tick()
+    return {
+        name: Trial(
+            asked=n_asked,
+            within=score.within,
+            missed=score.missed,
+            easy=score.easy,
+            opening=score.opening,
+            spent=score.driven.spent_share(),
+        )
+        for name, score in scores.items()
+    }
+
+
+def _mechanism(need: Need, name: Name) -> Mechanism | None:
+    match name:
+        case Name.CALIBRATED | Name.LEAN:
+            return Calibrated(
+                need.universe,
+                need.privacy,
+                need.accuracy,
+                base_share=0.0 if name is Name.LEAN else None,
+                pacing=need.phases > 1,
+            )
+        case Name.COUNTS:
+            return FreshCounts(need.universe, need.accuracy, Concentrated(need.privacy))
+        case Name.PURE_COUNTS:
+            return FreshCounts(need.universe, need.accuracy, Basic(need.privacy))
+        case Name.TABLE if need.universe.n_cells <= _MOST_CELLS:
+            return WholeTable(need.universe, need.privacy, need.accuracy)
+        case Name.BYPASS if need.universe.n_cells <= _MOST_CELLS:
+            return Bypass(need.universe, need.accuracy, composition_of(need.privacy))
+    return None
+
+
+__all__ = ["MOST_QUESTIONS", "Driven", "Trial", "Truth", "trial"]

@@ -1,0 +1,113 @@
+"""Mechanisms beside rows and questions that follow from the schema alone. Seeded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stream_dp.core.advice import Name, Need, Workload, estimates, recommended
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.lab.trial import trial
+from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+
+FLIGHTS = Universe(
+    (
+        Category("carrier", tuple(map(str, range(16))), other=False),
+        Category("origin", ("EWR", "JFK", "LGA"), other=False),
+        Number("hour", (4, 8, 12, 16, 20), integer=True),
+        Number("arr_delay", (-20, -10, 0, 10, 30, 60), integer=True, missing=True),
+        Number("distance", (502, 872, 1389), integer=True),
+    )
+)
+SMALL = Universe((Boolean("smoker"), Number("age", (20, 30, 40, 50, 60, 70, 80), integer=True)))
+PRIVACY = Privacy(1.0, 1e-9)
+YEAR = Need(FLIGHTS, PRIVACY, Accuracy(0.02, 0.01), n_rows=28_000, phases=12, queries=36_000)
+FEW = Need(
+    SMALL, PRIVACY, Accuracy(0.05, 0.01), n_rows=1_400, phases=2, queries=400, workload="predicates"
+)
+
+
+def best(need: Need, *names: Name, most: int = 240) -> Name:
+    trials = trial(need, names, most=most)
+    return recommended(
+        [e.tried(trials[e.name], need) if e.name in trials else e for e in estimates(need)]
+    ).name
+
+
+def test_a_year_of_flights_is_for_calibrated() -> None:
+    assert best(YEAR, Name.CALIBRATED, Name.LEAN) is Name.CALIBRATED
+
+
+def test_a_few_questions_need_no_tables_beforehand() -> None:
+    assert best(replace(YEAR, queries=60), Name.CALIBRATED, Name.LEAN) is Name.LEAN
+
+
+def test_any_predicates_on_a_small_universe_with_few_rows_are_for_the_whole_table() -> None:
+    assert best(FEW, Name.CALIBRATED, Name.LEAN, Name.TABLE, most=400) is Name.TABLE
+    assert best(replace(FEW, n_rows=20_000), Name.CALIBRATED, Name.LEAN) is not Name.TABLE
+
+
+def test_the_same_need_gives_the_same_trial_and_what_is_answered_is_within_the_error() -> None:
+    need = replace(FEW, n_rows=5_000, queries=200)
+    names = (Name.CALIBRATED, Name.COUNTS, Name.PURE_COUNTS, Name.TABLE, Name.BYPASS)
+    first = trial(need, names)
+    assert first == trial(need, names)
+    for found in first.values():
+        assert found.asked == 200
+        # Of 200 answers each off with probability 1%, more than 20 are with probability below 1e-13.
+        assert found.missed <= 20
+        assert found.within + found.missed <= found.asked
+        assert 0.0 < found.spent <= 1.0
+    assert first[Name.CALIBRATED].opening > 0.0 == first[Name.COUNTS].opening
+    assert first[Name.TABLE].easy == first[Name.TABLE].within + first[Name.TABLE].missed
+
+
+def test_on_a_wide_universe_what_keeps_every_cell_is_left_out() -> None:
+    wide = Universe(tuple(Category(f"a{i}", ("x", "y", "z"), other=False) for i in range(20)))
+    need = replace(YEAR, universe=wide, phases=1, queries=20)
+    assert list(trial(need, (Name.CALIBRATED, Name.TABLE, Name.BYPASS))) == [Name.CALIBRATED]
+
+
+@pytest.mark.parametrize("workload", ["conjunctions", "predicates"])
+def test_questions_end_with_the_newest_phase_and_differ(workload: Workload) -> None:
+    asked = list(questions(FLIGHTS, np.random.default_rng(1), phase=9, n=600, workload=workload))
+    assert len({(q.key, q.window) for q in asked}) == 600
+    assert {q.window.stop for q in asked} == {9}
+    assert {len(q.window) for q in asked} == {1, 2, 3, 4, 5, 6, 9}
+    assert {len(q.predicate.attributes) for q in asked} == {1, 2, 3}
+    conjunctions = sum(q.predicate.factors is not None for q in asked)
+    assert conjunctions == 600 if workload == "conjunctions" else conjunctions < 400
+
+
+def test_thresholds_are_all_that_there_are_and_then_repeat() -> None:
+    ages = Universe((SMALL.attributes[1],))
+    asked = list(questions(ages, np.random.default_rng(1), phase=1, n=40, workload="thresholds"))
+    assert len({q.key for q in asked}) == 7
+    for question in asked:
+        held = question.predicate.mask.astype(int)
+        assert held[0] == 1
+        assert (np.diff(held) <= 0).all()
+
+
+@pytest.mark.parametrize("n_rows", [1, 777, 20_001, 10**15 + 1])
+def test_synthetic_rows_are_as_many_as_asked_skewed_and_correlated(n_rows: int) -> None:
+    rows = synthetic_rows(FLIGHTS, np.random.default_rng(1), n_rows)
+    assert rows.n_rows == n_rows
+    assert rows.n_entries <= 20_000
+    if rows.n_entries == 20_000:
+        assert (np.diff(np.bincount(rows.codes[1])) < 0).all()
+        assert np.corrcoef(rows.codes[0], rows.codes[2])[0, 1] > 0.15
+    for codes, attribute in zip(rows.codes, FLIGHTS.attributes, strict=True):
+        assert codes.dtype == attribute.dtype
+        assert codes.max() < attribute.size
+
+
+def test_rows_of_a_sample_are_drawn_together() -> None:
+    sample = Rows(tuple(np.arange(3, dtype=np.uint8) for _ in range(2)))
+    drawn = resampled_rows(sample, np.random.default_rng(1), 500)
+    assert drawn.n_rows == 500
+    assert np.array_equal(*drawn.codes)
+    assert set(drawn.codes[0].tolist()) == {0, 1, 2}
