@@ -21,6 +21,7 @@ _COMMANDS = {
     "up": "Start Kafka, Valkey and a worker on this machine.",
     "down": "Stop what `up` started.",
     "worker": "Run a worker against your own Kafka and Redis.",
+    "advise": "Say which mechanism fits a definition and a number of questions.",
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
     "ask": "Ask a question in SQL, or what it would cost.",

@@ -25,7 +25,7 @@ from stream_dp.messages import (
     read_json,
 )
 
-__all__ = ["command"]
+__all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
@@ -42,7 +42,7 @@ def command() -> None:
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def create(connection: Connection, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
-    read = _read(definition)
+    read = _checked(definition)
     with busy("Defining"), connection.client() as client:
         client.define(read.model_dump())
     click.echo(f"{read.dataset} is defined; a phase opens at {rows_of_a_phase(read):,} rows")
@@ -63,7 +63,7 @@ def check(definition: Path, file: Path | None, delimiter: str | None, encoding: 
     """
     from stream_dp.pipeline.building import build
 
-    read = _read(definition)
+    read = _checked(definition)
     universe, _ = build(read)
     click.echo(
         f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; a phase opens at "
@@ -82,8 +82,8 @@ def check(definition: Path, file: Path | None, delimiter: str | None, encoding: 
     output().print(reading_table(universe, found))
 
 
-def _read(file: Path) -> Definition:
-    """The definition in a file, with warnings about what may be meant otherwise.
+def read_definition(file: Path) -> Definition:
+    """The definition in a file.
 
     Raises:
         InvalidInput: It is none; says where and how to mend it.
@@ -99,22 +99,32 @@ def _read(file: Path) -> Definition:
         document = read_json(text, max_bytes=_MOST_BYTES)
     except InvalidMessage as error:
         raise InvalidInput(file.name, error.problem, error.fix) from None
-    definition = Definition.read({"version": 1, **document})
+    return Definition.read({"version": 1, **document})
+
+
+def _checked(file: Path) -> Definition:
+    """The definition in a file, with warnings about what may be meant otherwise."""
+    definition = read_definition(file)
     opens, given = rows_of_a_phase(definition), definition.phase.min_rows
     if opens > given:
-        _warn(
+        warn(
             f"phase.min_rows {given:,} is less than the {definition.mechanism.profile} profile needs with "
             f"these settings, {opens:,}; that many open a phase"
         )
-    if definition.privacy.delta > 1 / (100 * opens):
-        _warn(
-            f"privacy.delta {definition.privacy.delta:g} is large for phases of {opens:,} rows; below "
-            f"{1 / (100 * opens):.1g} is usual"
-        )
+    warn_of_delta(definition.privacy.delta, opens)
     return definition
 
 
-def _warn(words: str) -> None:
+def warn_of_delta(delta: float, n_rows: int) -> None:
+    """Says so where delta would let a mechanism give away whole rows."""
+    if delta > 1 / (100 * n_rows):
+        warn(
+            f"privacy.delta {delta:g} is large for phases of {n_rows:,} rows; below {1 / (100 * n_rows):.1g} "
+            "is usual"
+        )
+
+
+def warn(words: str) -> None:
     click.echo(f"warning: {words}", err=True)
 
 

@@ -1,0 +1,414 @@
+"""``stream-dp advise``: which mechanism, from formulas and from a trial on rows that are nobody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, get_args
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
+from stream_dp.cli.files import Source
+from stream_dp.cli.ingest import delimiter_option, encoding_option
+from stream_dp.cli.rendering import output
+from stream_dp.core.advice import (
+    RECENT,
+    Estimate,
+    Name,
+    Need,
+    Trial,
+    Workload,
+    estimates,
+    least_error,
+    least_rows,
+    most_thresholds,
+    recommended,
+)
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
+from stream_dp.errors import InvalidInput
+from stream_dp.lab.trial import trial
+from stream_dp.messages import CountsSpec, Definition
+from stream_dp.pipeline.building import build
+
+__all__ = ["command"]
+
+_SAMPLED_ROWS: Final = 200_000
+_ANYBODY: Final = 10**12
+"""Rows that nobody has in a phase."""
+_CALIBRATED: Final = (Name.CALIBRATED, Name.LEAN)
+_TRIED: Final = (*_CALIBRATED, Name.COUNTS, Name.TABLE, Name.BYPASS)
+_TRIED_PURE: Final = (Name.PURE_COUNTS, Name.BYPASS)
+_CALLED: Final[Mapping[Name, str]] = {
+    Name.LEAN: "calibrated without a base release",
+    Name.PURE_COUNTS: "counts under a pure promise",
+    Name.TREE: "trees of thresholds",
+}
+
+
+@click.command()
+@click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--queries",
+    type=click.IntRange(1, 10**9),
+    required=True,
+    help="Different questions in the whole life of the data set; repeats are free.",
+)
+@click.option(
+    "--phases",
+    type=click.IntRange(1, 400),
+    default=12,
+    show_default=True,
+    help="Phases in the life of the data set, such as months.",
+)
+@click.option(
+    "--rows-per-phase",
+    type=click.IntRange(1, MAX_ROWS),
+    help="Rows that come in a phase.  [default: phase.min_rows]",
+)
+@click.option(
+    "--workload",
+    type=click.Choice(get_args(Workload)),
+    default="conjunctions",
+    show_default=True,
+    help="What is asked: conditions on 1 to 3 attributes that all hold, any sets of their cells (with OR and "
+    "NOT), or how many rows lie up to a value.",
+)
+@click.option("--attribute", help="The attribute of numbers that thresholds are about.")
+@click.option(
+    "--sample",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A PUBLIC file to draw the trial's rows from, such as last year's published table; what is printed "
+    "follows from it. Never the rows that are to be protected.",
+)
+@delimiter_option
+@encoding_option
+def command(
+    definition: Path,
+    queries: int,
+    phases: int,
+    rows_per_phase: int | None,
+    workload: Workload,
+    attribute: str | None,
+    sample: Path | None,
+    delimiter: str | None,
+    encoding: str,
+) -> None:
+    """Say which mechanism fits the schema, privacy and accuracy of DEFINITION, and so many questions.
+
+    From prices and a trial on synthetic rows: it needs no server and looks at no private row. The mechanism
+    that DEFINITION names plays no part.
+    """
+    if attribute is not None and workload != "thresholds":
+        raise click.UsageError("--attribute goes with --workload thresholds")
+    read = read_definition(definition)
+    n_rows = rows_per_phase or read.phase.min_rows
+    if n_rows * phases > MAX_ROWS:
+        raise InvalidInput(
+            "--rows-per-phase", f"all phases have more than {MAX_ROWS:,} rows", "give fewer"
+        )
+    universe = build(read.model_copy(update={"mechanism": CountsSpec(profile="counts")}))[0]
+    drawn = None if sample is None else _sampled(sample, read, universe, delimiter, encoding)
+    if workload == "thresholds":
+        place = _ordered(universe, attribute)
+        universe = Universe((universe.attributes[place],))
+        drawn = drawn and Rows(drawn.codes[place : place + 1])
+    need = Need(
+        universe=universe,
+        privacy=Privacy(read.privacy.epsilon, read.privacy.delta),
+        accuracy=Accuracy(read.accuracy.error, read.accuracy.failure_probability),
+        n_rows=n_rows,
+        phases=phases,
+        queries=queries,
+        workload=workload,
+    )
+    if workload == "thresholds" and queries > (most := most_thresholds(need)):
+        need = replace(need, queries=most)
+        click.echo(
+            f"note: there are {most:,} different questions of this kind; the others are repeats, and free",
+            err=True,
+        )
+    warn_of_delta(need.privacy.delta, n_rows)
+    _warn_of_error(need)
+    with _progress() as progress:
+        task = progress.add_task("Trying", total=4 * phases)
+        tick = partial(progress.advance, task)
+        trials = trial(need, _TRIED_PURE if need.pure else _TRIED, sample=drawn, tick=tick)
+        found = _judged(need, trials)
+        changes = _changes(need, found)
+        again = (Name.BYPASS,) if need.pure else _CALIBRATED
+        changed = [
+            (words, _judged(other, trial(other, again, sample=drawn, tick=tick)))
+            for words, other in changes
+        ]
+    console = output()
+    _recommend(console, need, found)
+    console.print()
+    console.print(_table(need, found, trials))
+    _footnotes(console, need, trials, sample)
+    console.print("\n[b]What would change it[/b]")
+    console.print(_changed_table(changed))
+
+
+def _ordered(universe: Universe, name: str | None) -> int:
+    """The place of the attribute that thresholds are about."""
+    ordered = [a.name for a in universe.attributes if isinstance(a, Number)]
+    if not ordered:
+        raise InvalidInput(
+            "DEFINITION", "it has no attribute of type number", "thresholds need an ordered one"
+        )
+    if name is None and len(ordered) == 1:
+        return universe.index(ordered[0])
+    if name not in ordered:
+        problem = "say which" if name is None else f"{name} is no attribute of type number"
+        raise InvalidInput("--attribute", problem, f"give one of {', '.join(ordered)}")
+    return universe.index(name)
+
+
+def _sampled(
+    file: Path, definition: Definition, universe: Universe, delimiter: str | None, encoding: str
+) -> Rows:
+    """The first rows of a public file."""
+    source = Source(file, definition, _SAMPLED_ROWS, encoding=encoding, delimiter=delimiter)
+    batch = next(source.batches(), None)
+    if batch is None:
+        raise InvalidInput(file.name, "it has no rows", "leave --sample out to use synthetic ones")
+    return universe.encode_columns(batch.columns)
+
+
+def _warn_of_error(need: Need) -> None:
+    error = least_error(need)
+    if error is not None and error <= need.accuracy.error:
+        return
+    least, rows = "" if error is None else f"; the least is {_percent(error)}", least_rows(need)
+    enough = "" if rows is None else f", or {_number(rows)} rows a phase"
+    warn(
+        f"phases of {_number(need.n_rows)} rows are too small for an error of "
+        f"{_percent(need.accuracy.error)}: not even one question about one of them could be answered{least}. "
+        f"Ask about more phases at once, or take a larger error{enough}"
+    )
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
+    return [
+        estimate.tried(trials[estimate.name], need) if estimate.name in trials else estimate
+        for estimate in estimates(need)
+    ]
+
+
+def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
+    """The same need with one number eased: twofold, or as far as some mechanism asks where none serves."""
+    rows, error, queries = 2 * need.n_rows, 2.0 * need.accuracy.error, need.queries // 2
+    if not recommended(found).serves:
+        more = [e.rows for e in found if e.rows is not None and e.rows > need.n_rows]
+        larger = [e.error for e in found if e.error is not None and e.error > need.accuracy.error]
+        rows, error = min(more, default=rows), min(larger, default=error)
+    changes = []
+    if rows * need.phases <= MAX_ROWS:
+        changes.append((f"{_number(rows)} rows a phase", replace(need, n_rows=rows)))
+    if error < 1.0:
+        changes.append((f"an error of {_percent(error)}", need.with_error(error)))
+    if queries:
+        changes.append((_questions(queries), replace(need, queries=queries)))
+    return changes
+
+
+# ---------------------------------------------------------------- words
+
+
+def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
+    """The first line, and what to write where."""
+    best = recommended(found)
+    asked = "the question" if need.queries == 1 else f"all {_questions(need.queries)}"
+    wanted = f"{asked} within {_percent(need.accuracy.error)} of the rows asked"
+    if best.serves:
+        console.print(
+            f"[b]Use {_called(best.name)}[/b]: it answers {wanted}, and spends "
+            f"{'' if best.opening == best.share else 'about '}{_budget(best)} of a row's lifetime budget."
+        )
+    else:
+        console.print(
+            f"[b]No mechanism answers {wanted}.[/b] "
+            f"{_capital(_called(best.name))} comes nearest: {_percent(best.part or 0.0)} of them."
+        )
+    lines = {**best.lines, "phase": {"min_rows": need.n_rows}}
+    alone = need.universe.names[0] if need.workload == "thresholds" else None
+    where = "" if alone is None else f", with the attribute {alone} alone"
+    console.print(f"\nIn the definition{where}:", markup=False)
+    for name, value in lines.items():
+        console.print(f"  {json.dumps(name)}: {json.dumps(value)},", markup=False)
+
+
+def _table(need: Need, found: Sequence[Estimate], trials: Mapping[Name, Trial]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("mechanism")
+    for name in ("answers", "budget", "error", "rows a phase"):
+        table.add_column(name, justify="right")
+    table.add_column("because")
+    best = recommended(found)
+    for estimate in found:
+        rows = "" if estimate.rows is None else _number(estimate.rows)
+        table.add_row(
+            estimate.name,
+            _part(estimate),
+            _budget(estimate),
+            "" if estimate.error is None else _percent(estimate.error),
+            rows,
+            escape(_why(need, estimate, trials.get(estimate.name))),
+            style="green" if estimate is best else "" if estimate.problem is None else "dim",
+        )
+    return table
+
+
+def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
+    if estimate.problem is not None:
+        if (estimate.rows or 0) > max(_ANYBODY, need.n_rows):
+            return "right for all at once; the papers' constants ask for more rows than anybody has"
+        return estimate.problem.replace("**", "^")
+    match estimate.name:
+        case Name.CALIBRATED | Name.LEAN:
+            assert trial is not None, "it is always tried"
+            free = f"{_percent(trial.easy / trial.asked)} of the questions were free"
+            return f"{_percent(estimate.opening)} when a phase opens; {free}"
+        case Name.COUNTS | Name.PURE_COUNTS:
+            return f"pays each new question; affords {_number(estimate.queries or 0)}"
+        case Name.TABLE:
+            return "noise on each cell once, then all is free; sums of many cells are noisier"
+        case Name.TREE:
+            return "one tree a phase, then all thresholds and quantiles are free"
+        case Name.STABLE:
+            return (
+                f"no counts: the exact median, where {estimate.distance:,} replaced rows would not move it; "
+                f"{estimate.queries} looks"
+            )
+        case Name.BYPASS:
+            return "about all phases only; counts first, from which its histogram learns"
+        case Name.WEIGHTS:
+            return f"{_hard(estimate)}; about all phases only"
+        case Name.GATED:
+            return _hard(estimate)
+        case Name.MEDIAN | Name.SEQUENTIAL | Name.MEMORY:
+            few = (estimate.rows or 0) > need.n_rows
+            return "right for all at once; " + (
+                "its constants ask for so many rows"
+                if few
+                else "pays when a phase opens, then all is free"
+            )
+    raise AssertionError(estimate.name)
+
+
+def _hard(estimate: Estimate) -> str:
+    if not estimate.queries:
+        return "a phase has too few rows for a single hard question"
+    return f"affords {_number(estimate.queries)} hard questions"
+
+
+def _footnotes(
+    console: Console, need: Need, trials: Mapping[Name, Trial], sample: Path | None
+) -> None:
+    """What the columns mean, and how the trial was made."""
+    notes = [
+        "answers: how many of the questions are answered within the error;",
+        "≥ where nobody knows beforehand how many are hard.",
+        "budget: the most that any row spends of its own. lean: with base_share 0.",
+        "error, rows a phase: the least with which all questions are answered.",
+        f"Questions are spread evenly over {_phases(need.phases)};",
+        f"half are about all rows so far, half about the last 1 to {RECENT} phases.",
+    ]
+    if trials:
+        (asked, *_) = (tried.asked for tried in trials.values())
+        rows = "synthetic rows" if sample is None else f"rows drawn from {sample.name}"
+        missed = ", ".join(f"{name} {tried.missed:,}" for name, tried in trials.items())
+        notes += [
+            f"Tried with {_questions(asked)} on {rows}; further off than the error: {missed}.",
+            "The others by formula.",
+        ]
+    console.print()
+    console.print(" ".join(notes), style="dim", markup=False)
+
+
+def _changed_table(changed: Sequence[tuple[str, Sequence[Estimate]]]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for words, found in changed:
+        best = recommended(found)
+        result = f"spends {_budget(best)}" if best.serves else f"answers {_part(best)}"
+        table.add_row(words, best.name, result)
+    return table
+
+
+def _part(estimate: Estimate) -> str:
+    """Of the questions, what is answered; where only the worst case is known, at least."""
+    if estimate.part is None:
+        return "?"
+    part = _percent(estimate.part)
+    worst = estimate.name in {Name.WEIGHTS, Name.GATED} and 0.0 < estimate.part < 1.0
+    return f"≥ {part}" if worst else part
+
+
+def _budget(estimate: Estimate) -> str:
+    if estimate.share is None:
+        return ""
+    if estimate.opening >= 0.99 and estimate.share <= 1.0:
+        return "all"
+    return _percent(estimate.share) if estimate.share < 10.0 else f"{estimate.share:,.0f} times"
+
+
+def _called(name: Name) -> str:
+    return _CALLED.get(name, str(name))
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _questions(number: int) -> str:
+    return "1 question" if number == 1 else f"{_number(number)} questions"
+
+
+def _phases(number: int) -> str:
+    return "1 phase" if number == 1 else f"{number:,} phases"
+
+
+def _percent(part: float) -> str:
+    """Three digits, and never 100% for less."""
+    if part >= 1.0:
+        return f"{100 * part:.0f}%"
+    if part >= 0.9995:
+        return "99.9%"
+    shown = f"{100 * part:.3g}%"
+    return shown if part == 0.0 or part >= 1e-5 else "less than 0.001%"
+
+
+def _number(number: int) -> str:
+    """With its digits up to ten of them."""
+    if number < 10**10:
+        return f"{number:,}"
+    mantissa, exponent = f"{number:.1e}".split("e+")
+    return f"{mantissa.removesuffix('.0')}·10^{exponent}"
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        yield progress
