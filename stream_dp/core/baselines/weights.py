@@ -109,7 +109,7 @@ class GrowingWeights(Baseline):
             return look
         if self._on_exhausted == "refuse":
             return Refused(
-                RefusalCode.BUDGET_EXHAUSTED, "a block has no budget left for another test"
+                RefusalCode.BUDGET_EXHAUSTED, "a block has no budget left for another look"
             )
         n_rows = self._rows(question.window)
         predicted = self._predicted(question.predicate, n_rows)
