@@ -123,6 +123,36 @@ def _gated_ask(world: Any) -> None:
 
 GATED = (_gated, _gated_phase, _gated_ask, _gated_phase, _gated_ask)
 
+
+def _runs(world: Any) -> None:
+    world.define(
+        "flights",
+        privacy={"epsilon": 20.0, "delta": 1e-6},
+        kinds={
+            "between": {"share": 0.1, "answers": 2},
+            "interior_point": {"share": 0.05, "points": 9},
+            "adaptive_threshold": {"share": 0.05, "chunks": 2, "queries": 9},
+        },
+    )
+
+
+def _runs_phase(world: Any) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=2)
+
+
+def _runs_ask(world: Any) -> None:
+    offset = world.next_offset("queries", "flights")
+    thresholds = {"low": 0.3, "high": 0.6}
+    early = {"attribute": "delay", "lt": 10}
+    for n in range(2):
+        world.ask("flights", f"b-{offset}-{n}", (AA, LATE)[n], kind="between", **thresholds)
+        for kind in ("interior_point", "adaptive_threshold"):
+            world.ask("flights", f"{kind}-{offset}-{n}", early, kind=kind, attribute="delay")
+        early = {"attribute": "delay", "lt": 0}
+
+
+RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
+
 Sweep = Callable[..., Any]
 
 
@@ -174,6 +204,12 @@ async def test_a_crash_at_a_named_point_breaks_no_promise(sweep: Sweep, point: C
 async def test_nor_does_one_while_a_segment_of_tests_runs(sweep: Sweep, point: CrashPoint) -> None:
     """Its threshold dies with the process, and what comes next pays for a new one."""
     assert await sweep(GATED, range(1_000), point=point) == []
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
+async def test_nor_does_one_while_runs_keep_a_secret(sweep: Sweep, point: CrashPoint) -> None:
+    """Theirs does not: it is durable with the charge, and what was on its way counts against the run."""
+    assert await sweep(RUNS, range(1_000), point=point) == []
 
 
 @pytest.mark.slow
