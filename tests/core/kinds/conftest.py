@@ -21,7 +21,11 @@ BUDGET = Budget.of(Privacy(4.0, 1e-6), approximate=True)
 
 
 class Beside:
-    """``transcript`` is what a restart folds again, ``spent`` what each block was charged: rho and delta."""
+    """``transcript`` is what a restart folds again, ``rho`` and ``delta`` what each block was charged.
+
+    Attributes:
+        charges: Blocks that each look was charged to.
+    """
 
     def __init__(self, answerer: Callable[[], Answerer], universe: Universe, noise: NoiseSource):
         self._make = answerer
@@ -31,31 +35,48 @@ class Beside:
         self.transcript: list[int | bytes | dict[str, Any]] = []
         self.rho: Counter[int] = Counter()
         self.delta: Counter[int] = Counter()
+        self.charges: list[tuple[int, ...]] = []
 
-    def open(self, columns: Mapping[str, Sequence[object]], *, lost: bool = False) -> None:
+    def open(
+        self,
+        rows_or_cells: Mapping[str, Sequence[object]] | list[dict[str, Any]],
+        *,
+        lost: bool = False,
+    ) -> None:
         """A phase with these rows; ``lost`` if a crash loses what was looked at when it opened."""
-        rows = self._universe.encode_columns(columns)
+        if isinstance(rows_or_cells, list):
+            rows = self._universe.encode_cells(rows_or_cells)
+        else:
+            rows = self._universe.encode_columns(rows_or_cells)
         block = Block.seal(self._universe, rows, self.answerer.in_order)
         self.data.append(block)
         self.transcript.append(block.n_rows)
         for look in self.answerer.open_phase(block.n_rows):
             self._lose(look) if lost else self._look(look)
 
-    def ask(self, kind: str, attribute: int, *, last: int | None = None, **more: Any) -> Outcome:
-        """About the last phases, or all."""
-        asked = self.asked(kind, attribute, last=last, **more)
+    def ask(self, asked: Asked | str, attribute: int | None = None, **more: Any) -> Outcome:
+        """A question, or what ``asked`` makes one of."""
+        asked = asked if isinstance(asked, Asked) else self.asked(asked, attribute, **more)
         step = self.answerer.answer(asked)
         if not isinstance(step, KindLook):
             return step
         return self.answerer.conclude(asked, step, self._look(step))
 
-    def lose(self, kind: str, attribute: int, **more: Any) -> None:
+    def lose(self, asked: Asked | str, attribute: int | None = None, **more: Any) -> None:
         """Asks, and a crash comes between the look and its release."""
-        step = self.answerer.answer(self.asked(kind, attribute, **more))
-        assert isinstance(step, KindLook)
-        self._lose(step)
+        asked = asked if isinstance(asked, Asked) else self.asked(asked, attribute, **more)
+        self._lose(self.look(asked))
 
-    def asked(self, kind: str, attribute: int, *, last: int | None = None, **more: Any) -> Asked:
+    def look(self, asked: Asked) -> KindLook:
+        """The look that a question needs."""
+        step = self.answerer.answer(asked)
+        assert isinstance(step, KindLook), step
+        return step
+
+    def asked(
+        self, kind: str, attribute: int | None, *, last: int | None = None, **more: Any
+    ) -> Asked:
+        """About the last phases, or all."""
         first = 0 if last is None else len(self.data) - last
         return Asked(kind, range(first, len(self.data)), attribute, **more)
 
@@ -70,43 +91,53 @@ class Beside:
             else:
                 self.answerer.lost(entry)
 
+    def begin(self, look: KindLook) -> None:
+        """All that is durable before the data is looked at."""
+        look.reserve(self._noise)
+        self.data.vault.update(look.draw(self._noise))
+        self.charges.append(tuple(charge.block for charge in look.charges))
+        for charge in look.charges:
+            self.rho[charge.block] += charge.rho
+            self.delta[charge.block] += charge.delta
+
     def _look(self, look: KindLook) -> Any:
-        self._charge(look)
+        self.begin(look)
         release = look.take(self._noise, self.data)
         self.transcript.append(release.to_bytes())
         self.answerer.absorb(release)
+        for name in look.ended(release):
+            del self.data.vault[name]
         return release
 
     def _lose(self, look: KindLook) -> None:
-        self._charge(look)
+        self.begin(look)
         look.take(self._noise, self.data)
         description = json.loads(json.dumps(look.description))
         self.transcript.append(description)
         self.answerer.lost(description)
 
-    def _charge(self, look: KindLook) -> None:
-        look.reserve(self._noise)
-        for charge in look.charges:
-            self.rho[charge.block] += charge.rho
-            self.delta[charge.block] += charge.delta
-
 
 @pytest.fixture
 def beside(quick_noise: Callable[..., NoiseSource]) -> Callable[..., Beside]:
-    """``beside(Answerer, universe, share=0.1, seed=1, factor=1.0, **settings)``, without rows yet."""
+    """``beside(Answerer, universe, share=0.1, budget=BUDGET, noise=..., **settings)``, without rows yet.
+
+    Noise is quick and seeded, or the one given.
+    """
 
     def make(
         answerer: type[Answerer],
         universe: Universe,
         *,
         share: float = 0.1,
+        budget: Budget = BUDGET,
         seed: int = 1,
         factor: float = 1.0,
+        noise: NoiseSource | None = None,
         **settings: Any,
     ) -> Beside:
         def fresh() -> Answerer:
-            return answerer(universe, BUDGET, share, 0.05, **settings)
+            return answerer(universe, budget, share, 0.05, **settings)
 
-        return Beside(fresh, universe, quick_noise(seed, factor))
+        return Beside(fresh, universe, quick_noise(seed, factor) if noise is None else noise)
 
     return make

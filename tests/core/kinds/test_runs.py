@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import count
@@ -14,7 +13,7 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import Budget
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.adaptive import Adaptive
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook
 from stream_dp.core.kinds.between import Between, BetweenLook
@@ -62,69 +61,18 @@ class Scripted:
         assert size > 0
 
 
-class Served:
-    """An answerer beside its data, driven as the pipeline drives it."""
+class Driven:
+    """Tests of answerers beside their data; with no noise at all unless told otherwise."""
 
-    def __init__(self, kind: type[Answerer], noise: Any = None, *, share: float = 0.2) -> None:
-        self.kind, self.share = kind, share
-        self.noise = Scripted() if noise is None else noise
-        self.answerer = self.made()
-        self.data = Blocks(UNIVERSE)
-        self.charges: list[tuple[int, ...]] = []
-        self.transcript: list[int | bytes | dict[str, Any]] = []
+    @pytest.fixture(autouse=True)
+    def _driver(self, beside: Callable[..., Any]) -> None:
+        self._beside = beside
 
-    def made(self) -> Any:
-        return self.kind(UNIVERSE, BUDGET, self.share, 0.05, **SETTINGS[self.kind])  # type: ignore[arg-type]
-
-    def open(self, cells: list[dict[str, Any]]) -> None:
-        block = Block.seal(UNIVERSE, UNIVERSE.encode_cells(cells))
-        self.data.append(block)
-        self.transcript.append(block.n_rows)
-        assert self.answerer.open_phase(block.n_rows) == ()
-
-    def look(self, asked: Asked) -> KindLook:
-        step = self.answerer.answer(asked)
-        assert isinstance(step, KindLook), step
-        return step
-
-    def begin(self, asked: Asked) -> KindLook:
-        """Everything that is durable before the data is looked at."""
-        look = self.look(asked)
-        look.reserve(self.noise)
-        self.data.vault.update(look.draw(self.noise))
-        self.charges.append(tuple(charge.block for charge in look.charges))
-        for charge in look.charges:
-            assert charge == self.answerer._loss.charge(BUDGET, charge.block)
-        return look
-
-    def ask(self, asked: Asked) -> Outcome:
-        if isinstance(step := self.answerer.answer(asked), Outcome):
-            return step
-        look = self.begin(asked)
-        stored = look.take(self.noise, self.data).to_bytes()
-        self.transcript.append(stored)
-        release = self.answerer.release_from_bytes(stored)
-        self.answerer.absorb(release)
-        for name in look.ended(release):
-            del self.data.vault[name]
-        return self.answerer.conclude(asked, look, release)  # type: ignore[no-any-return]
-
-    def lose(self, asked: Asked) -> None:
-        """A crash between the look and its release."""
-        look = self.begin(asked)
-        look.take(self.noise, self.data)
-        self.transcript.append(json.loads(json.dumps(look.description)))
-        self.restart()
-
-    def restart(self) -> None:
-        self.answerer = self.made()
-        for entry in self.transcript:
-            if isinstance(entry, int):
-                self.answerer.open_phase(entry)
-            elif isinstance(entry, bytes):
-                self.answerer.absorb(self.answerer.release_from_bytes(entry))
-            else:
-                self.answerer.lost(entry)
+    def beside(self, kind: type[Answerer], noise: Any = None, *, share: float = 0.2) -> Any:
+        noise = Scripted() if noise is None else noise
+        return self._beside(
+            kind, UNIVERSE, share=share, budget=BUDGET, noise=noise, **SETTINGS[kind]
+        )
 
 
 def cities(n_rows: int = 300) -> list[dict[str, Any]]:
@@ -170,9 +118,9 @@ def refused(outcome: Outcome | KindLook) -> Refused:
 HALF = range(50)  # of the cities: a count in the middle between the thresholds
 
 
-class TestBetween:
-    def served(self, noise: Any = None, n_rows: int = 1000, phases: int = 1) -> Served:
-        served = Served(Between, noise)
+class TestBetween(Driven):
+    def served(self, noise: Any = None, n_rows: int = 1000, phases: int = 1) -> Any:
+        served = self.beside(Between, noise)
         for _ in range(phases):
             served.open(cities(n_rows))
         return served
@@ -276,11 +224,11 @@ class Redrawing(Between):
 SETTINGS[Redrawing] = SETTINGS[Between]
 
 
-class TestTheSecretIsDrawnOnce:
+class TestTheSecretIsDrawnOnce(Driven):
     def sides(self, kind: type[Answerer], offsets: list[int]) -> list[Side]:
         """Of five counts ten rows below ``low``, by noise that has nothing but these offsets."""
         noise = Scripted()
-        served = Served(kind, noise)
+        served = self.beside(kind, noise)
         served.open(cities(1000))
         noise.by_scale[served.answerer._plan.offset_scale] = iter(offsets)
         return [placed(served.ask(between(range(i, 30 + i), 0.31))).side for i in range(5)]
@@ -308,12 +256,28 @@ class TestTheSecretIsDrawnOnce:
     @pytest.mark.parametrize(("kind", "draws"), [(Interior, 1), (Adaptive, 2 * 4 - 1)])
     def test_those_of_points_too(self, kind: type[Answerer], draws: int) -> None:
         noise = Scripted()
-        served = Served(kind, noise)
+        served = self.beside(kind, noise)
         served.open(ages([100_000] * 5))
         for age in (0, 3, 4):
             served.ask(up_to(kind.name, age))
         of_answers = served.look(up_to(kind.name, 9)).description["scale"]
         assert sum(float(scale) != of_answers for scale in noise.drawn) == draws
+
+    def test_secrets_show_in_no_repr(self) -> None:
+        noise, served = Scripted(), []
+        for kind in (Between, *POINTS):
+            one = self.beside(kind, noise)
+            one.open(cities(1000) if kind is Between else ROWS[kind])
+            asked = between([0]) if kind is Between else up_to(kind.name, 9)
+            look = one.look(asked)
+            scale = look.description["offset_scale"]
+            assert isinstance(scale, float)
+            noise.by_scale = {Fraction(scale): count(77_001)}
+            one.begin(look)
+            ((_, secret),) = one.data.vault.items()
+            assert (77_001).to_bytes(8, "little") in secret
+            served += [one.answerer, look, one.data]
+        assert "7700" not in repr(served)
 
 
 LOSS = Interior(UNIVERSE, BUDGET, 0.2, 0.05, points=50)._loss
@@ -329,9 +293,9 @@ FOUND = {Interior: [2], Adaptive: [0, 1, 2, 3]}
 """Points at which a run without noise finds what it seeks."""
 
 
-class TestInterior:
-    def served(self) -> Served:
-        served = Served(Interior)
+class TestInterior(Driven):
+    def served(self) -> Any:
+        served = self.beside(Interior)
         served.open(ROWS[Interior])
         return served
 
@@ -359,7 +323,7 @@ class TestInterior:
     def too_often_wrong(self, noise: NoiseSource) -> float:
         wrong = 0
         for _ in range(150):
-            served = Served(Interior, noise)
+            served = self.beside(Interior, noise)
             served.open(ages([0] * 8 + [INTERIOR.min_rows]))
             sides = [
                 placed(served.ask(up_to("interior_point", age))).side for age in (3, 9, 2, 8, 0)
@@ -368,9 +332,9 @@ class TestInterior:
         return float(stats.binomtest(wrong, 150, 0.05, alternative="greater").pvalue)
 
 
-class TestAdaptive:
-    def served(self, noise: Any = None, missing: int = 0) -> Served:
-        served = Served(Adaptive, noise)
+class TestAdaptive(Driven):
+    def served(self, noise: Any = None, missing: int = 0) -> Any:
+        served = self.beside(Adaptive, noise)
         served.open(ROWS[Adaptive] if not missing else ages([missing], missing))
         return served
 
@@ -384,6 +348,14 @@ class TestAdaptive:
         paths = [o.path for o in found if isinstance(o, Answered)]
         assert paths == [Path.MEASURED] * 4 + [Path.CERTIFIED]
         assert served.charges == [(0,), (), (), ()]
+
+    def test_a_run_of_fewer_parts_than_are_stored_is_refused(self) -> None:
+        served = self.served()
+        served.ask(up_to("adaptive_threshold", 9))
+        *_, stored = served.transcript
+        assert isinstance(stored, bytes)
+        with pytest.raises(CorruptState, match="parts"):
+            served.answerer.absorb(served.answerer.release_from_bytes(stored + b"\x00"))
 
     def test_rows_without_a_value_are_above_every_threshold(self) -> None:
         answer = self.served(missing=50_000).ask(up_to("adaptive_threshold", N_AGES - 1))
@@ -412,9 +384,9 @@ class TestAdaptive:
 
 
 @pytest.mark.parametrize("kind", POINTS)
-class TestPoints:
-    def served(self, kind: type[Answerer], phases: int = 1, **settings: int) -> Served:
-        served = Served(kind, **settings)
+class TestPoints(Driven):
+    def served(self, kind: type[Answerer], phases: int = 1) -> Any:
+        served = self.beside(kind)
         for _ in range(phases):
             served.open(ROWS[kind])
         return served
@@ -451,9 +423,9 @@ class TestPoints:
     def test_too_few_rows_are_refused_with_the_number_that_is_needed(
         self, kind: type[Answerer]
     ) -> None:
-        needed = Served(kind).answerer._min_rows
+        needed = self.beside(kind).answerer._min_rows
         for rows, enough in ((needed - 1, False), (needed, True)):
-            served = Served(kind)
+            served = self.beside(kind)
             served.open(ages([rows]))
             step = served.answerer.answer(up_to(kind.name, 3))
             if enough:
@@ -503,9 +475,9 @@ def asked_by(kind: type[Answerer]) -> list[Asked]:
 
 
 @pytest.mark.parametrize("kind", [Between, *POINTS])
-class TestEachOfThem:
-    def served(self, kind: type[Answerer]) -> Served:
-        served = Served(kind)
+class TestEachOfThem(Driven):
+    def served(self, kind: type[Answerer]) -> Any:
+        served = self.beside(kind)
         for _ in range(2):
             served.open(cities(1000) if kind is Between else ROWS[kind])
         return served
@@ -522,6 +494,13 @@ class TestEachOfThem:
             restarted.restart()
         assert through.transcript == restarted.transcript
         assert through.charges == restarted.charges
+        charge = through.answerer._loss.charge(BUDGET, 0)
+        for block in range(2):
+            looks = sum(block in charged for charged in through.charges)
+            assert (through.rho[block], through.delta[block]) == (
+                looks * charge.rho,
+                looks * charge.delta,
+            )
         assert through.data.vault == restarted.data.vault
 
     def test_a_secret_that_is_gone_is_never_drawn_again(self, kind: type[Answerer]) -> None:
@@ -546,7 +525,7 @@ class TestEachOfThem:
         served.ask(asked_by(kind)[0])
         *_, stored = served.transcript
         assert isinstance(stored, bytes)
-        fresh = served.made()
+        fresh = self.beside(kind).answerer
         with pytest.raises(CorruptState):  # no phases yet
             fresh.release_from_bytes(stored)
         for broken in (
@@ -572,7 +551,7 @@ class TestEachOfThem:
     ) -> None:
         lengths = set()
         for rows in (ages([0] * 19 + [200_000]), ages([200_000])):
-            served = Served(kind)
+            served = self.beside(kind)
             for _ in range(2):
                 served.open(rows)
             served.ask(asked_by(kind)[0])
@@ -583,38 +562,7 @@ class TestEachOfThem:
 
     def test_a_share_that_buys_next_to_nothing_is_refused(self, kind: type[Answerer]) -> None:
         with pytest.raises(InvalidDefinition, match=rf"kinds\.{kind.name}\.share"):
-            Served(kind, share=1e-300)
-
-
-def test_a_run_of_fewer_parts_than_are_stored_is_refused() -> None:
-    served = Served(Adaptive)
-    served.open(ROWS[Adaptive])
-    served.ask(up_to("adaptive_threshold", 9))
-    *_, stored = served.transcript
-    assert isinstance(stored, bytes)
-    with pytest.raises(CorruptState, match="parts"):
-        served.answerer.absorb(served.answerer.release_from_bytes(stored + b"\x00"))
-
-
-def test_secrets_show_in_no_repr() -> None:
-    noise, served = Scripted(), []
-    for kind in (Between, *POINTS):
-        one = Served(kind, noise)
-        one.open(cities(1000) if kind is Between else ROWS[kind])
-        asked = between([0]) if kind is Between else up_to(kind.name, 9)
-        noise.by_scale = {
-            Fraction(scale): count(77_001) for scale in map(float, scales(one, asked))
-        }
-        one.begin(asked)
-        assert any(
-            77_001 in Secret.from_bytes(v, len(v) // 8).values for v in one.data.vault.values()
-        )
-        served += [one.answerer, one.look(asked), one.data]
-    assert "7700" not in repr(served)
-
-
-def scales(served: Served, asked: Asked) -> list[float]:
-    return [served.look(asked).description["offset_scale"]]  # type: ignore[list-item]
+            self.beside(kind, share=1e-300)
 
 
 def test_rows_that_windows_need_are_those_on_the_page_of_mechanisms() -> None:
