@@ -508,7 +508,13 @@ class _KindSpec(_Request):
 
 
 class ThresholdSpec(_KindSpec):
-    """Kinds ``threshold`` and ``quantile``: one tree an attribute and block, everything else free."""
+    """Kinds ``threshold`` and ``quantile``: one look an attribute and block, everything else free.
+
+    Attributes:
+        partition: Whether bins are joined to segments first, for very many bins and few rows.
+    """
+
+    partition: StrictBool = False
 
 
 class StableMedianSpec(_KindSpec):

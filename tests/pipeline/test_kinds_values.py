@@ -169,3 +169,63 @@ async def test_rows_that_are_only_counted_are_refused_where_rows_respond(world: 
     (refused,) = world.events("batch_refused")
     assert "send rows or columns" in refused["reason"]["message"]
     assert world.complaints() == []
+
+
+async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_restarts(
+    world: Any,
+) -> None:
+    kinds = {
+        "threshold": {"share": 0.1, "partition": True},
+        "median": {"share": 0.05},
+        "mode": {"share": 0.05, "groups": 2_000},
+        **VECTOR,
+    }
+    questions = {
+        "predicate": {"where": {"attribute": "carrier", "eq": "AA"}},
+        "threshold": {"attribute": "delay", "where": {"attribute": "delay", "ge": 30}},
+        "quantile": {"attribute": "delay", "rank": 0.9},
+        "median": {"attribute": "delay"},
+        "mode": {"attribute": "cancelled"},
+        "correlated_vector": {"attribute": "cancelled"},
+    }
+
+    def ask(prefix: str) -> Any:
+        items = [
+            {"query_id": f"{prefix}-{kind}", "kind": kind, **question}
+            for kind, question in questions.items()
+        ]
+        return lambda world: world.ask_many("flights", items)
+
+    def define(world: Any) -> None:
+        world.define("flights", kinds=kinds, privacy={"epsilon": 4.0, "delta": 1e-6})
+
+    for rounds in (
+        (define, lambda world: fill(world, "one", 2), ask("first")),
+        (lambda world: fill(world, "two"), ask("both")),
+        (ask("again"),),
+    ):
+        await world.run(rounds=rounds)  # each by a new process
+    assert world.complaints() == []
+
+    found = {name[-1]: answer for name, answer in world.answers().items()}
+    assert {answer["status"] for answer in found.values()} == {"answered"}
+    for prefix, n in (("first", 42_000), ("both", 63_000)):
+        assert {found[f"{prefix}-{kind}"]["n"] for kind in questions} == {n}
+        late = found[f"{prefix}-threshold"]
+        assert abs(late["count"] - 8 * n / 21) <= late["error_bar"] * n < n / 2
+        assert found[f"{prefix}-quantile"]["found"]["low"] == 30
+        assert found[f"{prefix}-median"]["found"]["label"] == "0 to 9"
+        assert found[f"{prefix}-mode"]["found"]["label"] == "false"
+        assert len(signs(found[f"{prefix}-correlated_vector"])) == n
+    # The second phase pays for its own part; a new median, or mode, looks at the first one again.
+    paid = {kind: found[f"both-{kind}"]["privacy_loss"] for kind in questions}
+    assert paid["threshold"] == {"share": pytest.approx(0.1), "blocks": 1}
+    for kind in ("median", "mode"):
+        assert paid[kind] == {"share": pytest.approx(0.05), "blocks": 2}
+    assert found["both-correlated_vector"]["budget"]["spent"] > 0.3 + 0.1 + 4 * 0.05
+    for kind in questions:
+        both, again = found[f"both-{kind}"], found[f"again-{kind}"]
+        assert again["difficulty"] == "easy"
+        assert again["budget"] == found["both-correlated_vector"]["budget"]
+        for field in ("value", "count", "found", "vector"):
+            assert again.get(field) == both.get(field)

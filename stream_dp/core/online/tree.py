@@ -66,6 +66,11 @@ class TreePlan:
     def loss(self) -> Loss:
         return Loss(self.epsilon)
 
+    def reserve(self, noise: NoiseSource, n_rows: int) -> None:
+        """Draws the noise of one look into the pool, whatever the number of rows."""
+        del n_rows
+        noise.reserve("laplace", self.scale, self.n_bins - 1)
+
     def measure(self, counts: IntArray, noise: NoiseSource) -> IntArray:
         """The look: noisy nodes 1 to ``n_bins - 1``, int64, shape (n_bins - 1,); published as they are.
 
@@ -75,6 +80,10 @@ class TreePlan:
         if counts.shape != (self.n_bins,):
             raise ValueError("there must be one count a bin")
         return _nodes(counts) + noise.laplace(self.scale, self.n_bins - 1)
+
+    def over(self, releases: Sequence[IntArray], sizes: Sequence[int]) -> Tree:
+        """Answers about blocks of these sizes together, from what was published of each."""
+        return Tree.of(self, releases, sum(sizes))
 
     def to_bytes(self, nodes: IntArray) -> bytes:
         return struct.pack("<BI", _VERSION, self.n_bins - 1) + nodes.astype("<i8").tobytes()

@@ -55,6 +55,13 @@ def test_without_noise_a_quantile_is_the_order_statistic(counts: Counts, share: 
         assert exact_tree(counts).median() == rows[(len(rows) + 1) // 2 - 1]
 
 
+@given(histograms, st.data())
+def test_without_noise_every_range_is_exact(counts: Counts, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(counts) - 1))
+    bins = range(start, data.draw(st.integers(start + 1, len(counts))))
+    assert exact_tree(counts).count(bins) == counts[bins.start : bins.stop].sum()
+
+
 @pytest.mark.parametrize("levels", [1, 2, 3, 4, 5])
 def test_replacing_a_row_moves_the_nodes_by_at_most_2_levels_less_1_and_some_row_by_so_much(
     levels: int,
@@ -172,6 +179,52 @@ def test_error_bars_cover(
         for count in beyond:
             chance = stats.binomtest(count, len(trees), failure, alternative="greater").pvalue
             assert chance > ALARM / len(beyond)
+
+
+RANGES = {
+    range(5): 2,  # nodes 4 and 5
+    range(4, 6): 1,  # node 6; node 4 cancels out
+    range(3, 13): 5,  # nodes 8, 12 and 13, less 2 and 3
+    range(7, 8): 4,  # node 8, less 4, 6 and 7
+    range(9, 37): 2,  # all rows, less nodes 8 and 9
+    range(37): 0,
+}
+"""Ranges of 37 bins, and how many noisy nodes each is the sum of."""
+
+
+def test_a_range_has_the_noise_of_the_nodes_that_do_not_cancel_and_its_bar_covers(
+    quick_noise: Callable[..., NoiseSource],
+) -> None:
+    """Two blocks: the variance is within 4.9 deviations of the right one; noise a tenth wider is noticed."""
+    plan, n_runs = TreePlan(37, Fraction(1, 2)), 6000
+    p = math.exp(-1 / plan.scale)
+    of_node = 2 * 2 * p / (1 - p) ** 2
+    exact = plan.measure(np.full(37, 20_000), NoNoise())  # type: ignore[arg-type]
+    for factor in (1.0, 1.1):
+        draws = quick_noise(7, factor).laplace(plan.scale, n_runs * 2 * 36)
+        trees = [
+            Tree(plan, 740_000, 2, exact + of_run.sum(axis=0))
+            for of_run in draws.reshape(n_runs, 2, 36)
+        ]
+        for bins, n_nodes in RANGES.items():
+            errors = np.array([tree.count(bins) for tree in trees]) - 20_000 * len(bins)
+            slack = 4.9 * math.sqrt(3.5 / n_runs) * n_nodes * of_node
+            as_expected = abs(errors.var() - n_nodes * of_node) <= slack
+            assert as_expected == (factor == 1.0 or n_nodes == 0)
+            for failure in (0.3, 0.01) if factor == 1.0 else ():
+                beyond = int(np.sum(np.abs(errors) > trees[0].error_bar_of(bins, failure)))
+                chance = stats.binomtest(beyond, n_runs, failure, alternative="greater").pvalue
+                assert chance > ALARM
+
+
+@pytest.mark.parametrize(("bins", "n_nodes"), RANGES.items())
+def test_the_bar_of_a_range_is_that_of_a_threshold_with_as_many_nodes(
+    bins: range, n_nodes: int
+) -> None:
+    tree = Tree.of(TreePlan(37, Fraction(1)), [np.zeros(36, dtype=np.int64)], 1000)
+    last = {0: 36, 1: 0, 2: 2, 4: 14, 5: 30}[n_nodes]
+    assert tree.error_bar_of(bins, 0.05) == tree.error_bar(last, 0.05)
+    assert tree.error_bar_of(range(last + 1), 0.05) == tree.error_bar(last, 0.05)
 
 
 def test_the_last_bin_is_certain_and_answers_stay_within_the_rows() -> None:
