@@ -1,0 +1,128 @@
+"""Every kind of question, asked through a real Kafka of one data set that answers them all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.client import Question
+from stream_dp.client.odometer import Odometer
+from stream_dp.messages import FIELDS, Answer
+from stream_dp.pipeline.building import ANSWERERS
+
+pytestmark = pytest.mark.kafka
+
+N = 20_000
+COLUMNS: dict[str, list[Any]] = {
+    "city": ["Graz" if i % 10 < 3 else "Lyon" if i % 10 == 3 else "Bonn" for i in range(N)],
+    "age": [i % 100 for i in range(N)],
+    "smoker": [i % 4 == 0 for i in range(N)],
+}
+KINDS = {
+    "threshold": {"share": 0.1},
+    "median": {"share": 0.05},
+    "mode": {"share": 0.05},
+    "prefix_batch": {"share": 0.1},
+    "correlated_vector": {"share": 0.1, "attribute": "smoker"},
+    "between": {"share": 0.1, "answers": 2},
+    "interior_point": {"share": 0.1, "points": 100},
+    "adaptive_threshold": {"share": 0.2, "chunks": 4, "queries": 50},
+}
+PEOPLE = {
+    "dataset": "people",
+    "attributes": [
+        {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "other": False},
+        {"name": "age", "type": "number", "edges": [18, 30, 45, 65], "integer": True},
+        {"name": "smoker", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 10.0, "delta": 1e-6},
+    "accuracy": {"error": 0.1, "failure_probability": 1e-6},
+    "phase": {"min_rows": N},
+    "kinds": KINDS,
+}
+
+Check = Callable[[Answer], object]
+
+
+def near(value: float | None, truth: float, bar: float | None) -> bool:
+    return value is not None and bar is not None and abs(value - truth) <= bar < 0.3
+
+
+def agrees(answer: Answer) -> bool:
+    assert answer.vector is not None
+    packed = np.frombuffer(base64.b64decode(answer.vector.bits), dtype=np.uint8)
+    signs = 2.0 * np.unpackbits(packed, count=N) - 1
+    truth = 2.0 * np.array(COLUMNS["smoker"]) - 1
+    return near((signs @ truth) / N / answer.vector.agreement, 1.0, answer.error_bar)
+
+
+ASKED: dict[str, tuple[Question, Check]] = {
+    "predicate": (
+        Question("age < 45 AND smoker"),
+        lambda a: near(
+            a.value, np.mean([i % 4 == 0 and i % 100 < 45 for i in range(N)]), a.error_bar
+        ),
+    ),
+    "table": (
+        Question(group_by=("city",)),
+        lambda a: all(
+            near(*cell)
+            for cell in zip(a.table.values, (0.6, 0.3, 0.1), a.table.error_bars, strict=True)
+        ),
+    ),
+    "sum": (Question.sum("age", "smoker"), lambda a: near(a.value, 0.25, a.error_bar)),
+    "threshold": (
+        Question.threshold("age", "age < 45"),
+        lambda a: near(a.value, 0.45, a.error_bar),
+    ),
+    "quantile": (Question.quantile("age", 0.8), lambda a: a.found.label == ">= 65"),
+    "median": (Question.median("age"), lambda a: a.found.label == "45 to 64"),
+    "mode": (Question.mode("city"), lambda a: a.found.label == "Bonn"),
+    "prefix_batch": (
+        Question.prefix_batch("age", ["age < 18", "age < 65"]),
+        lambda a: all(
+            near(*pair, a.error_bar_simultaneous)
+            for pair in zip(a.batch.values, (0.18, 0.65), strict=True)
+        ),
+    ),
+    "correlated_vector": (Question.correlated_vector("smoker"), agrees),
+    "between": (Question.between("smoker", 0.35, 0.45), lambda a: a.side == "below"),
+    "interior_point": (Question.interior_point("age", "age < 45"), lambda a: a.side is not None),
+    "adaptive_threshold": (
+        Question.adaptive_threshold("age", "age < 45"),
+        lambda a: near(a.value, 0.45, a.error_bar),
+    ),
+}
+
+
+def test_no_kind_is_left_out() -> None:
+    assert KINDS.keys() == ANSWERERS.keys()
+    assert ASKED.keys() == FIELDS.keys()
+
+
+def test_every_kind_is_answered_on_one_budget(deployment: Any) -> None:
+    """False alarm 1e-5, all bars together."""
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(PEOPLE)
+        assert client.send("people", columns=COLUMNS).phase == 1
+        answers = client.ask_many("people", [question for question, _ in ASKED.values()])
+        for (kind, (_, check)), answer in zip(ASKED.items(), answers, strict=True):
+            assert isinstance(answer, Answer), answer
+            assert answer.status == "answered", (kind, answer.reason)
+            assert check(answer), (kind, answer)
+        spent = answers[-1].budget.spent
+        again = client.ask_many("people", [question for question, _ in ASKED.values()])
+        assert [answer.privacy_loss.share for answer in again] == [0.0] * len(ASKED)
+        assert again[-1].budget.spent == spent <= 1.0
+        easy, hard = client.difficulties()
+        assert easy["people"] + hard["people"] == 2 * len(ASKED)
+        odometer = Odometer.read(client.ledger("people"))
+        assert odometer.most_spent == pytest.approx(spent, abs=1e-6)
+        assert odometer.looks >= len(KINDS)
+    assert worker.stop() == 0, worker.output
+    assert "Traceback" not in worker.output
