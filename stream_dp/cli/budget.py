@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import click
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.table import Table
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy, kinds_table, output, papers_mechanism, share, spending_bar
 from stream_dp.client.odometer import Odometer
-from stream_dp.messages import Definition, KindsSpec, PhasedSpec
+from stream_dp.messages import KindsSpec
 
 __all__ = ["command"]
 
@@ -22,10 +21,12 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
+    from stream_dp.pipeline.building import epsilon_spent
+
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
-    epsilons = [_epsilon(definition, block.spent) for block in odometer.blocks]
+    epsilons = [epsilon_spent(definition, block.spent) for block in odometer.blocks]
     privacy, profile = definition.privacy, definition.mechanism.profile
     papers = papers_mechanism(definition)
     constants = None if papers is None else papers.published_budget
@@ -112,17 +113,3 @@ def _power(log10: object) -> str:
     if not isinstance(log10, float):
         return "0"
     return f"{10**log10:.2g}" if log10 > -300 else f"10^{log10:,.0f}"
-
-
-def _epsilon(definition: Definition, spent: float) -> float:
-    """The loss of a line that spent this share, as epsilon at the promised delta."""
-    from stream_dp.core.accounting import UNITS, Charge
-    from stream_dp.pipeline.building import budget_of
-
-    privacy = definition.privacy
-    if privacy.delta == 0 or isinstance(definition.mechanism, PhasedSpec):
-        return spent * privacy.epsilon  # by basic composition
-    if spent == 0:
-        return 0.0
-    units = math.ceil(spent * UNITS)
-    return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))

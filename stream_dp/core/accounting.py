@@ -78,6 +78,7 @@ def rho_max(epsilon: float, delta: float) -> Fraction:
     return Fraction(low)
 
 
+@lru_cache
 def epsilon_of(rho: Fraction, delta: float) -> float:
     """The smallest epsilon, rounded up, for which rho-zCDP implies (epsilon, delta).
 

@@ -341,6 +341,11 @@ class PooledNoise:
                 self._unfilled[key] = pool
         return budget - left
 
+    @property
+    def waiting(self) -> int:
+        """Draws in all pools."""
+        return sum(map(len, self._pools.values()))
+
     def discard(self) -> None:
         """Overwrites and forgets every draw that waits."""
         for pool in self._pools.values():

@@ -72,8 +72,13 @@ def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
     return _outgoing(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
 
 
-async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, bytes | None]:
+async def answer(
+    dataset: Dataset, analyst: str, query: Query, *, asked_ms: int = -1
+) -> tuple[Answer, bytes | None]:
     """Answers or refuses a question that was not answered before, and drafts it for the commit.
+
+    Args:
+        asked_ms: Timestamp of its record; -1 where that has none.
 
     Returns:
         The reply, and the bytes stored for its id; None for a quote, which is not stored.
@@ -107,7 +112,9 @@ async def answer(dataset: Dataset, analyst: str, query: Query) -> tuple[Answer, 
     if not query.quote:
         stored = answer_to_bytes(_digest(query, request), value)
         dataset.add_answer(name, stored)
-    dataset.release(_outgoing(dataset.name, name, value, is_stored=not query.quote))
+    dataset.release(
+        _outgoing(dataset.name, name, value, is_stored=not query.quote, asked_ms=asked_ms)
+    )
     return reply, stored
 
 
@@ -479,7 +486,9 @@ def _reason(refused: Refused) -> Reason:
     )
 
 
-def _outgoing(dataset: str, name: str, value: bytes, *, is_stored: bool) -> Outgoing:
+def _outgoing(
+    dataset: str, name: str, value: bytes, *, is_stored: bool, asked_ms: int = -1
+) -> Outgoing:
     analyst, _, query_id = name.partition(" ")
     headers = (("query_id", query_id.encode()), ("analyst", analyst.encode()))
-    return Outgoing("answers", dataset, value, headers, name if is_stored else None)
+    return Outgoing("answers", dataset, value, headers, name if is_stored else None, asked_ms)

@@ -159,6 +159,8 @@ class Runtime:
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
+        if isinstance(noise, PooledNoise):
+            self.metrics.watch_noise(lambda: noise.waiting)
 
     async def start(self) -> None:
         """Opens the connections and makes the worker.
@@ -317,6 +319,7 @@ class StreamApp(faust.App):
             self.failure = error
             raise
         worker = self.runtime.worker
+        self.runtime.metrics.watch_lags(self._lags)
         for task in (
             worker.run_owner,
             worker.run_releaser,
@@ -387,6 +390,13 @@ class StreamApp(faust.App):
                 read = worker.next_offset(_place(tp))
                 with contextlib.suppress(Exception):  # a rebalance in between
                     yield _place(tp), read, self.consumer.highwater(tp)
+
+    def _lags(self) -> Iterator[tuple[str, int, int]]:
+        """Records that are still to be taken, by the role of a topic and its partition."""
+        for place, read, end in self._read():
+            if read is not None and end is not None:
+                topic, _, partition = place.rpartition(":")
+                yield self.runtime.names.role(topic), int(partition), max(0, end - read)
 
     def _has_work(self) -> bool:
         """Whether something is in hand, or waits in the log."""
@@ -460,6 +470,7 @@ def _records(names: Topics, bunch: _Bunch) -> list[Record]:
             value=record.value,
             headers=dict(record.headers),
             generation=bunch.generation_id,
+            timestamp_ms=record.timestamp,
         )
         for record in bunch.records
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from stream_dp.core.accounting import Budget
+from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.baselines.bypass import Bypass
 from stream_dp.core.baselines.composition import composition_of
 from stream_dp.core.baselines.counts import FreshCounts
@@ -43,11 +44,12 @@ from stream_dp.messages import (
     MedianSpec,
     MemorySpec,
     NumberAttribute,
+    PhasedSpec,
     SequentialSpec,
     WholeTableSpec,
 )
 
-__all__ = ["ANSWERERS", "budget_of", "build", "in_order", "losses_of"]
+__all__ = ["ANSWERERS", "budget_of", "build", "epsilon_spent", "in_order", "losses_of"]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -130,6 +132,15 @@ def budget_of(definition: Definition) -> Budget:
     approximate = any(answerer.approximate for answerer, _ in _chosen(definition.kinds))
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     return Budget.of(privacy, approximate=approximate)
+
+
+def epsilon_spent(definition: Definition, share: float) -> float:
+    """The loss of a line that spent this share of its budget, as epsilon at the promised delta."""
+    privacy = definition.privacy
+    if privacy.delta == 0 or isinstance(definition.mechanism, PhasedSpec):
+        return share * privacy.epsilon  # by basic composition
+    units = math.ceil(share * UNITS)
+    return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))
 
 
 def losses_of(definition: Definition) -> dict[str, Loss]:

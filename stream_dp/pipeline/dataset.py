@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -19,7 +20,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.universe import Rows, Universe
+from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason
 from stream_dp.pipeline.building import build, in_order
@@ -70,7 +71,11 @@ class Standing(TypedDict):
 
 
 class Dataset:
-    """A data set that this worker owns. Until it is defined it only remembers that it is not."""
+    """A data set that this worker owns. Until it is defined it only remembers that it is not.
+
+    Attributes:
+        committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Dataset:
         self.meta = dict(snapshot.meta)
         self.spent: list[tuple[int, int]] = list(snapshot.spent)
         self.definition: Definition | None = None
+        self.committed_at: float | None = None
         self._store = store
         self._noise = noise
         self._fuse = fuse
@@ -142,6 +148,18 @@ class Dataset:
     def waiting(self) -> int:
         """Rows accepted and not sealed yet."""
         return self._waiting
+
+    @property
+    def needed(self) -> int | None:
+        """Rows that open the next phase once so many wait; None when no phase is left."""
+        opens = partial(self._mechanism.opens, min_rows=self._defined.phase.min_rows)
+        rows = bisect_left(range(MAX_ROWS), True, key=opens)
+        return rows if rows < MAX_ROWS else None
+
+    @property
+    def commits(self) -> int:
+        """Commits so far, those of former owners included."""
+        return self._seq
 
     def rows_in(self, window: range) -> int:
         return sum(self._data.sizes[block] for block in window)
@@ -471,6 +489,7 @@ class Dataset:
         """Says that the prepared commit is durable; what it queued may leave from now on."""
         self._head, outgoing = self._committing
         self._seq += 1
+        self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
         if outgoing:
             self._on_commit(self, self._seq, outgoing)

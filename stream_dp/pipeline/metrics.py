@@ -1,44 +1,95 @@
-"""What Prometheus sees: public figures and the process. Nothing derives from what a row holds."""
+"""What Prometheus sees; docs/metrics.md says what each is. Nothing derives from what a row holds.
+
+What happens is counted as it happens. What stands is read when Prometheus asks, and costs nothing in between.
+"""
 
 from __future__ import annotations
 
-import contextlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import accumulate
+from operator import attrgetter
+from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+import prometheus_client
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.messages import Answer
+from stream_dp.messages import INPUTS, Answer
+from stream_dp.pipeline.building import epsilon_spent
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.records import Outgoing
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "Watched"]
+
+# Else each counter brings a second series, of when it began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_asked_ms = attrgetter("asked_ms")
+
+
+class Watched(Protocol):
+    """A worker, as far as it is shown."""
+
+    @property
+    def datasets(self) -> Mapping[str, Dataset]: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def unreleased(self) -> int: ...
 
 
 class Metrics:
-    """Counters and gauges in a registry of their own."""
+    """Counters, and readers of what stands, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"stream_dp_{name}", text, labels, registry=self.registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"stream_dp_{name}", text, labels, registry=self.registry)
+        def counter(name: str, text: str, *labels: str) -> prometheus_client.Counter:
+            return prometheus_client.Counter(
+                f"stream_dp_{name}", text, labels, registry=self.registry
+            )
 
         # Children are kept: looking one up takes longer than counting.
-        self._records = cache(counter("records", "Input records read", "topic").labels)
+        self._records = cache(counter("records", "Input records taken", "topic").labels)
         self._rejected = cache(counter("rejected", "Records rejected", "reason").labels)
         self._answers = cache(
-            counter("answers", "Answers released", "dataset", "difficulty", "path").labels
+            counter("answers", "Answers given", "dataset", "difficulty", "path").labels
         )
         self._refusals = cache(counter("refusals", "Questions refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
-        self._phase = gauge("phase", "Phases opened", "dataset")
-        self._waiting = gauge("rows_waiting", "Rows that wait for the next phase", "dataset")
-        self._rows = gauge("rows_sealed", "Rows in sealed blocks", "dataset")
-        self._spent = gauge("budget_spent_ratio", "Spent share of the line spent most", "dataset")
-        self._safe = gauge("store_safe", "1 while no acknowledged commit can be forgotten")
+        for role in INPUTS:
+            self._records(role)  # so that nothing taken shows as 0
+        self._latency = _Latency()
+        self._safe: bool | None = None
+        self._worker: Watched | None = None
+        self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
+        self._noise: Callable[[], int] | None = None
+        self.registry.register(self)
+
+    def watch(self, worker: Watched) -> None:
+        """Shows a worker and its data sets, as they are whenever Prometheus asks."""
+        self._worker = worker
+
+    def watch_lags(self, lags: Callable[[], Iterable[tuple[str, int, int]]]) -> None:
+        """Shows, by the role of an input topic and its partition, how many records are still to be taken."""
+        self._lags = lags
+
+    def watch_noise(self, waiting: Callable[[], int]) -> None:
+        """Shows how many draws wait in the pools."""
+        self._noise = waiting
 
     def record(self, role: str) -> None:
         self._records(role).inc()
@@ -52,31 +103,120 @@ class Metrics:
         elif reply.status == "answered":
             self._answers(reply.dataset, reply.difficulty, reply.path).inc()
 
-    def batch(self, dataset: Dataset) -> None:
-        self._batches.labels(dataset.name).inc()
-        self.dataset(dataset)
+    def batch(self, dataset: str) -> None:
+        self._batches.labels(dataset).inc()
 
-    def dataset(self, dataset: Dataset) -> None:
-        """The public figures of a data set that change with batches and paid looks."""
-        if dataset.definition is None:
-            return
-        name = dataset.name
-        window = range(dataset.phase)
-        self._phase.labels(name).set(dataset.phase)
-        self._waiting.labels(name).set(dataset.waiting)
-        self._rows.labels(name).set(dataset.rows_in(window))
-        worst = max((max(line) for line in dataset.spent), default=0)
-        self._spent.labels(name).set(worst / UNITS)
-
-    def forget(self, name: str) -> None:
-        """Drops the figures of a data set that another worker shows from now on."""
-        for figure in (self._phase, self._waiting, self._rows, self._spent):
-            with contextlib.suppress(KeyError):
-                figure.remove(name)
+    def released(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
+        """Times first replies that the broker has; other records count for nothing."""
+        self._latency.add(outgoing, now_s)
 
     def store_safe(self, *, safe: bool) -> None:
-        self._safe.set(int(safe))
+        self._safe = safe
 
     def exposition(self) -> bytes:
         """The text format that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What stands now; the registry asks at every scrape."""
+        worker = self._worker
+        yield self._latency.family()
+        yield from _of_datasets([] if worker is None else worker.datasets.values())
+        lag = GaugeMetricFamily(
+            "stream_dp_cursor_lag_messages",
+            "Records of the log that are still to be taken",
+            labels=["topic", "partition"],
+        )
+        for role, partition, records in self._lags():
+            lag.add_metric([role, str(partition)], records)
+        yield lag
+        ready = None if worker is None else worker.ready
+        unreleased = None if worker is None else worker.unreleased
+        draws = None if self._noise is None else self._noise()
+        yield _single("ready", "1 while requests are answered", ready)
+        yield _single("store_safe", "1 while no acknowledged commit can be forgotten", self._safe)
+        yield _single("outbox_records", "Records still to leave", unreleased)
+        yield _single("noise_pool_draws", "Draws of noise that wait", draws)
+
+
+class _Latency:
+    """How long questions waited for their first replies. Cheaper a reply than the library's histogram."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_LATENCIES_S) + 1)
+        self._sum = 0.0
+
+    def add(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
+        for asked_ms, replies in Counter(map(_asked_ms, outgoing)).items():
+            if asked_ms >= 0:
+                seconds = max(0.0, now_s - asked_ms / 1000)
+                self._counts[bisect_left(_LATENCIES_S, seconds)] += replies
+                self._sum += replies * seconds
+
+    def family(self) -> Metric:
+        bounds = [*map(str, _LATENCIES_S), "+Inf"]
+        family = HistogramMetricFamily(
+            "stream_dp_answer_latency_seconds",
+            "From the timestamp of a question's record to the release of its reply",
+        )
+        buckets = zip(bounds, accumulate(self._counts), strict=True)
+        family.add_metric([], [*buckets], self._sum)
+        return family
+
+
+def _single(name: str, text: str, value: float | None) -> Metric:
+    """A gauge without labels; without a sample while its value is not known."""
+    family = GaugeMetricFamily(f"stream_dp_{name}", text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+_OF_A_DATASET = {
+    "privacy_limit_epsilon": "Epsilon promised to every row for life",
+    "privacy_delta": "Delta promised with it",
+    "privacy_spent_epsilon": "Epsilon spent on the phase with the least left",
+    "budget_spent_ratio": "Share of the budget spent on the phase with the least left",
+    "phase": "Phases opened",
+    "phase_rows_needed": "Rows that open the next phase once so many wait",
+    "rows_waiting": "Rows that wait for the next phase",
+    "rows_sealed": "Rows in phases",
+    "rows_accepted_total": "Rows accepted",
+    "commits_total": "Commits",
+    "last_commit_timestamp_seconds": "When this worker last committed",
+    "quarantined": "1 while nothing is taken, because the worker died of a record",
+}
+
+
+def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
+    figures = {dataset.name: _figures(dataset) for dataset in held if not dataset.retired}
+    for name, text in _OF_A_DATASET.items():
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = kind(f"stream_dp_{name}", text, labels=["dataset"])
+        for dataset, values in figures.items():
+            if (value := values.get(name)) is not None:
+                family.add_metric([dataset], value)
+        yield family
+
+
+def _figures(dataset: Dataset) -> dict[str, float | None]:
+    """By name in ``_OF_A_DATASET``: published facts, and when they were committed."""
+    definition = dataset.definition
+    if definition is None:
+        return {}
+    spent = max(map(max, dataset.spent), default=0) / UNITS
+    sealed = dataset.rows_in(range(dataset.phase))
+    return {
+        "privacy_limit_epsilon": definition.privacy.epsilon,
+        "privacy_delta": definition.privacy.delta,
+        "privacy_spent_epsilon": epsilon_spent(definition, spent),
+        "budget_spent_ratio": spent,
+        "phase": dataset.phase,
+        "phase_rows_needed": dataset.needed,
+        "rows_waiting": dataset.waiting,
+        "rows_sealed": sealed,
+        "rows_accepted_total": sealed + dataset.waiting,
+        "commits_total": dataset.commits,
+        "last_commit_timestamp_seconds": dataset.committed_at,
+        "quarantined": bool(dataset.quarantined),
+    }

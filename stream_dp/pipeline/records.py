@@ -23,6 +23,7 @@ class Record:
     Attributes:
         role: Of the topic, see ``messages.TOPICS``.
         generation: Of the consumer group when it was fetched.
+        timestamp_ms: Of Kafka, since 1970; -1 where the record has none.
     """
 
     role: str
@@ -33,6 +34,7 @@ class Record:
     value: bytes | None = field(repr=False)
     headers: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     generation: int = 0
+    timestamp_ms: int = -1
 
     @property
     def place(self) -> str:
@@ -45,6 +47,7 @@ class Outgoing:
 
     Attributes:
         answer: Name of the stored answer that it is; None for all else.
+        asked_ms: Timestamp of the question that it is the first reply to; -1 for all else.
     """
 
     role: str
@@ -52,3 +55,4 @@ class Outgoing:
     value: bytes = field(repr=False)
     headers: tuple[tuple[str, bytes], ...] = ()
     answer: str | None = None
+    asked_ms: int = -1

@@ -25,6 +25,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from functools import partial
+from time import time
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
@@ -155,6 +156,8 @@ class Worker:
         self._progress = 0
         self._work = _Work()
         self._queue: asyncio.Queue[_Work] = asyncio.Queue(_IN_FLIGHT)
+        self._unreleased = 0
+        self._metrics.watch(self)
 
     @property
     def datasets(self) -> Mapping[str, Dataset]:
@@ -203,7 +206,6 @@ class Worker:
                 del by_place[place]
         for name in [name for name in self._datasets if self._partition(name) not in held]:
             del self._datasets[name]
-            self._metrics.forget(name)
 
     def _partition(self, name: str) -> int:
         return partition_of(name.encode(), self._partitions)
@@ -266,6 +268,11 @@ class Worker:
     def next_offset(self, place: str) -> int | None:
         """The offset behind the last record taken; None for a place that is not read."""
         return self._next.get(place)
+
+    @property
+    def unreleased(self) -> int:
+        """Records handed to the releaser and not known to have left."""
+        return self._unreleased
 
     @property
     def progress(self) -> int:
@@ -587,7 +594,6 @@ class Worker:
     def _define(self, dataset: Dataset, request: Define) -> None:
         if dataset.definition is None:
             dataset.define(request.definition)
-            self._metrics.dataset(dataset)
         elif dataset.retired:
             raise InvalidMessage(
                 "dataset", "this name was retired for ever", "choose another name", reason="retired"
@@ -607,7 +613,6 @@ class Worker:
             dataset.gone()
         else:
             dataset.retire()
-            self._metrics.dataset(dataset)
 
     async def _ingest(
         self, dataset: Dataset, request: Ingest, known: dict[tuple[str, str], bytes]
@@ -619,7 +624,7 @@ class Worker:
         else:
             _refuse_in_quarantine(dataset)
             known[name] = await ingesting.ingest(dataset, request.batch)
-            self._metrics.batch(dataset)
+            self._metrics.batch(dataset.name)
 
     async def _ask(
         self,
@@ -630,7 +635,7 @@ class Worker:
     ) -> None:
         for query in request.queries:
             try:
-                await self._ask_one(dataset, request.analyst, query, known)
+                await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
             except InvalidMessage as error:
                 dataset.release(
                     self._rejection(record, error, dataset.name, request.analyst, query.query_id)
@@ -644,13 +649,14 @@ class Worker:
         analyst: str,
         query: Query | BadQuery,
         known: dict[tuple[str, str], bytes],
+        asked_ms: int,
     ) -> None:
         if isinstance(query, BadQuery):
             raise query.error
         name = (dataset.name, answering.answer_name(analyst, query.query_id))
         if name not in known:
             _refuse_in_quarantine(dataset)
-            reply, stored = await answering.answer(dataset, analyst, query)
+            reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
             if stored is not None:
                 known[name] = stored
             self._metrics.answer(reply)
@@ -696,7 +702,6 @@ class Worker:
             self._store, self._noise, snapshot, fuse=self._fuse, on_commit=self._committed
         )
         self._datasets[name] = dataset
-        self._metrics.dataset(dataset)
         if snapshot.outbox:
             await self._release_again(dataset, snapshot.outbox)
         await dataset.recover()
@@ -743,12 +748,15 @@ class Worker:
     async def _hand_over(self) -> None:
         work, self._work = self._work, _Work()
         if work.outgoing or work.watermarks:
+            self._unreleased += len(work.outgoing)
             await self._queue.put(work)
 
     async def _release(self, work: _Work) -> None:
         """Sends, and marks what was sent; what is not marked when the worker dies is sent again."""
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(work.outgoing)
+        self._unreleased -= len(work.outgoing)
+        self._metrics.released(work.outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
         for name in await persistently(partial(self._store.mark, work.released, work.watermarks)):
             _log.info("data set %s was handed to another worker", name)

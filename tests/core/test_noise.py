@@ -258,6 +258,13 @@ class TestPool:
         noise.gaussian(Fraction(3), 1)
         assert sum(asked) == 21
 
+    def test_what_waits_is_what_was_drawn_and_not_handed_out(self, counting: PooledNoise) -> None:
+        counting.reserve("gaussian", Fraction(3), 10)
+        counting.reserve("laplace", Fraction(3), 5)
+        assert counting.waiting == 15
+        counting.gaussian(Fraction(3), 4)
+        assert counting.waiting == 11
+
     def test_refilling_keeps_to_its_budget_and_to_the_bounds(self) -> None:
         made = 0
 

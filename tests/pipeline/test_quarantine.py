@@ -111,11 +111,11 @@ async def test_a_question_that_was_answered_is_not_rejected_when_the_worker_dies
     """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
     answering = worker.answering.answer
 
-    async def answer(dataset: Any, analyst: str, query: Any) -> Any:
+    async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
             await dataset.flush()
             raise defined.Crash
-        return await answering(dataset, analyst, query)
+        return await answering(dataset, analyst, query, **facts)
 
     monkeypatch.setattr(worker.answering, "answer", answer)
     record = defined.ask_many("flights", [{"query_id": "first"}, {"query_id": "second"}])

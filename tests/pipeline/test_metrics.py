@@ -1,0 +1,242 @@
+"""What the metrics say is what was published, and docs/metrics.md says what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from stream_dp.client.odometer import Odometer
+from stream_dp.core import outcome
+from stream_dp.messages import INPUTS
+from stream_dp.pipeline import worker as worker_module
+from stream_dp.pipeline.building import epsilon_spent
+from stream_dp.pipeline.metrics import Metrics
+
+PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 30}
+
+
+@pytest.fixture
+async def process(world: Any) -> Any:
+    """A worker, and on its log a data set with one phase and some rows that wait."""
+    process = world.process()
+    await process.assign()
+    world.define("flights")
+    await process.run()
+    world.cells("flights", "first")
+    world.batch("flights", "second", rows=[{"carrier": "AA"}] * 7)
+    await process.run()
+    yield process
+    await process.kill()
+
+
+def _families(metrics: Metrics) -> dict[str, Any]:
+    """Everything a scrape shows, by name, in Prometheus' own reading."""
+    text = metrics.exposition().decode()
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def _shown(process: Any, name: str, **labels: str) -> list[float]:
+    """Values of the series of ``process`` with these labels among theirs."""
+    return [
+        sample.value
+        for sample in _families(process.worker._metrics)[f"stream_dp_{name}"].samples
+        if labels.items() <= sample.labels.items()
+    ]
+
+
+def _table() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels of each metric on the page."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (.*?) \|.*\| (?:public|inside) \|$", PAGE, re.MULTILINE
+    )
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+async def test_the_page_lists_every_metric_with_its_type_and_labels(
+    world: Any, process: Any
+) -> None:
+    world.ask("flights", "q", AA)
+    world.ask("flights", "bad", {"attribute": "nothing", "eq": 1})
+    world.produce("queries", b"{", key="flights")
+    await process.run()
+    metrics = process.worker._metrics
+    metrics.watch_lags(lambda: [("queries", 0, 3)])
+    metrics.watch_noise(lambda: 5)
+    metrics.store_safe(safe=True)
+    found = {
+        name: (family.type, set().union(*(sample.labels for sample in family.samples)) - {"le"})
+        for name, family in _families(metrics).items()
+    }
+    assert len(_table()) == len(re.findall(r"^\| `stream_dp_", PAGE, re.MULTILINE))
+    assert found == _table()
+
+
+async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process: Any) -> None:
+    world.ask("flights", "secret-id", AA)
+    world.ask("flights", "another-id", {"attribute": "nothing", "eq": 1})
+    world.ask("nowhere", "third-id", AA)
+    await process.run()
+    metrics = process.worker._metrics
+    known = {
+        "dataset": {"flights"},
+        "difficulty": {"easy", "hard"},
+        "path": set(outcome.Path),
+        "topic": set(INPUTS),
+        "reason": {*outcome.RefusalCode, "unknown_dataset"},
+        "le": None,
+    }
+    for family in _families(metrics).values():
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                assert known[label] is None or value in known[label], sample
+    for name in (b"ana", b"secret-id", b"another-id", b"third-id"):
+        assert not re.search(rb'"[^"]*' + name, metrics.exposition())
+
+
+async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: Any) -> None:
+    for number, where in enumerate([AA, LATE, {"all": [AA, LATE]}]):
+        world.ask("flights", f"q{number}", where)
+    await process.run()
+    spent = Odometer.read(world.released("ledger")).most_spent
+    definition = process.worker.datasets["flights"].definition
+    assert spent > 0.0
+    assert _shown(process, "budget_spent_ratio") == [spent]
+    assert _shown(process, "privacy_spent_epsilon") == [epsilon_spent(definition, spent)]
+    assert _shown(process, "privacy_limit_epsilon") == [definition.privacy.epsilon]
+    assert _shown(process, "privacy_delta") == [definition.privacy.delta]
+
+
+async def test_a_full_line_has_spent_all_of_epsilon_and_half_of_one_more_than_half(
+    process: Any,
+) -> None:
+    definition = process.worker.datasets["flights"].definition
+    epsilon = definition.privacy.epsilon
+    assert epsilon_spent(definition, 0.0) == 0.0
+    assert epsilon / 2 < epsilon_spent(definition, 0.5) < epsilon
+    assert epsilon_spent(definition, 1.0) == epsilon
+
+
+async def test_rows_and_phases_are_those_that_were_announced(world: Any, process: Any) -> None:
+    accepted = world.events("batch_accepted")
+    assert _shown(process, "rows_accepted_total") == [sum(e["rows"] for e in accepted)]
+    assert _shown(process, "rows_waiting") == [accepted[-1]["waiting"]] == [7]
+    assert _shown(process, "rows_sealed") == [sum(e["rows"] for e in world.events("phase_opened"))]
+    assert _shown(process, "phase") == [1]
+
+
+@pytest.mark.parametrize("define", ["define", "define_memory"])
+async def test_the_next_phase_opens_at_the_rows_said_to_be_needed_and_not_before(
+    world: Any, define: str
+) -> None:
+    process = world.process()
+    await process.assign()
+    getattr(world, define)("flights")
+    await process.run()
+    (needed,) = _shown(process, "phase_rows_needed")
+    for count, phase in ((int(needed) - 1, 0), (1, 1)):
+        world.batch("flights", f"b{count}", cells=[{"carrier": "AA", "count": count}])
+        await process.run()
+        assert _shown(process, "phase") == [phase]
+    await process.kill()
+
+
+async def test_nothing_is_needed_where_no_phase_is_left(world: Any) -> None:
+    process = world.process()
+    await process.assign()
+    world.define_memory("thesis")
+    await process.run()
+    while needed := _shown(process, "phase_rows_needed"):
+        opened = _shown(process, "phase")
+        count = int(needed[0])
+        world.batch("thesis", f"b{opened}", cells=[{"carrier": "AA", "count": count}])
+        await process.run()
+        assert _shown(process, "phase") == [opened[0] + 1]
+    assert opened[0] > 0
+    await process.kill()
+
+
+async def test_answers_and_refusals_are_counted_once_however_often_they_are_sent(
+    world: Any, process: Any
+) -> None:
+    for _ in range(3):
+        world.ask("flights", "q", AA)
+        world.ask("flights", "bad", {"attribute": "nothing", "eq": 1})
+        world.ask("flights", "quote", LATE, quote=True)
+        await process.run()
+    reply = world.answer("q")
+    labels = {"difficulty": reply["difficulty"], "path": reply["path"], "dataset": "flights"}
+    assert _shown(process, "answers_total") == _shown(process, "answers_total", **labels) == [1]
+    assert _shown(process, "refusals_total") == [1]
+    assert _shown(process, "refusals_total", reason="unknown_attribute") == [1]
+
+
+async def test_replies_are_timed_from_the_timestamp_of_the_question(
+    world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "time", lambda: 1_000.0)
+    for seconds, asked in ((0.02, ["a", "b"]), (3.0, ["c"]), (100.0, ["d"]), (-5.0, ["e"])):
+        items = [{"query_id": name, "where": AA} for name in asked]
+        record = world.ask_many("flights", items)
+        log = world.log[record.place]
+        log[-1] = dataclasses.replace(record, timestamp_ms=round(1000 * (1_000.0 - seconds)))
+    world.ask("flights", "without a time", AA)
+    await process.run()
+    family = _families(process.worker._metrics)["stream_dp_answer_latency_seconds"]
+    at_most = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert at_most["0.005"] == at_most["0.01"] == 1
+    assert at_most["0.025"] == at_most["2.5"] == 3
+    assert at_most["5.0"] == at_most["60.0"] == 4
+    assert at_most["+Inf"] == 5
+    totals = {s.name.rpartition("_")[2]: s.value for s in family.samples if "le" not in s.labels}
+    assert totals == {"count": 5, "sum": pytest.approx(2 * 0.02 + 3 + 100)}
+
+
+async def test_commits_are_those_of_the_store_and_a_new_owner_has_not_committed_yet(
+    world: Any, process: Any
+) -> None:
+    assert _shown(process, "commits_total") == [world.store._datasets["flights"].seq]
+    assert len(_shown(process, "last_commit_timestamp_seconds")) == 1
+    await process.stop()
+    heir = world.process()
+    await heir.assign()
+    await heir.drained()
+    assert _shown(heir, "commits_total") == [world.store._datasets["flights"].seq]
+    assert _shown(heir, "last_commit_timestamp_seconds") == []
+    await heir.kill()
+
+
+async def test_what_has_not_left_is_in_the_outbox(world: Any, process: Any) -> None:
+    send, gate = process.worker._send, []
+
+    async def hold(outgoing: Any) -> Any:
+        gate.append(_shown(process, "outbox_records"))
+        return await send(outgoing)
+
+    process.worker._send = hold
+    world.ask("flights", "q", AA)
+    await process.run()
+    assert gate[0][0] >= 1
+    assert _shown(process, "outbox_records") == [0]
+
+
+async def test_a_data_set_that_went_or_was_retired_is_no_longer_shown(
+    world: Any, process: Any
+) -> None:
+    world.define("trains")
+    await process.run()
+    assert len(_shown(process, "phase")) == 2
+    world.produce("datasets", None, key="trains")
+    await process.run()
+    assert _shown(process, "phase") == _shown(process, "phase", dataset="flights") == [1]
+    process.worker.revoked(range(world.partitions))
+    assert _shown(process, "phase") == _shown(process, "privacy_spent_epsilon") == []
