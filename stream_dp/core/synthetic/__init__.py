@@ -165,7 +165,9 @@ def _of_belief(
     window = _with_tables(tables, len(shape), window)
     model = model_of(tables, shape, window)
     columns = drawn(model.conditionals, n_rows, generator)
-    every = sorted(model.fitted | model.others)
+    every = sorted(
+        model.fitted | model.others, key=lambda attributes: (len(attributes), attributes)
+    )
     failure = mechanism.accuracy.failure_probability
     n_cells = sum(math.prod(shape[a] for a in attributes) for attributes in every)
     z = two_sided(math.log(failure / max(1, n_cells)))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _Integers: TypeAlias = npt.NDArray[np.int64]
-
-_GOLDEN: Final = 0.6180339887498949
-"""Steps of this size, modulo 1, spread evenly over any stretch of their sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +34,9 @@ def drawn(
 ) -> tuple[_Integers, ...]:
     """Draws rows one attribute after the other.
 
-    Among the rows that agree on the parents a cell gets its expected number, rounded up or down without
-    bias: random draws would be off by its square root. The roundings of neighbouring groups differ by golden
-    steps, so that alike ones make up for each other where they are added up.
+    Among the rows that agree on the parents a cell gets its expected number, rounded up or down. What
+    rounding takes from a cell is carried over to the next such rows, so that sums over many of them are off
+    by about a row too: random draws would leave them off by their square roots.
 
     Args:
         model: Each attribute once, after its parents.
@@ -54,11 +51,7 @@ def drawn(
         group = np.ravel_multi_index(cells, sizes) if cells else np.zeros(n_rows, dtype=np.int64)
         present, members = np.unique(group, return_counts=True)
         shares = one.shares.reshape(-1, one.shares.shape[-1])[present]
-        ends = np.cumsum(shares * members[:, None], axis=1)
-        starts = (generator.random() + _GOLDEN * np.arange(len(present))) % 1.0
-        marks = np.minimum(np.floor(ends + starts[:, None]), members[:, None]).astype(np.int64)
-        marks[:, -1] = members
-        counts = np.diff(marks, axis=1, prepend=0)
+        counts = _rounded(shares * members[:, None], members)
         # Within a group the values meet the other attributes at random.
         mixed = generator.permutation(n_rows)
         order = mixed[np.argsort(group[mixed], kind="stable")]
@@ -66,6 +59,27 @@ def drawn(
         column[order] = np.repeat(np.tile(np.arange(counts.shape[1]), len(present)), counts.ravel())
         columns[one.attribute] = column
     return tuple(columns[attribute] for attribute in sorted(columns))
+
+
+def _rounded(wanted: _Floats, totals: _Integers) -> _Integers:
+    """Each number rounded up or down, so that rows keep their sums and columns nearly do.
+
+    Args:
+        wanted: Shape (groups, cells), not negative.
+        totals: Sum of each group, shape (groups,).
+    """
+    counts = np.floor(wanted).astype(np.int64)
+    rests = wanted - counts
+    left = totals - counts.sum(axis=1)
+    carried = np.zeros(wanted.shape[1])
+    for group in np.flatnonzero(left):
+        carried += rests[group]
+        # A cell of exactly its whole number keeps it: an impossible one stays empty.
+        claims = np.where(rests[group] > 0.0, carried, -np.inf)
+        up = np.argpartition(claims, -left[group])[-left[group] :]
+        counts[group, up] += 1
+        carried[up] -= 1.0
+    return counts
 
 
 def whole_rows(shares: _Floats, n_rows: int, generator: np.random.Generator) -> _Integers:
