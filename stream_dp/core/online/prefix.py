@@ -27,7 +27,6 @@ them, or the tree of counts, is better.
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,11 +42,9 @@ from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.base import Loss, checked_privacy
 from stream_dp.core.online.sampling import choose, exp_bounds, permutation, uniform_below
 from stream_dp.core.universe import MAX_ROWS
-from stream_dp.errors import CorruptState
 
 MAX_ENUMERATED: Final = 2**20
 """Most histograms that are written down one by one."""
-_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,25 +206,6 @@ class PrefixPlan:
         spread = math.log(self.n_histograms) - math.log(failure_probability)
         return best + 2.0 * spread / (float(self.epsilon) * n_rows)
 
-    def to_bytes(self, histogram: IntArray) -> bytes:
-        return struct.pack("<BI", _VERSION, len(histogram)) + histogram.astype("<i8").tobytes()
-
-    def from_bytes(self, data: bytes) -> IntArray:
-        """Inverse of ``to_bytes``.
-
-        Raises:
-            CorruptState: An unknown version, or no histogram of this plan.
-        """
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a histogram is stored in a version that this release does not know")
-        n_cells = self.cells.n_cells
-        if data[1:5] != struct.pack("<I", n_cells) or len(data) != 5 + 8 * n_cells:
-            raise CorruptState("a stored histogram does not fit the queries")
-        histogram = np.frombuffer(data, dtype="<i8", offset=5).astype(np.int64)
-        if histogram.min() < 0 or histogram.sum() != self.hypothesis_rows:
-            raise CorruptState("a stored histogram does not fit the queries")
-        return histogram
-
 
 # ---------------------------------------------------------------- exact samplers
 
@@ -261,13 +239,14 @@ def enumerated(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArra
 def layered(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
     """An exact draw for nested queries; time polynomial in k and m.
 
-    ``exp(-a E)`` is the area under ``a exp(-a v)`` beyond E. It is cut at ``u_0 < ... < u_r``, u_0 the least
-    E of all, and piece i drawn with weight ``(exp(-a u_i) - exp(-a u_(i+1))) N(u_(i+1))``, where ``N(u)``
-    histograms have an E of at most u; the last, endless one with ``exp(-a u_r) R``. Then a histogram of E at
-    most ``u_(i+1)`` is drawn, each as likely, and kept with the probability that a point of the piece is
-    beyond its E; else all is drawn anew. What a histogram gets from all pieces is the area beyond its E.
+    ``exp(-a E)`` is the area under ``a exp(-a v)`` beyond E. It is cut at whole ``u_0 < ... < u_r``, u_0 the
+    least E of all, and piece i drawn with weight ``(exp(-a u_i) - exp(-a u_(i+1))) N(u_(i+1) - 1)``, where
+    ``N(u)`` histograms have an E of at most u; the last, endless one with ``exp(-a u_r) R``. Then one of the
+    histograms counted there is drawn, each as likely, and kept with the probability that a point of the
+    piece is beyond its E; else all is drawn anew. What a histogram gets from all pieces is the area beyond
+    its E.
 
-    A piece is ``1 / a`` wide: whatever the data, one of e draws is kept, or more.
+    A piece is so wide that whatever the data one of e draws is kept, or hardly fewer.
 
     Raises:
         ValueError: The queries are not nested.
@@ -290,7 +269,7 @@ def layered(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
     while True:
         piece = choose(noise, weights)
         start, stop = cuts[piece], cuts[piece + 1] if piece + 1 < len(cuts) else None
-        histogram = tree.draw(tree.most if stop is None else stop, noise)
+        histogram = tree.draw(tree.most if stop is None else stop - 1, noise)
         misfit = int(plan.misfit(histogram[None], cells)[0])
         if _beyond(noise, plan.rate, misfit, start, stop):
             return histogram
@@ -361,11 +340,11 @@ def _pieces(plan: PrefixPlan, tree: _Nested) -> tuple[list[int], list[int]]:
     No cut is made where all that is behind it weighs a thousandth of one piece, or less.
     """
     start = bisect_left(range(tree.n_rows), 1, key=lambda v: min(1, tree.number(v)))
-    width, rate = math.ceil(1 / plan.rate), float(plan.rate)
-    cuts, numbers, most = [start], [], -math.inf
-    while math.log(plan.n_histograms) - rate * (cuts[-1] - start) > most - 7.0:
-        numbers.append(tree.number(cuts[-1] + width))
-        most = max(most, math.log(numbers[-1]) - rate * (cuts[-1] - start))
+    rate, log_all = float(plan.rate), math.log(plan.n_histograms)
+    width, cuts, numbers, largest = math.ceil(1 / plan.rate), [start], [], -math.inf
+    while log_all - rate * (cuts[-1] - start) > largest - 7.0:
+        numbers.append(tree.number(cuts[-1] + width - 1))
+        largest = max(largest, math.log(numbers[-1]) - rate * (cuts[-1] - start))
         cuts.append(cuts[-1] + width)
     return cuts, [*numbers, plan.n_histograms]
 

@@ -175,6 +175,11 @@ def test_every_row_and_no_row_are_conditions_too(quick_noise: Callable[..., Nois
     assert found.values[2] <= found.error_bar
 
 
+def test_constants_alone_are_a_batch(quick_noise: Callable[..., NoiseSource]) -> None:
+    found = answered(answerer(9_000), asked([{"all": []}]), blocks(9_000), quick_noise(1))
+    assert found.values == (1.0,)
+
+
 def test_how_long_a_look_lasts_follows_from_public_sizes() -> None:
     for wheres in (BELOW, BELOW[:3], CROSSING[::4]):
         look = answerer(20_000).answer(asked(wheres))

@@ -21,13 +21,13 @@ from stream_dp.core.online.prefix import (
     Cells,
     PrefixPlan,
     _Nested,
+    _pieces,
     all_histograms,
     enumerated,
     layered,
     metropolis,
     rejected,
 )
-from stream_dp.errors import CorruptState
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -268,6 +268,20 @@ class TestSamplers:
         for v in {0, *misfits.tolist(), *(misfits - 1).tolist()} - {-1}:
             assert tree.number(v) == int(np.sum(misfits <= v))
 
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(40)])
+    def test_whatever_the_data_one_of_e_draws_is_kept(self, epsilon: Fraction) -> None:
+        random = np.random.default_rng(1)
+        for _ in range(20):
+            counts = random.multinomial(500, random.dirichlet(np.full(8, 0.5)))
+            p = plan(epsilon)
+            cells = p.cells.count(counts)
+            cuts, numbers = _pieces(p, _Nested(p, cells))
+            ends = np.exp(-float(epsilon) / 24 * (np.array([*cuts, np.inf]) - cuts[0]))
+            misfits = p.misfit(all_histograms(6, 12), cells) - cuts[0]
+            kept = np.exp(-float(epsilon) / 24 * misfits).sum()
+            drawn = -np.diff(ends) @ np.array([float(number) for number in numbers])
+            assert kept <= drawn <= 1.01 * math.e * kept
+
     def test_histograms_too_many_to_write_down_are_drawn_by_layers(
         self, quick_noise: Callable[..., NoiseSource]
     ) -> None:
@@ -310,22 +324,6 @@ def test_some_histogram_of_nested_queries_is_within_a_row(m: int) -> None:
         best = p.misfit(all_histograms(p.cells.n_cells, m), cells).min() / (97 * m)
         assert best < 1 / m
     assert p.error(10**12, 0.01) == pytest.approx(1 / m, rel=1e-6)
-
-
-def test_bytes_read_back_and_others_are_corrupt() -> None:
-    histogram = np.array([1, 0, 2, 0])
-    data = SMALL.to_bytes(histogram)
-    assert SMALL.from_bytes(data).tolist() == histogram.tolist()
-    for bad in (
-        b"",
-        b"\x02" + data[1:],
-        data[:-1],
-        SMALL.to_bytes(np.array([3])),
-        SMALL.to_bytes(np.array([1, 0, 3, 0])),
-        SMALL.to_bytes(np.array([4, 0, -1, 0])),
-    ):
-        with pytest.raises(CorruptState):
-            SMALL.from_bytes(bad)
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
