@@ -209,12 +209,12 @@ def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
 
 
 def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
-    """The same need with one number eased: twofold, or as far as some mechanism asks where none serves."""
+    """The same need with one number eased: twofold, and as far as some mechanism asks where none serves."""
     rows, error, queries = 2 * need.n_rows, 2.0 * need.accuracy.error, need.queries // 2
     if not recommended(found).serves:
         more = [e.rows for e in found if e.rows is not None and e.rows > need.n_rows]
         larger = [e.error for e in found if e.error is not None and e.error > need.accuracy.error]
-        rows, error = min(more, default=rows), min(larger, default=error)
+        rows, error = max(rows, min(more, default=0)), max(error, min(larger, default=0.0))
     changes = []
     if rows * need.phases <= MAX_ROWS:
         changes.append((f"{_number(rows)} rows a phase", replace(need, n_rows=rows)))

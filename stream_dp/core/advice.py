@@ -161,12 +161,20 @@ class Estimate:
         return self.part is not None and self.part >= SERVES
 
     def tried(self, trial: Trial, need: Need) -> Estimate:
-        """With what a trial showed, as if all questions cost as much as those that it asked."""
-        each = (trial.spent - trial.opening) / max(1, trial.asked)
-        wanted = each * need.queries
+        """With what a trial showed, as if all questions were like those that it asked.
+
+        Looks cost as much as they did until the line is full; easy questions are answered to the end.
+        """
+        asked = max(1, trial.asked)
+        wanted = (trial.spent - trial.opening) / asked * need.queries
         afforded = min(1.0, (1.0 - trial.opening) / wanted) if wanted else 1.0
-        part = (trial.within + trial.missed) / max(1, trial.asked) * afforded
-        return replace(self, part=part, share=trial.opening + wanted, opening=trial.opening)
+        hard = trial.within + trial.missed - trial.easy
+        return replace(
+            self,
+            part=(trial.easy + hard * afforded) / asked,
+            share=trial.opening + wanted,
+            opening=trial.opening,
+        )
 
 
 def estimates(need: Need) -> tuple[Estimate, ...]:
