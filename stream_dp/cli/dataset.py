@@ -158,6 +158,10 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         f"with no budget left a question is "
         + ("answered unverified" if guesses and definition.on_exhausted != "refuse" else "refused")
     )
+    if definition.synthetic_rows:
+        console.print(
+            f"{definition.synthetic_rows:,} synthetic rows come with each phase: stream-dp synthesize {name}"
+        )
     table = Table("attribute", "type", "cells", box=None, header_style="bold", pad_edge=False)
     for spec, attribute in zip(definition.attributes, universe.attributes, strict=True):
         kind = "whole number" if getattr(spec, "integer", False) else spec.type

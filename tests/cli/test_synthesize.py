@@ -40,6 +40,7 @@ def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(
     served: Run, synthesized: tuple[str, Any], tmp_path: Path
 ) -> None:
     name, ended = synthesized
+    assert "400 synthetic rows come with each phase" in served("dataset", "show", name).out
     rows = list(csv.DictReader(io.StringIO(ended.out)))
     assert len(rows) == 400
     cities = Counter(row["city"] for row in rows)
