@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    from stream_dp.pipeline.building import epsilon_spent
+    from stream_dp.pipeline.building import epsilon_spent, prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
@@ -55,6 +55,9 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
             document["memory"] = vars(odometer.memory)
         if constants is not None:
             document["constants"] = constants
+        if definition.kinds != KindsSpec():
+            prices = prices_of(definition)
+            document["kinds"] = {name: price._asdict() for name, price in prices.items()}
         click.echo(json.dumps(document))
         return
     console = output()
@@ -65,7 +68,9 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if constants is not None:
         console.print(_tau_line(constants))
     if definition.kinds != KindsSpec():
+        console.print()
         console.print(kinds_table(definition))
+        console.print()
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return

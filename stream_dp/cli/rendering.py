@@ -41,7 +41,7 @@ _PATHS = {
     "repeat": "asked before",
     "certified": "from what was published",
     "bounded": "bounded by what was published",
-    "gated": "the hypotheses knew it",
+    "gated": "a noisy test let it pass",
     "measured": "the rows were looked at",
     "unverified": "too little budget left to look; may be further off",
 }
@@ -119,7 +119,7 @@ def _said(answer: Answer, spelt: Mapping[str, Any]) -> str:
             "free, and says the same"
         )
     if answer.side is not None:
-        return _side(answer, spelt) + bar
+        return _side(answer, spelt) + (f" ({bar.strip()})" if bar else "")
     if answer.found is not None:
         rank = f" (rank{bar})" if bar else ""
         return f"{_subject(spelt)}{answer.found.label}{rank}"
@@ -288,23 +288,21 @@ def _bar(part: float, width: int) -> str:
 
 def kinds_table(definition: Definition) -> Table:
     """The other kinds of questions that a data set answers, and what a look of each costs."""
-    from stream_dp.core.accounting import UNITS
-    from stream_dp.pipeline.building import ANSWERERS, budget_of, losses_of
+    from stream_dp.pipeline.building import ANSWERERS, prices_of
 
-    budget = budget_of(definition)
     table = Table("asked", "setting", box=None, header_style="bold", pad_edge=False)
-    for name in ("a look", "epsilon", "delta", "looks a phase"):
+    for name in ("a look takes", "epsilon", "delta", "looks a phase"):
         table.add_column(name, justify="right")
-    for name, loss in losses_of(definition).items():
-        spec, charge = getattr(definition.kinds, name), loss.charge(budget, 0)
-        others = spec.model_dump(exclude={"share"}, exclude_none=True)
+    for name, price in prices_of(definition).items():
+        spec = getattr(definition.kinds, name)
+        others = spec.model_dump(exclude={"share"}, exclude_defaults=True)
         table.add_row(
             ", ".join(ANSWERERS[name].kinds),
             escape(", ".join([name, *(f"{key} {value}" for key, value in others.items())])),
             share(spec.share),
-            f"{float(loss.epsilon):.3g}",
-            f"{float(loss.delta):.2g}" if loss.delta else "0",
-            f"{UNITS // max(charge.rho, charge.delta):,}",
+            f"{price.epsilon:.3g}",
+            f"{price.delta:.2g}",
+            f"{price.looks:,}",
         )
     return table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.baselines.bypass import Bypass
@@ -27,7 +27,6 @@ from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
-from stream_dp.core.online.base import Loss
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.phased import Phased
 from stream_dp.core.sequential import Median, Sequential
@@ -49,7 +48,7 @@ from stream_dp.messages import (
     WholeTableSpec,
 )
 
-__all__ = ["ANSWERERS", "budget_of", "build", "epsilon_spent", "in_order", "losses_of"]
+__all__ = ["ANSWERERS", "budget_of", "build", "epsilon_spent", "in_order", "prices_of"]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -143,13 +142,23 @@ def epsilon_spent(definition: Definition, share: float) -> float:
     return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))
 
 
-def losses_of(definition: Definition) -> dict[str, Loss]:
-    """By the name of its setting, what one look of each other kind may lose."""
-    budget = budget_of(definition)
-    return {
-        answerer.name: loss_of(budget, spec["share"], approximate=answerer.approximate)
-        for answerer, spec in _chosen(definition.kinds)
-    }
+class Price(NamedTuple):
+    """What one look of another kind may lose, and how many of them fill a line by themselves."""
+
+    epsilon: float
+    delta: float
+    looks: int
+
+
+def prices_of(definition: Definition) -> dict[str, Price]:
+    """The price of a look of each other kind, by the name of its setting."""
+    budget, found = budget_of(definition), {}
+    for answerer, spec in _chosen(definition.kinds):
+        loss = loss_of(budget, spec["share"], approximate=answerer.approximate)
+        charge = loss.charge(budget, 0)
+        looks = UNITS // max(charge.rho, charge.delta)
+        found[answerer.name] = Price(float(loss.epsilon), float(loss.delta), looks)
+    return found
 
 
 ANSWERERS: Mapping[str, type[Answerer]] = {

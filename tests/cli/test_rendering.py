@@ -55,8 +55,8 @@ SAID: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (
         {"side": "between", "error_bar": 0.02},
         {"kind": "between", "where": RANGE, "low": 0.15, "high": 0.3},
-        "between 15% and 30% of the rows ± 2.00%",
-        "between ± 2.00%",
+        "between 15% and 30% of the rows (± 2.00%)",
+        "between (± 2.00%)",
     ),
     (
         {"side": "above"},

@@ -124,6 +124,7 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
     batch = ["ask", name, "--kind", "prefix_batch", "age < 18", "age < 45"]
     assert served(*batch).out.splitlines()[2].startswith("age < 45")
     assert "30.00%" in served("budget", name).out
+    assert json.loads(served("budget", name, "--json").out)["kinds"]["prefix_batch"]["looks"] == 3
 
     refused = served(*batch, "age < 33")
     assert refused.err.endswith("ask < 30 or < 45\n  age < 33\n  ^^^^^^^^\n")
