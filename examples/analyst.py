@@ -23,6 +23,7 @@ DEFINITION = {
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
     "accuracy": {"error": 0.02, "failure_probability": 0.01},
     "phase": {"min_rows": 20_000},
+    "kinds": {"threshold": {"share": 0.1}},
 }
 
 
@@ -59,6 +60,11 @@ def main(bootstrap_servers: str) -> None:
         asked = [Question(f"ward = '{ward}' AND minutes < 15", last_phases=1) for ward in wards]
         for ward, reply in zip(wards, client.ask_many("visits", asked), strict=True):
             print(f"short visits in {ward}: {getattr(reply, 'count', reply)}")
+
+        # One look, and from then on every threshold and quantile of minutes is free.
+        most = client.ask("visits", Question.quantile("minutes", 0.9))
+        assert most.found is not None
+        print(f"nine of ten visits last no longer than {most.found.label} minutes ({most.path})")
 
         quote = client.quote("visits", "first AND minutes >= 120 AND ward = 'west'")
         print(f"one more would be {quote.difficulty}, and cost {quote.privacy_loss}")
