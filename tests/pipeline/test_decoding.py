@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
-from stream_dp import messages
 from stream_dp.errors import InvalidMessage
-from stream_dp.messages import MAX_NESTING, Query, read_json
+from stream_dp.messages import Query, read_json, reading
+from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.pipeline.decoding import Ask, BadQuery, decode, partition_of
 from stream_dp.pipeline.records import Record
 
@@ -72,7 +72,7 @@ def test_a_quick_reading_is_what_a_patient_one_finds(document: Pairs, private: b
     value = written(document).encode("utf-8", "surrogatepass")
 
     def patiently() -> object:
-        return messages._read_patiently(value, private=private)
+        return reading._read_patiently(value, private=private)
 
     def read() -> object:
         return read_json(value, max_bytes=LIMIT, private=private)
@@ -101,9 +101,9 @@ def test_the_limit_of_nesting_is_the_same_on_both_ways(form: str, inner: str) ->
         for _ in range(depth):
             value = form.format(value)
         whole = f'{{"whole": {value}}}'.encode()
-        quick = messages._read_quickly(whole, private=False)
+        quick = reading._read_quickly(whole, private=False)
         try:
-            patient = messages._read_patiently(whole, private=False)
+            patient = reading._read_patiently(whole, private=False)
         except InvalidMessage:
             assert quick is None
         else:

@@ -16,7 +16,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
@@ -194,18 +194,21 @@ class Answerer(ABC):
 
 
 def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
-    """The largest (epsilon, delta) whose price is at most ``share`` of a line.
+    """The largest (epsilon, delta) whose price is at most ``share`` of a line, in whole units.
+
+    The share is the decimal number that was written: ten looks of 0.1 fill a line, and do not pass it.
 
     Raises:
         ValueError: ``share`` is not in (0, 1].
     """
     if not 0.0 < share <= 1.0:
         raise ValueError(f"a look takes a share of a line: {share}")
-    rho = Fraction(share) * budget.rho
+    part = Fraction(math.floor(Fraction(str(share)) * UNITS), UNITS)
+    rho = part * budget.rho
     epsilon = Fraction(math.sqrt(2 * rho))
     while epsilon**2 / 2 > rho:
         epsilon = Fraction(math.nextafter(float(epsilon), 0.0))
-    return Loss(epsilon, Fraction(share) * budget.delta if approximate else Fraction(0))
+    return Loss(epsilon, part * budget.delta if approximate else Fraction(0))
 
 
 def ordered(universe: Universe, attribute: int, kind: str) -> Refused | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.accounting import UNITS, Budget, Lines
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.online.base import Loss
 from stream_dp.core.parameters import Privacy
@@ -57,14 +57,27 @@ def test_a_full_line_of_worst_looks_keeps_the_promise(
         assert of(1.1 * e, d) > privacy.delta, "so is an epsilon that is a tenth too large"
 
 
+@pytest.mark.parametrize(
+    ("share", "looks"), [(0.1, 10), (0.05, 20), (0.3, 3), (1 / 3, 3), (1.0, 1)]
+)
+def test_a_line_is_full_after_as_many_looks_as_its_shares_say(share: float, looks: int) -> None:
+    budget, lines = Budget.of(Privacy(1.0, 1e-9), approximate=True), Lines()
+    lines.open()
+    charge = loss_of(budget, share, approximate=True).charge(budget, 0)
+    for _ in range(looks):
+        lines.charge([charge])
+    assert not lines.afford([charge])
+
+
 def test_a_look_gets_the_most_that_its_share_buys() -> None:
     budget = Budget.of(Privacy(1.0, 1e-9), approximate=True)
     for share in (1e-6, 0.1, 1 / 3, 1.0):
         loss = loss_of(budget, share, approximate=True)
-        assert loss.epsilon**2 / 2 <= Fraction(share) * budget.rho
+        part = Fraction(math.floor(Fraction(str(share)) * UNITS), UNITS)
+        assert loss.epsilon**2 / 2 <= part * budget.rho
         more = Fraction(math.nextafter(float(loss.epsilon), 1.0))
-        assert more**2 / 2 > Fraction(share) * budget.rho
-        assert loss.delta == Fraction(share) * budget.delta
+        assert more**2 / 2 > part * budget.rho
+        assert loss.delta == part * budget.delta
         assert loss_of(budget, share, approximate=False) == Loss(loss.epsilon)
     for share in (0.0, -0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="share of a line"):

@@ -1,0 +1,381 @@
+"""A data set: schema, promise, mechanism, and which kinds of questions it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages.base import (
+    AttributeName,
+    DatasetName,
+    Finite,
+    Request,
+    translated,
+    tupled,
+)
+
+MAX_SYNTHETIC_ROWS = 10_000
+
+
+def _scalar_text(value: object) -> object:
+    """A category value as text: an integer stands for its decimal digits, as it does in a row."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+CategoryValue = Annotated[
+    str, BeforeValidator(_scalar_text), StringConstraints(min_length=1, max_length=256)
+]
+
+
+class CategoryAttribute(Request):
+    """A value out of a declared list; anything else falls into the cell ``other``."""
+
+    name: AttributeName
+    type: Literal["category"]
+    values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
+    other: bool = True
+    missing: bool = False
+
+
+class NumberAttribute(Request):
+    """A number in declared, left-closed bins; the outer bins are open.
+
+    Attributes:
+        representatives: What a value of each bin counts for in sums and means; by its middle where left out.
+    """
+
+    name: AttributeName
+    type: Literal["number"]
+    edges: Annotated[tuple[Finite, ...], BeforeValidator(tupled), Field(min_length=1)]
+    integer: bool = False
+    missing: bool = False
+    representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
+
+
+class BooleanAttribute(Request):
+    """True or false."""
+
+    name: AttributeName
+    type: Literal["boolean"]
+    missing: bool = False
+
+
+AttributeSpec = Annotated[
+    CategoryAttribute | NumberAttribute | BooleanAttribute, Field(discriminator="type")
+]
+
+
+class PrivacySpec(Request):
+    """The lifetime promise to every row: (epsilon, delta).
+
+    Attributes:
+        delta: 0 is a pure promise, which ``counts``, ``weights`` and ``bypass`` can keep.
+    """
+
+    epsilon: Annotated[float, Field(ge=1e-9, le=20)]
+    delta: Annotated[float, Field(ge=0, lt=1)]
+
+
+class AccuracySpec(Request):
+    """Every answer lies within ``error`` (a share of the rows asked), but for ``failure_probability``."""
+
+    error: Annotated[float, Field(ge=1e-9, lt=1)]
+    failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
+
+
+class PhaseSpec(Request):
+    """When a phase opens: as soon as this many rows wait."""
+
+    min_rows: Annotated[int, Field(ge=1, le=2**62)]
+
+
+class CalibratedSpec(Request):
+    """The calibrated profile: for 1e4 to 1e9 rows.
+
+    Attributes:
+        base_share: Share of a new line that is spent when its phase opens; by a public rule where left out.
+        pacing: Keeps a part of each line for later phases' questions. Turn it off where there will be one
+            phase only.
+    """
+
+    profile: Literal["calibrated"] = "calibrated"
+    base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    pacing: bool = True
+
+
+class PhasedSpec(Request):
+    """What the papers' mechanisms have in common.
+
+    Attributes:
+        hypothesis_rows: Rows of a hypothesis, for far smaller blocks than the papers' number asks for.
+        representation: Of the consistent set; touches accuracy only.
+        doubling: Takes the number of queries as a first guess, and doubles it where it was too low.
+    """
+
+    hypothesis_rows: Annotated[int, Field(ge=1)] | None = None
+    representation: Literal["exhaustive", "entropic", "polytope"] = "entropic"
+    doubling: bool = False
+
+
+class MedianSpec(PhasedSpec):
+    """The median mechanism: one fixed dataset, a single phase."""
+
+    profile: Literal["median"]
+    queries: Annotated[int, Field(ge=2, le=10**9)]
+
+
+class SequentialSpec(PhasedSpec):
+    """A new median mechanism in every phase, on all rows so far.
+
+    Attributes:
+        composition: The constant c_K; the least that composes so many phases where left out.
+    """
+
+    profile: Literal["sequential"]
+    queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
+    phases: Annotated[int, Field(ge=1, le=10_000)]
+    composition: Annotated[float, Field(ge=1, le=10_001)] | None = None
+
+
+class MemorySpec(PhasedSpec):
+    """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
+
+    profile: Literal["memory"]
+    queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
+    phases: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class GatedSpec(Request):
+    """Gates before the maximum-entropy set: the thesis' idea at practical sizes.
+
+    Attributes:
+        segments: Parts of a line: about as many hard questions as a phase can pay for.
+        prior: What a new phase is expected to look like: nothing in particular, or those before it.
+    """
+
+    profile: Literal["gated"]
+    segments: Annotated[int, Field(ge=1, le=10**6)]
+    prior: Literal["uniform", "carry_over"] = "uniform"
+
+
+class CountsSpec(Request):
+    """A fresh noisy count for each new question."""
+
+    profile: Literal["counts"]
+
+
+class WholeTableSpec(Request):
+    """One noisy table of the whole universe a phase."""
+
+    profile: Literal["whole_table"]
+
+
+class WeightsSpec(Request):
+    """Private multiplicative weights.
+
+    Attributes:
+        growing: Whether phases open for ever; else the first is the only one, with the published rate.
+    """
+
+    profile: Literal["weights"]
+    growing: bool = True
+
+
+class BypassSpec(Request):
+    """Multiplicative weights that are trained by plain counts, and tested only where trained."""
+
+    profile: Literal["bypass"]
+
+
+def _default_profile(value: object) -> object:
+    return {"profile": "calibrated", **value} if isinstance(value, dict) else value
+
+
+MechanismSpec = Annotated[
+    Annotated[
+        CalibratedSpec
+        | MedianSpec
+        | SequentialSpec
+        | MemorySpec
+        | GatedSpec
+        | CountsSpec
+        | WholeTableSpec
+        | WeightsSpec
+        | BypassSpec,
+        Field(discriminator="profile"),
+    ],
+    BeforeValidator(_default_profile),
+]
+
+
+Share = Annotated[float, Field(gt=0, le=1)]
+"""What one look takes of a line: of each block that it reads."""
+
+
+class _KindSpec(Request):
+    """Turns a kind of questions on.
+
+    Attributes:
+        share: Of a block's line, that one look takes; see docs/mechanisms.md for what counts as one.
+    """
+
+    share: Share
+
+
+class ThresholdSpec(_KindSpec):
+    """Kinds ``threshold`` and ``quantile``: one look an attribute and block, everything else free.
+
+    Attributes:
+        partition: Whether bins are joined to segments first, for very many bins and few rows.
+    """
+
+    partition: StrictBool = False
+
+
+class StableMedianSpec(_KindSpec):
+    """Kind ``median``: the exact bin, or no answer; each new question is a look."""
+
+
+class ModeSpec(_KindSpec):
+    """Kind ``mode``: the exact most frequent cell, or no answer; each new question is a look.
+
+    Attributes:
+        groups: To which rows are dealt, each with a vote; every row has one where left out.
+    """
+
+    groups: Annotated[int, Field(ge=1)] | None = None
+
+
+class PrefixBatchSpec(_KindSpec):
+    """Kind ``prefix_batch``: one synthetic histogram for all conditions of a batch."""
+
+
+class CorrelatedVectorSpec(_KindSpec):
+    """Kind ``correlated_vector``: the rows of each phase respond once, when it opens; questions are free.
+
+    Attributes:
+        attribute: The boolean one whose bits are answered.
+    """
+
+    attribute: AttributeName
+
+
+class BetweenSpec(_KindSpec):
+    """Kind ``between``: a run of comparisons, until so many of its answers were "between"."""
+
+    answers: Annotated[int, Field(ge=1, le=1000)]
+
+
+class InteriorPointSpec(_KindSpec):
+    """Kind ``interior_point``: a run for each attribute and window, right for so many points."""
+
+    points: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class AdaptiveThresholdSpec(_KindSpec):
+    """Kind ``adaptive_threshold``: a run for each attribute and window, right for so many thresholds."""
+
+    chunks: Annotated[int, Field(ge=2, le=1000)]
+    queries: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class KindsSpec(Request):
+    """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
+
+    threshold: ThresholdSpec | None = None
+    median: StableMedianSpec | None = None
+    mode: ModeSpec | None = None
+    prefix_batch: PrefixBatchSpec | None = None
+    correlated_vector: CorrelatedVectorSpec | None = None
+    between: BetweenSpec | None = None
+    interior_point: InteriorPointSpec | None = None
+    adaptive_threshold: AdaptiveThresholdSpec | None = None
+
+
+class Definition(Request):
+    """A data set: schema, promise, and when its phases open. Immutable once accepted."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    attributes: Annotated[
+        tuple[AttributeSpec, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
+    ]
+    privacy: PrivacySpec
+    accuracy: AccuracySpec
+    phase: PhaseSpec
+    mechanism: MechanismSpec = CalibratedSpec()
+    kinds: KindsSpec = KindsSpec()
+    on_exhausted: Literal["unverified", "refuse"] = "unverified"
+    synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
+
+    @model_validator(mode="after")
+    def _kinds_beside_counts(self) -> Definition:
+        if self.kinds != KindsSpec() and not isinstance(self.mechanism, CalibratedSpec):
+            raise ValueError('kinds go with the profile "calibrated" alone: leave them out')
+        return self
+
+    @model_validator(mode="after")
+    def _rows_follow(self) -> Definition:
+        if self.synthetic_rows and isinstance(self.mechanism, CountsSpec):
+            raise ValueError('the profile "counts" knows nothing that synthetic_rows could follow')
+        return self
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Definition:
+        """Validates a parsed definition.
+
+        Raises:
+            InvalidDefinition: It names the field and the fix.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise translated(error, InvalidDefinition, document, show_input=True) from None
+
+    def to_bytes(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+__all__ = [
+    "MAX_SYNTHETIC_ROWS",
+    "AccuracySpec",
+    "AdaptiveThresholdSpec",
+    "AttributeSpec",
+    "BetweenSpec",
+    "BooleanAttribute",
+    "BypassSpec",
+    "CalibratedSpec",
+    "CategoryAttribute",
+    "CorrelatedVectorSpec",
+    "CountsSpec",
+    "Definition",
+    "GatedSpec",
+    "InteriorPointSpec",
+    "KindsSpec",
+    "MechanismSpec",
+    "MedianSpec",
+    "MemorySpec",
+    "ModeSpec",
+    "NumberAttribute",
+    "PhaseSpec",
+    "PhasedSpec",
+    "PrefixBatchSpec",
+    "PrivacySpec",
+    "SequentialSpec",
+    "StableMedianSpec",
+    "ThresholdSpec",
+    "WeightsSpec",
+    "WholeTableSpec",
+]

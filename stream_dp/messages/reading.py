@@ -1,0 +1,130 @@
+"""JSON off a topic, with limits."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from pydantic_core import from_json, to_json
+
+from stream_dp.errors import InvalidMessage
+
+MAX_NESTING = 64
+
+_TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidMessage(
+        "value", f"{name} is not a JSON number", "leave the value out or send null"
+    )
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise InvalidMessage("value", "a number is too large for a float", "send finite numbers")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidMessage("value", "an object names a key twice", "name each key once")
+    return found
+
+
+def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[str, Any]:
+    """Parses one JSON object with limits: size, nesting, unique keys, finite numbers.
+
+    Args:
+        private: The value may hold rows, so an error says nothing that depends on them.
+
+    Raises:
+        InvalidMessage: It is not such an object. The message never quotes the value.
+    """
+    if len(value) > max_bytes:
+        raise InvalidMessage(
+            "value",
+            f"it is longer than the {max_bytes:,} bytes that are served",
+            "split it",
+            reason="too_large",
+        )
+    found = _read_quickly(value, private=private)
+    if found is None:
+        found = _read_patiently(value, private=private)
+    if not isinstance(found, dict):
+        raise InvalidMessage("value", "it is not a JSON object", "send one JSON object")
+    return found
+
+
+def _read_quickly(value: bytes, *, private: bool) -> object:
+    """What is found by a parser that accepts less; None where only the patient one can tell.
+
+    It lets a key that is named twice pass, and a number that is too large for a float: then what it found,
+    written again, has fewer colons, or names infinity. One level of nesting is one space of indentation.
+    """
+    try:
+        found: object = from_json(value, allow_inf_nan=False)
+        again = to_json(found, indent=None if private else 1)
+    except ValueError:
+        return None
+    allowed = (
+        b"\\u003" not in value  # an escaped colon would make up for a lost one
+        and value.count(b":") == again.count(b":")
+        and b"Infinity" not in again
+        and _TOO_DEEP not in again
+    )
+    return found if allowed else None
+
+
+def _read_patiently(value: bytes, *, private: bool) -> object:
+    try:
+        found: object = json.loads(
+            value, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+    except InvalidMessage:
+        raise
+    except RecursionError:
+        raise InvalidMessage("value", "it is nested too deeply", "flatten it") from None
+    except ValueError as error:
+        place = (
+            f" (line {error.lineno}, column {error.colno})"
+            if isinstance(error, json.JSONDecodeError) and not private
+            else ""
+        )
+        raise InvalidMessage(
+            "value", f"it is not JSON{place}", "send one JSON object in UTF-8", reason="bad_json"
+        ) from None
+    if not private:  # what a row holds is never asked about
+        _check_nesting(found)
+    return found
+
+
+def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
+    """Refuses a document nested deeper than ``limit``; iterative, so depth cannot hurt it.
+
+    What is empty has no level of its own.
+
+    Raises:
+        InvalidMessage: It is deeper.
+    """
+    layer = [value]
+    for _ in range(limit):
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if inner and isinstance(inner, dict | list)
+        ]
+        if not layer:
+            return
+    raise InvalidMessage("value", "it is nested too deeply", f"stay below {limit} levels")
+
+
+__all__ = [
+    "MAX_NESTING",
+    "read_json",
+]

@@ -1,0 +1,184 @@
+"""What producers and analysts send: batches of rows, and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, StrictBool, ValidationError, model_validator
+
+from stream_dp.errors import InvalidMessage
+from stream_dp.messages.base import (
+    AttributeName,
+    DatasetName,
+    Id,
+    Request,
+    translated,
+    tupled,
+)
+
+
+class Batch(Request):
+    """Rows in one of three forms. The rows themselves are checked against the schema, not here."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    batch_id: Id
+    rows: Annotated[list[Any] | None, Field(repr=False)] = None
+    columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
+    cells: Annotated[list[Any] | None, Field(repr=False)] = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Batch:
+        if sum(form is not None for form in (self.rows, self.columns, self.cells)) != 1:
+            raise ValueError("give exactly one of rows, columns and cells")
+        return self
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Batch:
+        """Validates the envelope.
+
+        Raises:
+            InvalidMessage: It names the field; it never quotes a row.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise translated(error, InvalidMessage, document, show_input=False) from None
+
+
+FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "predicate": ((), ("where",)),
+    "table": (("group_by",), ("where",)),
+    "sum": (("attribute",), ("where", "group_by")),
+    "threshold": (("attribute",), ("where",)),
+    "quantile": (("attribute", "rank"), ()),
+    "median": (("attribute",), ()),
+    "mode": (("attribute",), ()),
+    "prefix_batch": (("attribute", "wheres"), ()),
+    "correlated_vector": (("attribute",), ()),
+    "between": (("where", "low", "high"), ()),
+    "interior_point": (("attribute", "where"), ()),
+    "adaptive_threshold": (("attribute", "where"), ()),
+}
+"""Of each kind of question: the fields that it needs, and those that it may have."""
+
+_OPTIONAL = {name for fields in FIELDS.values() for names in fields for name in names}
+
+
+class LastPhases(Request):
+    """The most recent phases; clamped to the history there is."""
+
+    last_phases: Annotated[int, Field(ge=1)]
+
+
+class Query(Request):
+    """One question. Conditions, names and values are checked against the schema by the core.
+
+    Attributes:
+        where: Which rows, or which values of ``attribute``.
+        wheres: The conditions of a batch, each as in ``where``.
+        group_by: Attributes of a table.
+        attribute: What a question of order or of values is about, or what is added up.
+        rank: Of a quantile, as a share of the rows.
+        low: What a count is compared with, as a share of the rows; ``high`` likewise.
+    """
+
+    query_id: Id
+    kind: Literal[
+        "predicate",
+        "table",
+        "sum",
+        "threshold",
+        "quantile",
+        "median",
+        "mode",
+        "prefix_batch",
+        "correlated_vector",
+        "between",
+        "interior_point",
+        "adaptive_threshold",
+    ] = "predicate"
+    where: dict[str, Any] | None = None
+    wheres: Annotated[
+        tuple[dict[str, Any], ...], BeforeValidator(tupled), Field(max_length=1_000)
+    ] = ()
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    attribute: AttributeName | None = None
+    rank: Annotated[float, Field(ge=0, le=1)] | None = None
+    low: Annotated[float, Field(ge=0, le=1)] | None = None
+    high: Annotated[float, Field(ge=0, le=1)] | None = None
+    window: LastPhases | None = None
+    quote: StrictBool = False
+
+    @model_validator(mode="after")
+    def _fields_of_its_kind(self) -> Query:
+        needed, allowed = FIELDS[self.kind]
+        for name in needed:
+            if getattr(self, name) in (None, ()):
+                raise ValueError(f'kind "{self.kind}" goes with {name}: add it')
+        for name in _OPTIONAL - {*needed, *allowed}:
+            if getattr(self, name) not in (None, ()):
+                raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError("low is not below high: the smaller threshold goes first")
+        return self
+
+    @classmethod
+    def read(cls, document: object) -> Self:
+        """Validates one question.
+
+        Raises:
+            InvalidMessage: It names the field and the fix.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise translated(error, InvalidMessage, document, show_input=True) from None
+
+
+class SingleQuery(Query):
+    """One question that is a message of its own: the fields of its envelope are beside its own."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    analyst: Id
+
+
+class QueryEnvelope(Request):
+    """Who asks what of which data set: the fields of one question, or ``queries`` with many."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    analyst: Id
+    queries: Annotated[list[Any], Field(min_length=1, max_length=10_000)]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
+        """Validates the envelope; a single question is a list of one.
+
+        Raises:
+            InvalidMessage: It names the field and the fix.
+        """
+        if "queries" not in document:
+            shared = ("version", "dataset", "analyst")
+            document = {
+                **{name: document[name] for name in shared if name in document},
+                "queries": [
+                    {name: value for name, value in document.items() if name not in shared}
+                ],
+            }
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise translated(error, InvalidMessage, document, show_input=True) from None
+
+
+__all__ = [
+    "FIELDS",
+    "Batch",
+    "LastPhases",
+    "Query",
+    "QueryEnvelope",
+    "SingleQuery",
+]

@@ -1,0 +1,77 @@
+"""The topics that carry messages, and how each is created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How one topic is created; ``topics create`` makes it so and ``doctor`` compares.
+
+    Attributes:
+        max_value_bytes: Largest value that is served; larger ones are refused in words.
+        max_message_bytes: Largest record the broker takes: more than is served, so that a producer who
+            sends too much is told why by the worker.
+    """
+
+    role: str
+    cleanup: Literal["delete", "compact"]
+    retention_ms: int
+    max_value_bytes: int
+    max_message_bytes: int = 1_048_588
+
+    def config(self) -> dict[str, str]:
+        config = {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(self.retention_ms),
+            "max.message.bytes": str(self.max_message_bytes),
+        }
+        if self.role in INPUTS:
+            # Whatever producers compress with, the worker reads it, and nobody's zeros swell in its memory.
+            config["compression.type"] = "uncompressed"
+        return config
+
+
+INPUTS = ("datasets", "batches", "queries")
+
+_DAY_MS = 86_400_000
+_FOR_EVER = -1
+
+TOPICS: Mapping[str, TopicSettings] = {
+    settings.role: settings
+    for settings in (
+        TopicSettings("datasets", "delete", _FOR_EVER, 262_144),
+        TopicSettings("batches", "delete", 30 * _DAY_MS, 4_194_304, 6_291_456),
+        TopicSettings("queries", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("answers", "delete", 30 * _DAY_MS, 6_291_456, 6_291_456),
+        TopicSettings("events", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("rejected", "delete", 30 * _DAY_MS, 262_144),
+        TopicSettings("catalog", "compact", _FOR_EVER, 262_144),
+        TopicSettings("ledger", "delete", _FOR_EVER, 1_048_576),
+        TopicSettings("synthetic", "compact", _FOR_EVER, 6_291_456, 6_291_456),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Topic names under one prefix."""
+
+    prefix: str = "stream-dp."
+
+    def name(self, role: str) -> str:
+        return self.prefix + TOPICS[role].role
+
+    def role(self, name: str) -> str:
+        return name.removeprefix(self.prefix)
+
+
+__all__ = [
+    "INPUTS",
+    "TOPICS",
+    "TopicSettings",
+    "Topics",
+]
