@@ -30,8 +30,11 @@ class WorkerSettings(BaseSettings):
             once. Each worker needs its own.
         session_timeout_s: After this long without a sign of life a worker's partitions move.
         stall_timeout_s: A worker that has work and does nothing for so long ends itself.
-        web_port: Port of ``/healthz`` and ``/metrics``.
-        web_bind: Address that they are served on. They ask for no password.
+        web_port: Port of the dashboard, ``/healthz`` and ``/metrics``.
+        web_bind: Address that they are served on. The latter two ask for no password.
+        web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token,
+            and one that is not set is made at every start and printed.
+        web_analyst_token: Opens what is public, and the question box.
         data_dir: Faust's own folder; holds nothing of value.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.
     """
@@ -51,6 +54,8 @@ class WorkerSettings(BaseSettings):
     stall_timeout_s: Annotated[float, Field(ge=1)] = 300.0
     web_port: Annotated[int, Field(ge=1, le=65535)] = 6066
     web_bind: str = "127.0.0.1"
+    web_operator_token: SecretStr | None = None
+    web_analyst_token: SecretStr | None = None
     data_dir: str | None = None
     crash_at: str | None = None
 

@@ -156,6 +156,12 @@ def _needed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def needed() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """``with needed(): ...``: where that cannot run, the test is skipped; in CI it fails."""
+    return _needed
+
+
+@pytest.fixture(scope="session")
 def kafka_jars() -> tuple[Path, ...]:
     """The class path of the embedded Apache Kafka; downloaded once into the user's cache."""
     from stream_dp.embedded import jars
@@ -249,10 +255,15 @@ class WorkerProcess:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
+    @property
+    def url(self) -> str:
+        """Where its web server answers."""
+        return f"http://127.0.0.1:{self._port}"
+
     def page(self, path: str) -> bytes | None:
         """A page of its web server; None while it does not answer with 200."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=2) as reply:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as reply:
                 return bytes(reply.read())
         except OSError:
             return None
@@ -413,6 +424,17 @@ def make_deployment(
     yield make
     for deployment in made:
         deployment.close()
+
+
+@pytest.fixture(scope="module")
+def module_deployment(
+    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """Topics and keys that the tests of a module share, for those that change nothing of each other's."""
+    folder = tmp_path_factory.mktemp("deployment")
+    made = Deployment(kafka_server, valkey_server, f"t{secrets.token_hex(6)}.", folder, 2)
+    yield made
+    made.close()
 
 
 @pytest.fixture

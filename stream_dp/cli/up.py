@@ -42,7 +42,7 @@ _WORKER_READY_S = 60.0
 @click.option(
     "--web-port",
     type=click.IntRange(1, 65535),
-    help=f"Port of the worker's /healthz and /metrics.  [default: {_WEB_PORT}, or a free one]",
+    help=f"Port of the worker's page, /healthz and /metrics.  [default: {_WEB_PORT}, or a free one]",
 )
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C instead of returning.")
 def command(state_dir: Path, web_port: int | None, foreground: bool) -> None:  # noqa: FBT001 - click
@@ -161,7 +161,7 @@ def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threa
             with worker_child(addresses, state_dir, web_port) as worker:
                 try:
                     await_worker(worker, web_port, stopping.is_set)
-                    _ready_file(state_dir).write_text(f"http://127.0.0.1:{web_port}/healthz")
+                    _ready_file(state_dir).write_text(f"http://127.0.0.1:{web_port}/")
                     progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
                     _keep(servers, worker, stopping)
                 finally:
@@ -298,5 +298,5 @@ def _ready(state_dir: Path) -> bool:
 def _pages(state_dir: Path) -> str:
     with suppress(OSError):
         if url := _ready_file(state_dir).read_text():
-            return f"worker at [b]{url}[/b]"
+            return f"dashboard at [b]{url}[/b]"
     return "the worker is restarting"

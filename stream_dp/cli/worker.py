@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _MAX_SOURCE = 1 << 20
     envvar="STREAM_DP_WEB_PORT",
     default=6066,
     show_default=True,
-    help="Port of /healthz and /metrics.",
+    help="Port of the dashboard, /healthz and /metrics.",
 )
 @click.option(
     "--instance-id",
@@ -108,14 +109,29 @@ def command(
 
     import faust
 
+    from stream_dp.messages import Topics
     from stream_dp.pipeline.app import create_app
+    from stream_dp.web.access import Access
+    from stream_dp.web.pages import Pages
 
+    tokens = (settings.web_operator_token, settings.web_analyst_token)
+    operator, analyst = (token.get_secret_value() if token else None for token in tokens)
+    access = Access(settings.web_bind, web_port, operator_token=operator, analyst_token=analyst)
     app = create_app(settings)
     if read:
         app.beside.append(lambda: run_sources(settings, read, definition_of))
+    Pages(
+        access,
+        bootstrap_servers=settings.bootstrap_servers,
+        topics=Topics(settings.topic_prefix),
+        health=app.health,
+        durability=settings.redis_durability,
+    ).install(app.web.web_app)
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
-    threading.Thread(target=_say_when_ready, args=(app, settings), daemon=True).start()
+    threading.Thread(
+        target=_say_when_ready, args=(app, settings, access.tokens), daemon=True
+    ).start()
     try:
         worker.execute_from_commandline()
     finally:
@@ -150,11 +166,14 @@ def _check_port(host: str, port: int) -> None:
             ) from None
 
 
-def _say_when_ready(app: Any, settings: Any) -> None:
+def _say_when_ready(app: Any, settings: Any, tokens: Mapping[str, str]) -> None:
     while not getattr(getattr(app.runtime, "worker", None), "ready", False):
         time.sleep(0.1)
-    pages = f"http://{settings.web_bind}:{settings.web_port}"
-    click.echo(f"the worker answers; its pages are {pages}/healthz and /metrics", err=True)
+    host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind
+    page = f"http://{host}:{settings.web_port}/"
+    click.echo(f"the worker answers; its page is {page}, beside /healthz and /metrics", err=True)
+    for role, token in tokens.items():
+        click.echo(f"{role}s enter by {page}#token={token}", err=True)
 
 
 def _set_up_logging(level: str) -> None:

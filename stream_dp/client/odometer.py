@@ -72,23 +72,28 @@ class Odometer:
     looks: int = 0
     retired: bool = False
     memory: MemoryPhase | None = None
+    _seen: set[int] = field(default_factory=set, repr=False)
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Odometer:
         """Folds entries; one that is seen twice counts once."""
         odometer = cls()
-        seen: set[int] = set()
         for entry in entries:
-            if entry["seq"] in seen:
-                continue
-            seen.add(entry["seq"])
-            if entry["kind"] == "phase":
-                odometer.blocks.append(BlockSpending(entry["rows"]))
-            elif entry["kind"] == "charge":
-                odometer._charge(entry)
-            elif entry["kind"] == "retired":
-                odometer.retired = True
+            odometer.add(entry)
         return odometer
+
+    def add(self, entry: Mapping[str, Any]) -> bool:
+        """Folds the next entry; False for one that was there before, which counts once."""
+        if entry["seq"] in self._seen:
+            return False
+        self._seen.add(entry["seq"])
+        if entry["kind"] == "phase":
+            self.blocks.append(BlockSpending(entry["rows"]))
+        elif entry["kind"] == "charge":
+            self._charge(entry)
+        elif entry["kind"] == "retired":
+            self.retired = True
+        return True
 
     def _charge(self, entry: Mapping[str, Any]) -> None:
         looks = 0

@@ -40,6 +40,7 @@ from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
+from stream_dp.pipeline.health import Health
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.sending import LARGEST_MESSAGE, Sender
@@ -340,6 +341,25 @@ class StreamApp(faust.App):
     async def on_stop(self) -> None:
         await super().on_stop()
         await self.runtime.stop()
+
+    def health(self) -> Health:
+        """How this worker is, for its operator."""
+        worker = getattr(self.runtime, "worker", None)
+        if worker is None:
+            return Health()
+        lags = self._lags() if worker.ready else ()  # before that there is no consumer to ask
+        return Health(
+            ready=worker.ready,
+            partitions=tuple(sorted(worker.held)),
+            behind=sum(records for _, _, records in lags),
+            store_problems=worker.store_problems,
+            waiting={name: dataset.waiting for name, dataset in worker.datasets.items()},
+            quarantined={
+                name: dataset.quarantined
+                for name, dataset in worker.datasets.items()
+                if dataset.quarantined
+            },
+        )
 
     async def _take_groups(self) -> None:
         """Takes whatever has come since the last group: one record when idle, many under load."""

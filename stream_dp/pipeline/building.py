@@ -48,7 +48,15 @@ from stream_dp.messages import (
     WholeTableSpec,
 )
 
-__all__ = ["ANSWERERS", "budget_of", "build", "epsilon_spent", "in_order", "prices_of"]
+__all__ = [
+    "ANSWERERS",
+    "budget_of",
+    "build",
+    "epsilon_spent",
+    "in_order",
+    "prices_of",
+    "rows_of_a_phase",
+]
 
 
 def build(definition: Definition) -> tuple[Universe, Mechanism]:
@@ -159,6 +167,15 @@ def prices_of(definition: Definition) -> dict[str, Price]:
         looks = UNITS // max(charge.rho, charge.delta)
         found[answerer.name] = Price(float(loss.epsilon), float(loss.delta), looks)
     return found
+
+
+def rows_of_a_phase(definition: Definition) -> int:
+    """How many waiting rows open a phase. The papers' mechanisms may need more than was asked for."""
+    if not isinstance(definition.mechanism, PhasedSpec):
+        return definition.phase.min_rows
+    _, mechanism = build(definition)
+    assert isinstance(mechanism, Phased | Doubling)
+    return max(definition.phase.min_rows, mechanism.min_rows)
 
 
 ANSWERERS: Mapping[str, type[Answerer]] = {

@@ -152,6 +152,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
+        self._store_problems: tuple[str, ...] | None = None
         self._releasing = False
         self._progress = 0
         self._work = _Work()
@@ -168,11 +169,21 @@ class Worker:
         """Whether partitions are read and their data sets loaded, so that requests are answered."""
         return bool(self._next) and not self._to_take_over
 
+    @property
+    def held(self) -> frozenset[int]:
+        """The partitions that are this worker's."""
+        return self._held
+
+    @property
+    def store_problems(self) -> tuple[str, ...] | None:
+        """Why an acknowledged commit could be forgotten, as of the last look; None before the first."""
+        return self._store_problems
+
     # ------------------------------------------------------------ life
 
     async def check_store(self) -> None:
         """Raises UnsafeStore when an acknowledged commit could be forgotten."""
-        problems = await persistently(self._store.problems)
+        problems = self._store_problems = await persistently(self._store.problems)
         self._metrics.store_safe(safe=not problems)
         if problems:
             raise UnsafeStore(problems)

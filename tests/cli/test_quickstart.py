@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,11 @@ def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
         value, bar = map(float, re.findall(r"([\d.]+)%", answer)[:2])
         assert abs(value / 100 - share) < 3 * bar / 100
 
-        assert "already up: Kafka at 127.0.0.1:" in shell(up)
+        again = shell(up)
+        assert "already up: Kafka at 127.0.0.1:" in again
+        (dashboard,) = re.findall(r"dashboard at (http://127\.0\.0\.1:\d+/)", again)
+        with urllib.request.urlopen(dashboard) as page:
+            assert b"What a question would cost now" in page.read()
         assert "everything that was checked is as it must be" in shell("stream-dp doctor")
         servers = json.loads((tmp_path / "state/stream-dp/servers.json").read_text())
         example = f"python {ROOT / 'examples/analyst.py'} {servers['bootstrap_servers']}"

@@ -1,0 +1,125 @@
+"""Questions of the pages through the front door: produced to ``queries``, answered on ``answers``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from stream_dp.client import Client, Question, Rejection
+from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
+from stream_dp.messages import DatasetName
+from stream_dp.sql import MAX_LENGTH
+
+__all__ = ["ANALYST", "Asking"]
+
+ANALYST: Final = "dashboard"
+"""Who asks, as answers and the ledger of an analyst's questions name it."""
+
+_AT_ONCE: Final = 4
+_MOST_QUEUED: Final = 16
+_TIMEOUT_S: Final = 20.0
+_IDLE_S: Final = 60.0
+_PLACE: Final = re.compile(r"line (\d+), column (\d+)")
+
+
+class Asked(BaseModel):
+    """What a page sends.
+
+    Attributes:
+        sql: A condition, or ``SELECT COUNT(*) ...``; None for every row.
+        group_by: Instead of one in the SQL.
+        quote: Only say what the answer would cost.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: DatasetName
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)] | None = None
+    group_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    last_phases: Annotated[int, Field(ge=1)] | None = None
+    quote: StrictBool = False
+
+
+class Asking:
+    """One client for all pages, opened for the first question and closed when none came for a minute."""
+
+    def __init__(self, bootstrap_servers: str, topic_prefix: str) -> None:
+        self._make = partial(Client, bootstrap_servers, analyst=ANALYST, topic_prefix=topic_prefix)
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="stream-dp-question")
+        self._under_way = 0
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def reply(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer, refusal or quote as its message, or ``{"error": ...}`` with words for who asks."""
+        try:
+            asked = Asked.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return _error(f"{'.'.join(map(str, first['loc'])) or 'question'}: {first['msg']}")
+        if self._under_way >= _MOST_QUEUED:
+            return _error("too many questions are under way; ask again in a moment")
+        loop = asyncio.get_running_loop()
+        if self._idle is not None:
+            self._idle.cancel()
+        self._under_way += 1
+        try:
+            return await loop.run_in_executor(self._threads, self._ask, asked)
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._idle = loop.call_later(
+                    _IDLE_S, lambda: loop.run_in_executor(self._threads, self._let_go)
+                )
+
+    def close(self) -> None:
+        """Closes the client; whoever still waits is told."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self._let_go()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, asked: Asked) -> dict[str, Any]:
+        question = Question(asked.sql or None, asked.group_by, asked.last_phases)
+        try:
+            answer = self._open().ask_question(
+                asked.dataset, question, quote=asked.quote, timeout_s=_TIMEOUT_S
+            )
+        except InvalidQuery as error:
+            place = _PLACE.fullmatch(error.field)
+            return _error(
+                f"{error.problem}; {error.fix}",
+                **({"line": int(place[1]), "column": int(place[2])} if place else {}),
+            )
+        except InvalidInput as error:
+            return _error(f"{error.problem}; {error.fix}")
+        except Rejection as error:
+            return _error(error.reason.message)
+        except StreamDPError as error:
+            self._let_go()  # the next question finds out for itself
+            return _error(str(error))
+        return answer.model_dump(mode="json", exclude_none=True)
+
+    def _open(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = self._make()
+            return self._client
+
+    def _let_go(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _error(message: str, **place: int) -> dict[str, Any]:
+    return {"error": {"message": message, **place}}

@@ -1,0 +1,175 @@
+"""Reads the topics while somebody looks, and never faster than a page needs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from stream_dp.client.topics import check_reachable
+from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import Topics
+from stream_dp.web.published import READ, Published
+
+__all__ = ["Feed"]
+
+_log = logging.getLogger(__name__)
+
+_FROM_THE_START: Final = frozenset({"catalog", "ledger"})
+_LATEST: Final = 2_000
+_MAY_SKIP: Final = frozenset({"answers", "rejected", "queries"})
+_MOST_BEHIND: Final = 5_000
+_POLL_MS: Final = 500
+_RECORDS_A_POLL: Final = 500
+_PAUSE_S: Final = 0.2
+_RETRY_S: Final = 3.0
+
+
+class Feed:
+    """A background reader that runs as long as there are viewers, and a while longer.
+
+    Where it stopped it goes on, so that nothing is read twice. Of answers that come faster than it may read
+    some are passed over: what it tells of them is then a sample.
+
+    Args:
+        idle_s: How long it reads on when nobody looks any more.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, topics: Topics, published: Published, *, idle_s: float = 60.0
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._roles = {topics.name(role): role for role in READ}
+        self._published = published
+        self._idle_s = idle_s
+        self._positions: dict[TopicPartition, int] = {}
+        self._goals: dict[TopicPartition, int] = {}
+        self._lock = threading.Lock()
+        self._viewers = 0
+        self._left_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self.skipped = 0
+        """Records that were passed over."""
+        self.problem = ""
+        """Why nothing is read just now."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that was published before the first look has been read."""
+        return bool(self._positions) and not self._goals
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Reads while the context lasts."""
+        with self._lock:
+            self._viewers += 1
+            running = self._thread is not None and self._thread.is_alive()
+            if not running and not self._stopping.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="stream-dp-pages", daemon=True
+                )
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._viewers -= 1
+                self._left_s = time.monotonic()
+
+    def close(self) -> None:
+        """Ends the reader."""
+        self._stopping.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout=5)
+
+    def _wanted(self) -> bool:
+        """Whether to go on; the last thing that a reader asks which is not wanted."""
+        with self._lock:
+            idle = self._viewers == 0 and time.monotonic() - self._left_s > self._idle_s
+            if idle or self._stopping.is_set():
+                self._thread = None
+                return False
+            return True
+
+    def _run(self) -> None:
+        while self._wanted():
+            try:
+                self._read()
+            except (KafkaError, ServerUnavailable) as error:
+                self.problem = f"the topics cannot be read ({type(error).__name__})"
+                _log.warning("the pages are not up to date: %s", self.problem)
+                self._stopping.wait(_RETRY_S)
+            else:
+                return
+
+    def _read(self) -> None:
+        """Reads until it is not wanted any more."""
+        check_reachable(self._bootstrap_servers)
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._bootstrap_servers.split(","),
+            bootstrap_timeout_ms=10_000,
+            enable_auto_commit=False,
+            max_poll_records=_RECORDS_A_POLL,
+        )
+        try:
+            self._open(consumer)
+            self.problem = ""
+            while self._wanted():
+                arrived = consumer.poll(timeout_ms=_POLL_MS)
+                for place, records in arrived.items():
+                    for record in records:
+                        self._take(record)
+                    self._positions[place] = records[-1].offset + 1
+                    self._skip(consumer, place)
+                self._note_progress(consumer)
+                if arrived and not self._goals:
+                    self._stopping.wait(_PAUSE_S)
+        finally:
+            consumer.close()
+
+    def _open(self, consumer: KafkaConsumer) -> None:
+        places = [
+            TopicPartition(topic, number)
+            for topic in self._roles
+            for number in consumer.partitions_for_topic(topic) or ()
+        ]
+        consumer.assign(places)
+        starts, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
+        for place in places:
+            start = starts[place]
+            if self._roles[place.topic] not in _FROM_THE_START:
+                start = max(start, ends[place] - _LATEST)
+            self._positions.setdefault(place, start)
+            consumer.seek(place, max(self._positions[place], starts[place]))
+        self._goals = {place: ends[place] for place in places}
+
+    def _take(self, record: Any) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        # What somebody else wrote, or a newer release, is not understood.
+        with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
+            self._published.take(self._roles[record.topic], key, record.value, record.timestamp)
+
+    def _skip(self, consumer: KafkaConsumer, place: TopicPartition) -> None:
+        """Passes over what a page could not show in time."""
+        end = consumer.highwater(place)
+        if self._roles[place.topic] not in _MAY_SKIP or end is None:
+            return
+        start = end - _RECORDS_A_POLL
+        if end - self._positions[place] > _MOST_BEHIND:
+            self.skipped += start - self._positions[place]
+            self._positions[place] = start
+            consumer.seek(place, start)
+
+    def _note_progress(self, consumer: KafkaConsumer) -> None:
+        """What was there at the start counts as read when the consumer stands behind it."""
+        self._goals = {
+            place: goal for place, goal in self._goals.items() if consumer.position(place) < goal
+        }

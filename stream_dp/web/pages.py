@@ -1,0 +1,183 @@
+"""The pages on a worker's own web server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import ClientConnectionError, web
+
+from stream_dp.messages import Topics
+from stream_dp.pipeline.health import Health
+from stream_dp.web.access import Access, Role
+from stream_dp.web.asking import Asking
+from stream_dp.web.feed import Feed
+from stream_dp.web.published import Published
+from stream_dp.web.views import Section, Views, health_document
+
+__all__ = ["Pages"]
+
+_TICK_S: Final = 0.5
+_STILL_HERE_S: Final = 15.0
+_MOST_VIEWERS: Final = 32
+_LARGEST_REQUEST: Final = 65_536
+_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+_PAGES: Final = ("enter.html", "operator.html", "analyst.html")
+
+
+class Pages:
+    """Both views, what they are told as it happens, and the question box.
+
+    Costs nothing until somebody looks: then the topics are read, and every half second each page is sent
+    what has changed.
+
+    Args:
+        health: How the worker is, for operators.
+        durability: How Redis is known to keep what it acknowledged, "checked" or "declared".
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        bootstrap_servers: str,
+        topics: Topics,
+        health: Callable[[], Health],
+        durability: str = "checked",
+    ) -> None:
+        self._access = access
+        self._health = health
+        self._durability = durability
+        published = Published()
+        self._views = Views(published)
+        self._feed = Feed(bootstrap_servers, topics, published)
+        self._asking = Asking(bootstrap_servers, topics.prefix)
+        self._viewers = 0
+        self._closing = asyncio.Event()
+        self._files = {
+            file.name: (_TYPES["." + file.name.rpartition(".")[2]], file.read_bytes())
+            for file in (files(__package__) / "static").iterdir()
+        }
+
+    def install(self, app: web.Application) -> None:
+        """Adds the pages to a web server that has not started."""
+        self._access.install(app, enter=self._page("enter.html"))
+        app.router.add_get("/", self._page("operator.html"))
+        app.router.add_get("/ask", self._page("analyst.html"))
+        app.router.add_get("/static/{name}", self._static)
+        app.router.add_get("/stream/operator", self._stream)
+        app.router.add_get("/stream/analyst", self._stream)
+        app.router.add_post("/question", self._question)
+        app.router.add_post("/enter", self._enter)
+        app.on_shutdown.append(self._close)
+
+    def _page(self, name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def page(_: web.Request) -> web.Response:
+            content_type, body = self._files[name]
+            return web.Response(body=body, content_type=content_type, charset="utf-8")
+
+        return page
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self._files or name in _PAGES:
+            raise web.HTTPNotFound
+        return await self._page(name)(request)
+
+    async def _enter(self, request: web.Request) -> web.Response:
+        """Exchanges a token for a cookie that scripts cannot read."""
+        token = (await _document(request)).get("token")
+        if not isinstance(token, str) or self._access.role_of(token) is None:
+            return web.json_response({"error": {"message": "this token opens nothing here"}})
+        response = web.json_response({"role": self._access.role_of(token)})
+        self._access.admit(response, token)
+        return response
+
+    async def _question(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._asking.reply(await _document(request)))
+
+    # ------------------------------------------------------------ what happens
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: documents that have changed, by name."""
+        if self._viewers >= _MOST_VIEWERS:
+            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+        view: Role = "operator" if request.path.endswith("operator") else "analyst"
+        dataset = request.query.get("dataset", "")[:64]
+        role = self._access.role(request)
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        )
+        self._viewers += 1
+        try:
+            with self._feed.watched(), contextlib.suppress(ClientConnectionError, ConnectionError):
+                await response.prepare(request)
+                await self._tell(response, view, role, dataset)
+        finally:
+            self._viewers -= 1
+        return response
+
+    async def _tell(
+        self, response: web.StreamResponse, view: Role, role: Role | None, dataset: str
+    ) -> None:
+        sent: Section = {}
+        silent_s = 0.0
+        while not self._closing.is_set():
+            now = self._documents(view, role, dataset)
+            changed = [name for name, document in now.items() if sent.get(name) != document]
+            if changed:
+                await response.write(
+                    b"".join(b"event: %s\ndata: %s\n\n" % (n.encode(), now[n]) for n in changed)
+                )
+                sent, silent_s = now, 0.0
+            elif silent_s >= _STILL_HERE_S:
+                await response.write(b": still here\n\n")
+                silent_s = 0.0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _TICK_S)
+            silent_s += _TICK_S
+
+    def _documents(self, view: Role, role: Role | None, dataset: str) -> Section:
+        reading = {
+            "role": role,
+            "caught_up": self._feed.caught_up,
+            "problem": self._feed.problem,
+            "sample": self._feed.skipped > 0,
+        }
+        state = {"reading": json.dumps(reading).encode()}
+        if not self._feed.caught_up:
+            return state
+        if view == "analyst":
+            return state | self._views.public(dataset)
+        health = health_document(self._health(), durability=self._durability)
+        return state | self._views.operator(dataset, health)
+
+    async def _close(self, _: web.Application) -> None:
+        """Ends the streams: a server waits for whoever still listens."""
+        self._closing.set()
+        await asyncio.to_thread(self._feed.close)
+        await asyncio.to_thread(self._asking.close)
+
+
+async def _document(request: web.Request) -> Mapping[str, Any]:
+    """The JSON object that a page sent; no form of another site can send one of this type."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send application/json\n")
+    if (request.content_length or 0) > _LARGEST_REQUEST:
+        raise web.HTTPRequestEntityTooLarge(_LARGEST_REQUEST, request.content_length or 0)
+    try:
+        found = await request.json()
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise web.HTTPBadRequest(text="send one JSON object\n")
+    return found

@@ -1,0 +1,188 @@
+"""What the topics tell, folded. What analysts may see is on the output topics alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from stream_dp.client import documents
+from stream_dp.client.odometer import Odometer
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import Answer, Definition, Event, Rejected
+from stream_dp.web.wording import questions
+
+__all__ = ["READ", "Opening", "Published", "PublishedDataset", "Tally"]
+
+READ: Final = ("catalog", "ledger", "events", "answers", "rejected", "queries")
+
+_LATEST: Final = 40
+_REMEMBERED: Final = 5_000
+_MOST_POINTS: Final = 400
+_LARGEST_ANSWER: Final = 65_536
+
+
+@dataclass(slots=True)
+class Tally:
+    """Answers given while one phase was the newest."""
+
+    easy: int = 0
+    hard: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """When a phase opened, in milliseconds since 1970, and with how many rows."""
+
+    at: int
+    rows: int
+
+
+@dataclass
+class PublishedDataset:
+    """One data set, as its records tell.
+
+    Attributes:
+        definition: None until the catalog has told, and for one of a newer release.
+        waiting: Rows that wait for the next phase; None while no event has told.
+        quarantined: Why it takes nothing more; empty while it does.
+        tallies: By the number of phases open at the time.
+        spending: (milliseconds since 1970, share of the line spent most), thinned out.
+        answers: The latest, newest first, as the pages show them.
+        events: Ditto.
+    """
+
+    definition: Definition | None = None
+    retired: bool = False
+    waiting: int | None = None
+    quarantined: str = ""
+    odometer: Odometer = field(default_factory=Odometer)
+    openings: list[Opening] = field(default_factory=list)
+    spending: list[tuple[int, float]] = field(default_factory=list)
+    tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    answers: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
+
+    def define(self, value: bytes | None) -> None:
+        """A record of the catalog; an empty one retires."""
+        self.retired = not value
+        with contextlib.suppress(InvalidDefinition, ValueError):  # of a newer release
+            self.definition = Definition.read(json.loads(value)) if value else self.definition
+
+    def charge(self, value: bytes, at: int) -> None:
+        """A record of the ledger."""
+        entry: Mapping[str, Any] = json.loads(value)
+        if not self.odometer.add(entry):
+            return
+        if entry["kind"] == "phase":
+            self.openings.append(Opening(at, entry["rows"]))
+        self.retired = self.retired or self.odometer.retired
+        self.spending.append((at, self.odometer.most_spent))
+        if len(self.spending) > _MOST_POINTS:
+            del self.spending[1:-1:2]
+
+    def announce(self, value: bytes, at: int) -> None:
+        """A record of the events."""
+        event = documents.read(Event, value)
+        if event is None:
+            return
+        if event.waiting is not None:
+            self.waiting = event.waiting
+        elif event.event in ("phase_opened", "dataset_retired"):
+            self.waiting = 0
+        if event.event == "quarantined" and event.reason is not None:
+            self.quarantined = event.reason.message
+        self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
+
+    def answer(self, value: bytes, at: int) -> None:
+        """A record of the answers. Quotes are no answers, and one that is sent again is the same."""
+        answer = documents.read(Answer, value) if len(value) <= _LARGEST_ANSWER else None
+        if answer is None or answer.status == "quoted":
+            return
+        name = (answer.analyst, answer.query_id)
+        if name in self._seen:
+            return
+        self._seen[name] = None
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        tally = self.tallies[answer.phase or len(self.odometer.blocks)]
+        if answer.status == "refused":
+            tally.refused += 1
+        elif answer.difficulty == "easy":
+            tally.easy += 1
+        elif answer.difficulty == "hard":
+            tally.hard += 1
+        self.answers.appendleft({"at": at, **_line(answer)})
+
+
+def _line(answer: Answer) -> dict[str, Any]:
+    """What a list shows of an answer: of a table or a batch its size alone."""
+    shown = answer.model_dump(
+        exclude={"version", "dataset", "table", "batch", "vector", "found", "budget", "note"},
+        exclude_none=True,
+    )
+    if answer.table is not None:
+        shown["cells"] = len(answer.table.values)
+        bars = [bar for bar in answer.table.error_bars if bar is not None]
+        shown["error_bar"] = max(bars, default=None)
+    elif answer.batch is not None:
+        shown["cells"] = len(answer.batch.values)
+        shown["error_bar"] = answer.error_bar_simultaneous
+    elif answer.found is not None:
+        shown["found"] = answer.found.label
+    return shown
+
+
+class Published:
+    """All data sets, as far as the topics were read. One thread writes, others read under ``lock``.
+
+    Attributes:
+        version: Grows with every record that was taken.
+        rejected: The latest rejections, newest first. For operators alone, like ``asked``.
+        asked: Questions in words, by data set, analyst and id.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.version = 0
+        self.datasets: dict[str, PublishedDataset] = defaultdict(PublishedDataset)
+        self.rejected: deque[dict[str, Any]] = deque(maxlen=_LATEST)
+        self.asked: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def take(self, role: str, key: str, value: bytes | None, at: int) -> None:
+        """Folds one record.
+
+        Args:
+            role: Of the topic, one of ``READ``.
+            key: The data set's name.
+            at: Milliseconds since 1970.
+        """
+        with self.lock:
+            self.version += 1
+            if role == "rejected":
+                self._reject(value, at)
+            elif role == "queries":
+                self.asked.update(questions(value))
+                while len(self.asked) > _REMEMBERED:
+                    self.asked.popitem(last=False)
+            elif role == "catalog":
+                self.datasets[key].define(value)
+            elif role == "ledger":
+                self.datasets[key].charge(value or b"", at)
+            elif role == "events":
+                self.datasets[key].announce(value or b"", at)
+            elif role == "answers":
+                self.datasets[key].answer(value or b"", at)
+
+    def _reject(self, value: bytes | None, at: int) -> None:
+        rejected = documents.read(Rejected, value)
+        if rejected is not None:
+            self.rejected.appendleft(
+                {"at": at, **rejected.model_dump(exclude={"version", "digest"}, exclude_none=True)}
+            )

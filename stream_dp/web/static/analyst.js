@@ -1,0 +1,351 @@
+// The analyst's view: the question box, and what is public.
+
+import { draw, marginal, overPhases } from "./charts.js";
+import { complete, constants, literal, quoted } from "./completion.js";
+import { answerBar, empty, fill, h, how, plural, share, table, when, whole, $ } from "./dom.js";
+import { chosen, follow, keepDataset, send } from "./live.js";
+import { figure, sharedParts } from "./parts.js";
+
+const MOST_BARS = 40;
+const MOST_ROWS = 500;
+const MOST_WINDOWS = 12;
+const MOST_ASKED = 50;
+const MOST_CHIPS = 60;
+
+const parts = sharedParts();
+const asked = [];
+let [schema, phases] = [null, 0];
+
+// ---------------------------------------------------------------- completion
+
+let [options, active, from] = [[], -1, 0];
+
+function showHints() {
+  fill(
+    $("hints"),
+    options.map((option, index) =>
+      h("span", { role: "option", id: `hint-${index}`, class: "code", "aria-selected": String(index === active), onmousedown: (event) => { event.preventDefault(); take(option); } }, option),
+    ),
+  );
+  if (active >= 0) {
+    $("question").setAttribute("aria-activedescendant", `hint-${active}`);
+    $("hints").children[active]?.scrollIntoView({ block: "nearest" });
+  } else $("question").removeAttribute("aria-activedescendant");
+}
+
+function suggest() {
+  const box = $("question");
+  const found = complete(box.value.slice(0, box.selectionStart), schema?.attributes ?? [], schema?.kinds ?? []);
+  [options, from, active] = [found.options, found.from, -1];
+  showHints();
+}
+
+function insert(text, start, end) {
+  const box = $("question");
+  const before = box.value.slice(0, start);
+  const spaced = `${before && !/[\s(]$/.test(before) ? " " : ""}${text}${text.endsWith("(") ? "" : " "}`;
+  box.focus();
+  box.setRangeText(spaced, start, end, "end");
+  suggest();
+}
+
+const take = (option) => insert(option, from, $("question").selectionStart);
+
+$("question").addEventListener("input", () => { mark(false); suggest(); });
+$("question").addEventListener("click", suggest);
+$("question").addEventListener("focus", suggest);
+$("question").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    $("box").requestSubmit();
+  } else if (event.key === "ArrowDown" && options.length && !event.shiftKey) {
+    event.preventDefault();
+    active = (active + 1) % options.length;
+    showHints();
+  } else if (event.key === "ArrowUp" && active >= 0) {
+    event.preventDefault();
+    active -= 1;
+    showHints();
+  } else if (event.key === "Enter" && active >= 0) {
+    event.preventDefault();
+    take(options[active]);
+  } else if (event.key === "Escape") {
+    [options, active] = [[], -1];
+    showHints();
+  }
+});
+
+// ---------------------------------------------------------------- asking
+
+function mark(wrong) {
+  if (wrong) $("question").setAttribute("aria-invalid", "true");
+  else $("question").removeAttribute("aria-invalid");
+}
+
+function say(wrong, ...words) {
+  $("says").className = `says ${wrong ? "wrong" : ""}`;
+  fill($("says"), ...words);
+}
+
+/** Words for what went wrong, with the line that it is about. */
+function complain(error) {
+  const line = error.line === undefined ? null : $("question").value.split("\n")[error.line - 1];
+  mark(true);
+  say(true, h("span", {}, error.message), line ? h("pre", { "aria-hidden": "true" }, `${line}\n${" ".repeat(error.column - 1)}^`) : null);
+}
+
+function request() {
+  const last = $("window").value;
+  return { dataset: schema.name, sql: $("question").value.trim() || null, ...(last ? { last_phases: Number(last) } : {}) };
+}
+
+const price = (quote) =>
+  quote.privacy_loss?.share ? `It would cost ${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
+
+async function busily(work) {
+  const buttons = [$("ask"), $("price")];
+  if (!schema) {
+    say(true, "There is no data set yet.");
+    return;
+  }
+  for (const button of buttons) button.disabled = true;
+  try {
+    await work();
+  } finally {
+    for (const button of buttons) button.disabled = false;
+  }
+}
+
+async function showPrice() {
+  const quote = await send("/question", { ...request(), quote: true });
+  if (quote.error) complain(quote.error);
+  else if (quote.status === "refused") complain({ message: `It would be refused: ${quote.reason.message}` });
+  else say(false, `${price(quote)}; ${share(quote.budget.left)} of the budget is left. `, how(quote));
+}
+
+async function ask() {
+  const question = request();
+  say(false, "Asking…");
+  const answer = await send("/question", question);
+  if (answer.error) {
+    complain(answer.error);
+    return;
+  }
+  mark(false);
+  say(false, answer.status === "refused" ? "Refused." : "Answered.");
+  const entry = { question, answer, at: Date.now() };
+  asked.unshift(entry);
+  asked.length = Math.min(asked.length, MOST_ASKED);
+  showAnswer(entry);
+  showHistory();
+}
+
+$("box").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!$("ask").disabled) busily(ask);
+});
+$("price").addEventListener("click", () => busily(showPrice));
+
+// ---------------------------------------------------------------- answers
+
+const words = (question) => question.sql ?? "every row";
+
+function windowOf(answer) {
+  if (!answer.window) return "";
+  const [first, last] = answer.window;
+  return first === last ? `phase ${first}` : `phases ${first} to ${last}`;
+}
+
+function cost(answer) {
+  const paid = answer.privacy_loss?.share;
+  const left = answer.budget ? `, ${share(answer.budget.left)} of the budget left` : "";
+  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${left}`;
+}
+
+const confidence = (answer) => (answer.confidence ? `error bars cover with probability ${answer.confidence} what was asked before it was seen` : "");
+
+function cellsOf(found) {
+  const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
+  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index] }));
+}
+
+/** A number in its own unit, with as many decimals as its bar leaves sense to. */
+function measured(value, bar) {
+  if (value === null || value === undefined) return "not known";
+  const decimals = bar ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(bar)))) : 2;
+  const shown = (number) => new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(number);
+  return bar === null || bar === undefined ? shown(value) : `${shown(value)} ± ${shown(bar)}`;
+}
+
+function tableAnswer(place, found) {
+  const cells = cellsOf(found);
+  const shown = cells.length <= MOST_BARS ? cells : cells.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS);
+  const chart = h("div", { class: "chart" });
+  const sums = found.totals ? [["sum", found.totals, found.total_bars], ["mean", found.means, found.mean_bars]] : [];
+  place.append(
+    h("h3", {}, `Share by ${found.attributes.join(" and ")}${shown.length < cells.length ? `: the ${shown.length} largest of ${whole(cells.length)}` : ""}`),
+    chart,
+    h(
+      "details",
+      { open: sums.length > 0 },
+      h("summary", {}, "As a table"),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cells of the answer" }, table(
+        "Cells of the answer",
+        [...found.attributes.map((name) => [name, ""]), ["share", "number"], ["± error", "number"], ["rows", "number roomy"], ...sums.map(([name]) => [name, "number"])],
+        cells.slice(0, MOST_ROWS).map((cell, row) =>
+          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, whole(cell.count)), sums.map(([, values, bars]) => h("td", { class: "number" }, measured(values[row], bars[row])))),
+        ),
+      )),
+      cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
+    ),
+  );
+  draw(chart, marginal(shown.map((cell) => [cell.label.join(" · "), cell.value, cell.error])));
+}
+
+/** Asks the same about the latest 1, 2, 3... phases, as far as that is free. */
+async function drawPhases(question, chart) {
+  const open = phases;
+  const step = Math.ceil(open / MOST_WINDOWS);
+  const windows = Array.from({ length: Math.ceil(open / step) }, (_, index) => open - index * step).reverse();
+  const points = [];
+  fill(chart, empty("Asking for prices…"));
+  for (const last_phases of windows) {
+    const wanted = { ...question, last_phases };
+    const quote = await send("/question", { ...wanted, quote: true });
+    const free = quote.status === "quoted" && !quote.privacy_loss?.share;
+    const answer = free ? await send("/question", wanted) : {};
+    points.push([last_phases, answer.value ?? null, answer.error_bar ?? null]);
+  }
+  if (points.every(([, value]) => value === null)) fill(chart, empty("None of them is free just now."));
+  else draw(chart, overPhases(points));
+}
+
+/** Every answer that is no share: a value that was looked for, a side, or none. */
+function otherAnswer(place, answer) {
+  const rank = answer.error_bar ? ` ± ${share(answer.error_bar)} of the rows` : "";
+  if (answer.no_answer) place.append(h("p", {}, "No answer: a few rows could change it, so naming it could tell on them."));
+  else if (answer.found) place.append(h("p", { class: "figure" }, answer.found.label, h("small", {}, rank)));
+  else place.append(h("p", {}, "This page cannot draw such an answer; stream-dp ask prints it."));
+}
+
+function predicateAnswer(place, question, answer) {
+  const error = answer.error_bar;
+  if (answer.total !== undefined) {
+    place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
+  }
+  place.append(
+    h("p", { class: answer.total === undefined ? "figure" : "" }, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
+    answerBar(answer.value, error),
+    h("p", {}, `${whole(answer.count)}${error === undefined ? "" : ` ± ${whole(Math.round(error * answer.n))}`} of ${plural(answer.n, "row")}`),
+  );
+  if (phases > 1) {
+    const chart = h("div", { class: "chart" });
+    const button = h("button", { class: "button slight", type: "button", onclick: async () => { button.disabled = true; await drawPhases(question, chart); button.disabled = false; } }, "Over phases, where it is free");
+    place.append(h("div", {}, button), chart);
+  }
+}
+
+function showAnswer({ question, answer }) {
+  const place = h("div", { class: "answer" });
+  place.append(h("p", { class: "question code" }, words(question)));
+  if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${answer.reason.message}`));
+  else {
+    if (answer.table) tableAnswer(place, answer.table);
+    else if (answer.value !== undefined) predicateAnswer(place, question, answer);
+    else otherAnswer(place, answer);
+    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
+    if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
+  }
+  $("answer-card").hidden = false;
+  $("answer").replaceChildren(...place.childNodes);
+}
+
+function showHistory() {
+  $("history-card").hidden = false;
+  fill(
+    $("history"),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Asked on this page" }, table(
+      "Asked on this page, newest first",
+      [["time", "tight roomy"], ["question", ""], ["answer", ""], ["how", "tight roomy"]],
+      asked.map((entry, index) =>
+        h(
+          "tr",
+          {},
+          h("td", { class: "tight roomy muted" }, when(entry.at)),
+          h("td", { class: "words" }, h("button", { class: "code", type: "button", title: "Show it again", "data-key": `asked-${asked.length - index}`, onclick: () => again(entry) }, words(entry.question))),
+          h("td", { class: "words" }, figure({ ...entry.answer, cells: entry.answer.table?.values.length, found: entry.answer.found?.label })),
+          h("td", { class: "tight roomy" }, entry.answer.difficulty ? how(entry.answer) : ""),
+        ),
+      ),
+    )),
+  );
+}
+
+function again(entry) {
+  $("question").value = entry.question.sql ?? "";
+  $("window").value = entry.question.last_phases ?? "";
+  showAnswer(entry);
+  $("answer-card").scrollIntoView({ block: "nearest" });
+}
+
+// ---------------------------------------------------------------- what can be asked
+
+function chips(attribute) {
+  const name = quoted(attribute.name);
+  const put = (text) => () => insert(text, $("question").selectionStart, $("question").selectionEnd);
+  if (attribute.type === "category") {
+    const all = attribute.values.slice(0, MOST_CHIPS).map((value) => h("button", { class: "chip", type: "button", onclick: put(`${name} = ${literal(value)}`) }, value));
+    return attribute.values.length > MOST_CHIPS ? [...all, h("span", { class: "hint" }, `and ${attribute.values.length - MOST_CHIPS} more`)] : all;
+  }
+  if (attribute.type === "number") return constants(attribute).map((edge) => h("button", { class: "chip", type: "button", onclick: put(`${name} >= ${edge}`) }, `≥ ${edge}`));
+  return ["TRUE", "FALSE"].map((value) => h("button", { class: "chip", type: "button", onclick: put(`${name} IS ${value}`) }, value));
+}
+
+function showSchema() {
+  fill(
+    $("schema"),
+    schema?.attributes.map((attribute) =>
+      h(
+        "div",
+        { class: "attribute" },
+        h("button", { class: "chip name", type: "button", onclick: () => insert(quoted(attribute.name), $("question").selectionStart, $("question").selectionEnd) }, attribute.name),
+        h("span", { class: "hint" }, ` ${attribute.type}${attribute.missing ? ", may be missing" : ""}`),
+        h("div", {}, chips(attribute)),
+      ),
+    ) ?? [],
+  );
+  const example = schema?.attributes[0];
+  if (example) $("question").placeholder = example.type === "category" ? `${quoted(example.name)} = ${literal(example.values[0])}` : `${quoted(example.name)} IS NOT NULL`;
+}
+
+function showPhases() {
+  const kept = $("window").value;
+  const choices = [1, 2, 3, 6, 12, 24].filter((last) => last < phases);
+  fill($("window"), h("option", { value: "" }, "all"), choices.map((last) => h("option", { value: last }, last === 1 ? "the latest" : `the latest ${last}`)));
+  $("window").value = choices.includes(Number(kept)) ? kept : "";
+}
+
+$("dataset").addEventListener("change", () => { location.search = `?dataset=${encodeURIComponent($("dataset").value)}`; });
+
+follow("analyst", {
+  ...parts,
+  reading({ role }) { $("overview").hidden = role !== "operator"; },
+  datasets(datasets) {
+    const live = datasets.filter((one) => one.state !== "retired");
+    fill($("dataset"), live.map((one) => h("option", { value: one.name, selected: one.name === (schema?.name ?? chosen) }, one.name)));
+  },
+  schema(now) {
+    schema = now;
+    parts.schema(now);
+    showSchema();
+    if (!now) return;
+    keepDataset(now.name);
+    $("dataset").value = now.name;
+  },
+  dataset(dataset) {
+    parts.dataset(dataset);
+    if ((dataset?.phases ?? 0) === phases) return;
+    phases = dataset?.phases ?? 0;
+    showPhases();
+  },
+});

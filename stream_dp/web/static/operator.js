@@ -1,0 +1,139 @@
+// The operator's view: everything that is public, and how this worker is.
+
+import { empty, fill, h, how, pill, plural, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { follow, keepDataset, send } from "./live.js";
+import { sharedParts } from "./parts.js";
+
+const MOST_MARGINALS = 6;
+const parts = sharedParts();
+let [schema, phases, waiting, listed] = [null, -1, {}, []];
+
+function showDatasets() {
+  const rows = listed.map((one) => {
+    const wait = waiting[one.name] ?? one.waiting;
+    const asked = one.easy + one.hard;
+    return h(
+      "tr",
+      {},
+      h(
+        "th",
+        { scope: "row", class: "words" },
+        h("a", { href: `?dataset=${encodeURIComponent(one.name)}`, "aria-current": one.name === schema?.name ? "true" : null, "data-key": one.name }, one.name),
+        one.state === "live" ? null : [" ", pill(one.state, "bad")],
+      ),
+      h("td", { class: "number tight" }, whole(one.phases)),
+      h("td", { class: "number tight" }, whole(one.rows)),
+      h("td", { class: "number tight roomy" }, wait === null || !one.opens_at ? "–" : `${whole(wait)} of ${whole(one.opens_at)}`),
+      h("td", { class: "broad roomy" }, spendingBar(one.spent)),
+      h("td", { class: "number tight" }, share(one.spent)),
+      h("td", { class: "number tight roomy" }, asked ? share(one.easy / asked, 0) : "–"),
+    );
+  });
+  fill(
+    $("datasets"),
+    rows.length
+      ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Data sets" }, table(
+          "Data sets",
+          [["name", ""], ["phases", "number tight"], ["rows", "number tight"], ["rows waiting", "number tight roomy"], ["budget spent", "broad roomy"], ["", "number tight"], ["easy", "number tight roomy"]],
+          rows,
+        ))
+      : empty("None yet; create one with: stream-dp dataset create DEFINITION.json"),
+  );
+}
+
+// ---------------------------------------------------------------- prices
+
+function questions() {
+  const names = schema.attributes.map((attribute) => attribute.name);
+  const marginals = names.slice(0, MOST_MARGINALS).map((name) => [name]);
+  const larger = [2, 3].filter((size) => size <= names.length).map((size) => names.slice(0, size));
+  return [["every row", []], ...[...marginals, ...larger].map((group) => [`GROUP BY ${group.join(", ")}`, group])];
+}
+
+let round = 0;
+
+async function showPrices() {
+  const mine = ++round;
+  if (!schema?.attributes.length || phases < 1) {
+    fill($("prices"), empty("Nothing can be asked before a phase is open."));
+    return;
+  }
+  $("quote").disabled = true;
+  const rows = [];
+  for (const [words, group_by] of questions()) {
+    const quote = await send("/question", { dataset: schema.name, group_by, quote: true });
+    if (mine !== round) return;
+    const refused = quote.error?.message ?? (quote.status === "refused" ? quote.reason.message : null);
+    rows.push(
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row", class: "words" }, words),
+        refused
+          ? h("td", { colspan: 2, class: "refused" }, refused)
+          : [
+              h("td", { class: "number tight" }, quote.privacy_loss?.share ? share(quote.privacy_loss.share) : "free"),
+              h("td", { class: "tight" }, how(quote)),
+            ],
+      ),
+    );
+    if (quote.error) break;
+  }
+  $("quote").disabled = false;
+  fill($("prices"), table("Prices now, as shares of the budget of a phase", [["question", ""], ["price", "number tight"], ["how", "tight"]], rows));
+}
+
+$("quote").addEventListener("click", showPrices);
+
+// ---------------------------------------------------------------- health
+
+function showHealth(health) {
+  const problems = health.store_problems;
+  const store =
+    problems === null ? "not looked at yet"
+    : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
+    : health.durability === "declared" ? [pill("safe", "easy"), " as declared: nobody can look"]
+    : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
+  const stuck = Object.entries(health.quarantined);
+  const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
+  fill(
+    $("health"),
+    h(
+      "dl",
+      { class: "facts" },
+      fact("Worker", health.ready ? pill("answers", "easy") : pill("starting", "hard")),
+      fact("Redis", store),
+      fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
+      fact("Records behind", whole(health.behind)),
+      fact("Quarantine", stuck.length ? stuck.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
+    ),
+  );
+}
+
+function showRejected(rejected) {
+  const lines = rejected.map((one) =>
+    h("li", {}, when(one.at), h("span", {}, `${one.topic}[${one.partition}]@${one.offset}: ${one.reason.message}`)),
+  );
+  fill($("rejected"), lines.length ? h("ul", { class: "log" }, lines) : empty("None lately."));
+}
+
+follow("operator", {
+  ...parts,
+  datasets(datasets) { listed = datasets; showDatasets(); },
+  schema(now) {
+    schema = now;
+    parts.schema(now);
+    if (now) keepDataset(now.name);
+    showDatasets();
+  },
+  dataset(dataset) {
+    if (dataset && dataset.name in waiting) dataset.waiting = waiting[dataset.name];
+    parts.dataset(dataset);
+    if ((dataset?.phases ?? 0) !== phases) {
+      phases = dataset?.phases ?? 0;
+      showPrices();
+    }
+  },
+  health(health) { waiting = health.waiting; showHealth(health); showDatasets(); },
+  rejected: showRejected,
+});

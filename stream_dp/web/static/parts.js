@@ -1,0 +1,165 @@
+// Parts that both views have.
+
+import { answerBar, empty, fill, h, how, percent, plural, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { draw, easyByPhase, overTime, undraw } from "./charts.js";
+
+/** The name of the data set and what it promises. */
+export function showHead(schema) {
+  const promise = schema?.privacy
+    ? `every row is promised ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
+    : "";
+  fill($("head"), schema ? [h("h1", {}, schema.name), h("p", {}, promise)] : h("h1", {}, "No data set yet"));
+}
+
+const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
+
+/** The figures of the chosen data set at a glance. */
+export function showTiles(dataset, schema, answers) {
+  const tiles = $("tiles");
+  tiles.hidden = !dataset;
+  if (!dataset) return;
+  const asked = dataset.easy + dataset.hard;
+  const bars = answers.map((answer) => answer.error_bar).filter((bar) => bar !== undefined && bar !== null).sort((a, b) => a - b);
+  fill(
+    tiles,
+    tile("Phases open", whole(dataset.phases), plural(dataset.rows, "row")),
+    tile(
+      "Next phase",
+      dataset.waiting === null || !dataset.opens_at ? "–" : share(Math.min(1, dataset.waiting / dataset.opens_at), 0),
+      dataset.opens_at ? `${whole(dataset.waiting ?? 0)} of ${whole(dataset.opens_at)} rows wait` : "",
+    ),
+    tile("Budget spent", share(dataset.spent), `${dataset.epsilon === null ? "" : `ε ${dataset.epsilon.toPrecision(2)} of ${schema?.privacy?.epsilon ?? ""}, `}in the phase spent most; ${plural(dataset.looks, "look")}`),
+    tile("Easy answers", asked ? share(dataset.easy / asked, 0) : "–", `of ${whole(asked)} lately${dataset.refused ? `; ${whole(dataset.refused)} refused` : ""}`),
+    tile(
+      "Error bar",
+      bars.length ? `± ${share(bars[Math.floor(bars.length / 2)])}` : "–",
+      schema?.accuracy ? `median of the latest; ${percent(schema.accuracy.error)} promised` : "",
+    ),
+  );
+}
+
+/** Spending of each phase, and its course. */
+export function showBudget(dataset) {
+  const phases = dataset?.phase_list ?? [];
+  if (!phases.length) {
+    fill($("budget"), empty("No phase is open yet, so nothing is spent."));
+  } else {
+    const hidden = phases[0].phase - 1;
+    fill(
+      $("budget"),
+      h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Budget by phase" },
+        table(
+          "Spent share of the budget of each phase",
+          [["phase", "tight"], ["opened", "tight roomy"], ["rows", "number tight"], ["spent", "broad"], ["", "number tight"], ["looks", "number tight roomy"]],
+          phases.map((phase) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row", class: "tight" }, phase.phase),
+              h("td", { class: "tight roomy muted" }, when(phase.opened)),
+              h("td", { class: "number tight" }, whole(phase.rows)),
+              h("td", { class: "broad" }, spendingBar(phase.spent)),
+              h("td", { class: "number tight" }, share(phase.spent)),
+              h("td", { class: "number tight roomy" }, whole(phase.looks)),
+            ),
+          ),
+        ),
+      ),
+      hidden ? empty(`${plural(hidden, "earlier phase")} not shown`) : null,
+    );
+  }
+  const time = $("time");
+  if (time) {
+    if (dataset?.spending.length) draw(time, overTime(dataset.spending, phases));
+    else undraw(time, empty("Nothing is spent yet."));
+  }
+  if (phases.some((phase) => phase.easy + phase.hard)) draw($("easy"), easyByPhase(phases));
+  else undraw($("easy"), empty("No answers yet."));
+}
+
+const known = new Set();
+
+/** An answer in a few words. */
+export function figure(answer) {
+  if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${answer.reason?.message ?? ""}`);
+  if (answer.no_answer) return h("span", {}, "none that may be named");
+  const error = answer.error_bar === undefined || answer.error_bar === null ? "" : ` ± ${share(answer.error_bar)}`;
+  if (answer.cells !== undefined) return h("span", {}, `${plural(answer.cells, "cell")}${error}`);
+  if (answer.found !== undefined) return h("span", {}, answer.found);
+  if (answer.side !== undefined) return h("span", {}, answer.side);
+  if (answer.value === undefined) return h("span", {}, "another kind");
+  return h("span", {}, h("strong", {}, share(answer.value)), h("span", { class: "muted" }, error));
+}
+
+/** The latest answers, newest first; with the questions where those are known. */
+export function showAnswers(answers, questions) {
+  const first = known.size === 0;
+  const rows = answers.map((answer, index) => {
+    const name = `${answer.analyst} ${answer.query_id}`;
+    const fresh = !known.has(name) && !first;
+    known.add(name);
+    const bar = answer.value === undefined ? null : answerBar(answer.value, answer.error_bar);
+    const refused = answer.status === "refused";
+    const cost = answer.privacy_loss?.share;
+    return h(
+      "tr",
+      { class: fresh ? "fresh" : "" },
+      h("td", { class: "tight roomy muted" }, when(answer.at)),
+      h("td", { class: "tight roomy", title: answer.query_id }, answer.analyst.slice(0, 24)),
+      questions ? h("td", { class: "words code" }, questions[index] ?? "") : null,
+      h("td", { class: refused ? "words" : "tight", colspan: refused ? 4 : null }, figure(answer)),
+      refused ? null : [
+        h("td", { class: questions ? "narrow roomy" : "broad roomy" }, bar),
+        h("td", { class: "tight" }, answer.difficulty ? how(answer) : ""),
+        h("td", { class: "number tight roomy" }, cost ? share(cost) : "free"),
+      ],
+    );
+  });
+  if (!rows.length) fill($("answers"), empty("No answers yet."));
+  else
+    fill(
+      $("answers"),
+      h(
+        "div",
+        { class: `scroll ${questions ? "asked" : ""}`, tabindex: "0", role: "region", "aria-label": "Latest answers" },
+        table(
+          "The latest answers, newest first",
+          [["time", "tight roomy"], ["analyst", "tight roomy"], questions ? ["question", ""] : null, ["answer", "tight"], ["", questions ? "narrow roomy" : "broad roomy"], ["how", "tight"], ["cost", "number tight roomy"]].filter(Boolean),
+          rows,
+        ),
+      ),
+    );
+}
+
+const EVENTS = {
+  dataset_accepted: () => "data set accepted",
+  dataset_retired: () => "data set retired: its rows are erased",
+  batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
+  batch_refused: (event) => `batch ${event.batch_id} refused`,
+  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}`,
+  budget_low: () => "budget is low",
+  quarantined: () => "in quarantine",
+};
+
+export function showEvents(events) {
+  const lines = events.map((event) => {
+    const words = EVENTS[event.event]?.(event) ?? event.event;
+    return h("li", {}, when(event.at), h("span", {}, event.reason ? `${words}: ${event.reason.message}` : words));
+  });
+  fill($("events"), lines.length ? h("ul", { class: "log" }, lines) : empty("Nothing has happened lately."));
+}
+
+/** What is shown of several documents at once, as they come in. */
+export function sharedParts() {
+  const now = { dataset: null, schema: null, answers: [], questions: null };
+  const tiles = () => showTiles(now.dataset, now.schema, now.answers);
+  return {
+    schema(schema) { now.schema = schema; showHead(schema); tiles(); },
+    dataset(dataset) { now.dataset = dataset; showBudget(dataset); tiles(); },
+    questions(questions) { now.questions = questions; showAnswers(now.answers, questions); },
+    answers(answers) { now.answers = answers; showAnswers(answers, now.questions); tiles(); },
+    events: showEvents,
+  };
+}

@@ -1,0 +1,169 @@
+"""What each page is told: documents for operators and analysts, made from public facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from stream_dp.pipeline.building import epsilon_spent, rows_of_a_phase
+from stream_dp.pipeline.health import Health
+from stream_dp.web.published import Published, PublishedDataset
+
+__all__ = ["Views"]
+
+_MOST_PHASES: Final = 60
+_SHOWN_ANSWERS: Final = 25
+_SHOWN_EVENTS: Final = 12
+_KEPT: Final = 32
+
+Section = dict[str, bytes]
+
+_opens_at: Final = lru_cache(maxsize=256)(rows_of_a_phase)
+_epsilon: Final = lru_cache(maxsize=256)(epsilon_spent)
+
+
+class Views:
+    """Documents by name, made again only when something was published.
+
+    Those of the analyst's view are ``public``: the catalog, the ledger, answers and events.
+    """
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._made: dict[str, tuple[int, Section]] = {}
+
+    def public(self, dataset: str) -> Section:
+        """What analysts may see, with one data set in detail; the first one if there is no such name."""
+        with self._published.lock:
+            version = self._published.version
+            found = self._made.get(dataset)
+            if found is None or found[0] != version:
+                while len(self._made) >= _KEPT:
+                    del self._made[next(iter(self._made))]
+                found = self._made[dataset] = version, _public(self._published, dataset)
+        return dict(found[1])
+
+    def operator(self, dataset: str, health: Mapping[str, Any]) -> Section:
+        """The same, what was asked and rejected, and how this worker is."""
+        with self._published.lock:
+            rejected = list(self._published.rejected)[:_SHOWN_EVENTS]
+            name = _chosen(self._published, dataset)
+            asked = [
+                self._published.asked.get((name, one["analyst"], one["query_id"]), "")
+                for one in (_answers(self._published.datasets[name]) if name else ())
+            ]
+        return {
+            "questions": _bytes(asked),
+            **self.public(dataset),
+            "rejected": _bytes(rejected),
+            "health": _bytes(health),
+        }
+
+
+def health_document(health: Health, **more: object) -> dict[str, Any]:
+    """A worker's health as the page reads it."""
+    return {
+        "ready": health.ready,
+        "partitions": health.partitions,
+        "behind": health.behind,
+        "store_problems": health.store_problems,
+        "waiting": dict(health.waiting),
+        "quarantined": dict(health.quarantined),
+        **more,
+    }
+
+
+def _known(published: Published) -> dict[str, PublishedDataset]:
+    """Data sets that are, or were."""
+    return {
+        name: dataset
+        for name, dataset in sorted(published.datasets.items())
+        if dataset.definition is not None or dataset.retired
+    }
+
+
+def _chosen(published: Published, name: str) -> str:
+    """The data set of that name, else the first one; empty where there is none."""
+    known = _known(published)
+    return name if name in known else next((n for n, d in known.items() if not d.retired), "")
+
+
+def _answers(dataset: PublishedDataset) -> list[dict[str, Any]]:
+    return list(dataset.answers)[:_SHOWN_ANSWERS]
+
+
+def _public(published: Published, name: str) -> Section:
+    known = _known(published)
+    name = _chosen(published, name)
+    chosen = known.get(name)
+    return {
+        "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),
+        "schema": _bytes(_schema(name, chosen) if chosen is not None else None),
+        "dataset": _bytes(_detail(name, chosen) if chosen is not None else None),
+        "answers": _bytes(_answers(chosen) if chosen is not None else []),
+        "events": _bytes(list(chosen.events)[:_SHOWN_EVENTS] if chosen is not None else []),
+    }
+
+
+def _summary(name: str, dataset: PublishedDataset) -> dict[str, Any]:
+    definition = dataset.definition
+    return {
+        "name": name,
+        "phases": len(dataset.odometer.blocks),
+        "rows": dataset.odometer.rows,
+        "waiting": dataset.waiting,
+        "opens_at": None if definition is None else _opens_at(definition),
+        "spent": dataset.odometer.most_spent,
+        "easy": sum(tally.easy for tally in dataset.tallies.values()),
+        "hard": sum(tally.hard for tally in dataset.tallies.values()),
+        "state": "retired" if dataset.retired else "quarantined" if dataset.quarantined else "live",
+    }
+
+
+def _schema(name: str, dataset: PublishedDataset) -> dict[str, Any]:
+    definition = dataset.definition
+    if definition is None:
+        return {"name": name, "attributes": []}
+    return {
+        "name": name,
+        "attributes": [attribute.model_dump() for attribute in definition.attributes],
+        "privacy": definition.privacy.model_dump(),
+        "accuracy": definition.accuracy.model_dump(),
+        "profile": definition.mechanism.profile,
+        "opens_at": _opens_at(definition),
+        "kinds": [name for name, spec in definition.kinds if spec is not None],
+    }
+
+
+def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
+    phases = [
+        {
+            "phase": number,
+            "rows": block.rows,
+            "opened": opening.at,
+            "spent": block.spent,
+            "looks": block.looks,
+            "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
+            "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
+        }
+        for number, (block, opening) in enumerate(
+            zip(dataset.odometer.blocks, dataset.openings, strict=True), start=1
+        )
+    ]
+    return {
+        **_summary(name, dataset),
+        "epsilon": None
+        if dataset.definition is None
+        else _epsilon(dataset.definition, dataset.odometer.most_spent),
+        "looks": dataset.odometer.looks,
+        "refused": sum(tally.refused for tally in dataset.tallies.values()),
+        "quarantined": dataset.quarantined,
+        "phase_list": phases[-_MOST_PHASES:],
+        "spending": dataset.spending,
+    }
+
+
+def _bytes(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,80 @@
+"""Questions off the topic ``queries`` in words, for the operator's list of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import Query, QueryEnvelope, read_json
+
+__all__ = ["questions"]
+
+_LARGEST: Final = 16_384
+_LONGEST: Final = 200
+_SIGNS: Final = {"eq": "=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Each question of a record: (data set, analyst, id), and its words.
+
+    A record that is no question, or a very long one, has none.
+    """
+    try:
+        envelope = QueryEnvelope.read(read_json(value or b"", max_bytes=_LARGEST))
+    except InvalidInput:
+        return
+    for item in envelope.queries:
+        try:
+            query = Query.read(item)
+            words = _words(query)
+        except (InvalidInput, AttributeError, TypeError, ValueError):
+            continue
+        short = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+        yield (envelope.dataset, envelope.analyst, query.query_id), short
+
+
+def _words(query: Query) -> str:
+    parts = []
+    if query.kind not in ("predicate", "table"):
+        facts = (query.attribute, query.rank, query.low, query.high)
+        parts.append(f"{query.kind}({', '.join(str(fact) for fact in facts if fact is not None)})")
+    if query.where is not None:
+        parts.append(_condition(query.where))
+    if query.wheres:
+        parts.append(f"of {len(query.wheres)} conditions")
+    if query.group_by:
+        parts.append(f"GROUP BY {', '.join(query.group_by)}")
+    words = " ".join(parts) or "every row"
+    return words if query.window is None else f"{words}, last {query.window.last_phases} phases"
+
+
+def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
+    """As in SQL. What is not understood is shown as it stands: the worker will refuse it."""
+    for connective, sign in (("all", " AND "), ("any", " OR ")):
+        if connective in tree:
+            whole = sign.join(_condition(part, inside=True) for part in tree[connective])
+            return f"({whole})" if inside else whole
+    if "not" in tree:
+        return f"NOT {_condition(tree['not'], inside=True)}"
+    name = tree.get("attribute")
+    for key, sign in _SIGNS.items():
+        if key in tree:
+            return f"{name} {sign} {_constant(tree[key])}"
+    if "in" in tree:
+        return f"{name} IN ({', '.join(map(_constant, tree['in']))})"
+    if "between" in tree:
+        return f"{name} BETWEEN {' AND '.join(map(_constant, tree['between']))}"
+    if "is_missing" in tree:
+        return f"{name} IS {'' if tree['is_missing'] else 'NOT '}NULL"
+    if "is_other" in tree:
+        return f"{name} {'=' if tree['is_other'] else '<>'} 'other'"
+    return str(dict(tree))
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bool):
+        return str(value).upper()
+    return f"{value:g}" if isinstance(value, float) else str(value)

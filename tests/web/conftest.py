@@ -1,0 +1,250 @@
+"""A headless Chromium, driven by the DevTools protocol, and a worker whose pages it opens."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from stream_dp.errors import ServerUnavailable
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+_PATIENCE_S = 20.0
+
+
+class Browser:
+    """The browser's process and its connection.
+
+    Raises:
+        ServerUnavailable: There is no Chromium here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        if program is None:
+            raise ServerUnavailable("there is no chromium on this machine")
+        self._log = (folder / "chromium.log").open("wb")
+        self._process = subprocess.Popen(
+            [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"],
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._numbers = itertools.count(1)
+        self._events: list[dict[str, Any]] = []
+        self._socket = self._run(self._connect(*self._address(folder / "profile")))
+
+    def _address(self, profile: Path) -> tuple[str, str]:
+        """Port and path that the browser has chosen."""
+        place = profile / "DevToolsActivePort"
+        deadline = time.monotonic() + _PATIENCE_S
+        while not place.exists() or len(place.read_text().split()) < 2:
+            assert self._process.poll() is None, "chromium ended"
+            assert time.monotonic() < deadline, "chromium does not start"
+            time.sleep(0.05)
+        port, path = place.read_text().split()
+        return port, path
+
+    async def _connect(self, port: str, path: str) -> aiohttp.ClientWebSocketResponse:
+        self._session = aiohttp.ClientSession()
+        return await self._session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0)
+
+    def _run(self, work: Any) -> Any:
+        return self._loop.run_until_complete(asyncio.wait_for(work, _PATIENCE_S))
+
+    def call(self, method: str, *, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """One command; what it returns."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if session is not None:
+            message["sessionId"] = session
+        return dict(self._run(self._exchange(number, json.dumps(message))))
+
+    async def _exchange(self, number: int, message: str) -> dict[str, Any]:
+        await self._socket.send_str(message)
+        while True:
+            reply = json.loads(await self._socket.receive_str())
+            if reply.get("id") == number:
+                assert "error" not in reply, reply["error"]
+                return dict(reply["result"])
+            self._events.append(reply)
+
+    def events(self, session: str, *methods: str) -> list[dict[str, Any]]:
+        """What a page has told so far."""
+        return [
+            event
+            for event in self._events
+            if event.get("sessionId") == session and event["method"] in methods
+        ]
+
+    def open(self, url: str, *, width: int = 1280, dark: bool = False) -> Page:
+        """A new page in a profile of its own."""
+        return Page(self, url, width=width, dark=dark)
+
+    def close(self) -> None:
+        self._run(self._socket.close())
+        self._run(self._session.close())
+        self._loop.close()
+        self._process.terminate()
+        self._process.wait()
+        self._log.close()
+
+
+class Page:
+    """One page in a context of its own: it shares no cookie with others."""
+
+    def __init__(self, browser: Browser, url: str, *, width: int, dark: bool) -> None:
+        self._browser = browser
+        self._context = browser.call("Target.createBrowserContext")["browserContextId"]
+        target = browser.call(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
+        )["targetId"]
+        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.resize(width)
+        self.go(url)
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return self._browser.call(method, session=self._session, **parameters)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+
+    def go(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+
+    def evaluate(self, script: str) -> Any:
+        """The value of a JavaScript expression, once it is settled."""
+        reply = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
+
+    def text(self, selector: str = "body") -> str:
+        """What a person reads there."""
+        found = self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return str(found)
+
+    def until(self, script: str) -> None:
+        """Waits until an expression holds."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            found = self.evaluate(f"document.readyState === 'complete' && Boolean({script})")
+            if found:
+                return
+            assert time.monotonic() < deadline, (
+                f"never true: {script}\n{self.text()}\n{self.errors()}"
+            )
+            time.sleep(0.05)
+
+    def until_text(self, text: str, selector: str = "body") -> None:
+        """Waits until a text is there to be read."""
+        self.until(
+            f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(text)})"
+        )
+
+    def click(self, selector: str) -> None:
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def write(self, selector: str, text: str) -> None:
+        """Writes into a field in place of what is there."""
+        place = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"({place}.focus(), {place}.select())")
+        self.call("Input.insertText", text=text)
+
+    def press(self, key: str) -> None:
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                **({"windowsVirtualKeyCode": 13, **text} if key == "Enter" else {}),
+            )
+
+    def overflow(self) -> list[str]:
+        """What sticks out of the window to the right, and is not in a part that scrolls by itself."""
+        found: list[str] = self.evaluate(
+            "document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :"
+            "[...document.querySelectorAll('main *')].filter((one) => !one.closest('.scroll, pre') &&"
+            "one.getBoundingClientRect().right > document.documentElement.clientWidth)"
+            ".map((one) => one.outerHTML.slice(0, 200))"
+        )
+        return found
+
+    def errors(self) -> list[str]:
+        """What the console shows in red."""
+        self.evaluate("0")  # so that what was told before is here
+        thrown = self._browser.events(self._session, "Runtime.exceptionThrown")
+        logged = self._browser.events(self._session, "Log.entryAdded")
+        written = self._browser.events(self._session, "Runtime.consoleAPICalled")
+        return [
+            *(json.dumps(event["params"]["exceptionDetails"]) for event in thrown),
+            *(
+                event["params"]["entry"]["text"]
+                for event in logged
+                if event["params"]["entry"]["level"] == "error"
+            ),
+            *(
+                json.dumps(event["params"]["args"])
+                for event in written
+                if event["params"]["type"] == "error"
+            ),
+        ]
+
+    def picture(self, file: Path, *, whole: bool = True) -> None:
+        """Saves what is seen as PNG."""
+        if whole:
+            height = self.evaluate("document.documentElement.scrollHeight")
+            width = self.evaluate("window.innerWidth")
+            self.resize(width, height)
+            time.sleep(0.3)
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        file.write_bytes(base64.b64decode(data))
+
+    def close(self) -> None:
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
+
+
+@pytest.fixture(scope="module")
+def browser(
+    tmp_path_factory: pytest.TempPathFactory, needed: Callable[[], Any]
+) -> Iterator[Browser]:
+    """One Chromium for a module."""
+    with needed():
+        started = Browser(tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()

@@ -1,0 +1,196 @@
+"""Who gets what from the web server; no broker is needed to refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import Topics
+from stream_dp.pipeline.health import Health
+from stream_dp.web.access import Access, is_loopback
+from stream_dp.web.pages import Pages
+
+Serve = Callable[[Access], Awaitable[Any]]
+EVERYWHERE = "0.0.0.0"
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """``await serve(access)``: a client of the pages, and of a page of metrics, under these rules."""
+    async with AsyncExitStack() as stack:
+
+        async def serve(access: Access) -> Any:
+            app = web.Application()
+            Pages(access, bootstrap_servers="127.0.0.1:1", topics=Topics(), health=Health).install(
+                app
+            )
+            app.router.add_get("/metrics", _text("figures"))
+            app.router.add_get("/router/", _text("hosts"))
+            return await stack.enter_async_context(TestClient(TestServer(app)))
+
+        yield serve
+
+
+def _text(text: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    return page
+
+
+async def test_on_a_loopback_address_no_token_is_asked_for(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    for path, words in (("/", "Overview"), ("/ask", "Question in SQL"), ("/metrics", "figures")):
+        reply = await client.get(path)
+        assert reply.status == 200
+        assert words in await reply.text()
+
+
+async def test_another_name_for_this_machine_is_refused(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    for name in ("evil.example", "evil.example:6066", "127.0.0.1.evil.example", "localhost.evil"):
+        for path in ("/", "/metrics", "/stream/operator", "/static/page.css"):
+            assert (await client.get(path, headers={"Host": name})).status == 421, (name, path)
+    for name in ("localhost", "127.0.0.1:7777", "[::1]:6066"):
+        assert (await client.get("/", headers={"Host": name})).status == 200, name
+
+
+async def test_pages_of_other_sites_cannot_ask_but_links_can_be_followed(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    host = f"127.0.0.1:{client.port}"
+    question = {"dataset": "people", "sql": 7}
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://127.0.0.1:{client.port + 1}"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+    ):
+        assert (await client.post("/question", json=question, headers=headers)).status == 403
+    linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert (await client.get("/", headers=linked)).status == 200
+    own = {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+    reply = await client.post("/question", json=question, headers=own)
+    assert (await reply.json())["error"]["message"].startswith("sql: ")
+    for form in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        reply = await client.post("/question", data=b"{}", headers={"Content-Type": form})
+        assert reply.status == 415, form
+
+
+async def test_elsewhere_each_role_needs_its_own_token(serve: Serve) -> None:
+    access = Access(EVERYWHERE, 6066)
+    operator, analyst = access.tokens["operator"], access.tokens["analyst"]
+    assert operator != analyst
+    client = await serve(access)
+
+    async def status(path: str, token: str | None = None, **more: Any) -> int:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        reply = await client.get(path, headers=headers, allow_redirects=False, **more)
+        assert "figures" in await reply.text() or path != "/metrics"
+        return int(reply.status)
+
+    for path in ("/", "/ask", "/stream/operator", "/stream/analyst", "/router/", "/none"):
+        assert await status(path) == 401, path
+        assert await status(path, "x" * len(operator)) == 401, path
+    assert await status("/", operator) == await status("/ask", operator) == 200
+    assert await status("/router/", operator) == 200
+    assert await status("/ask", analyst) == 200
+    assert await status("/", analyst) == 303
+    assert await status("/stream/operator", analyst) == await status("/router/", analyst) == 401
+    assert await status("/metrics") == await status("/static/page.css") == 200
+    entrance = await client.get("/", headers={"Accept": "text/html"})
+    assert "Overview" not in await entrance.text()
+    assert 'id="token"' in await entrance.text()
+
+
+async def test_a_token_becomes_a_cookie_that_scripts_and_other_sites_never_get(
+    serve: Serve,
+) -> None:
+    access = Access(EVERYWHERE, 6066, operator_token="o" * 16, analyst_token="a" * 16)
+    client = await serve(access)
+    reply = await client.post("/enter", json={"token": "b" * 16})
+    assert "error" in await reply.json()
+    assert "Set-Cookie" not in reply.headers
+    reply = await client.post("/enter", json={"token": "o" * 16})
+    assert await reply.json() == {"role": "operator"}
+    attributes = reply.headers["Set-Cookie"].lower().split("; ")
+    assert {"httponly", "samesite=strict", "path=/"} <= set(attributes)
+    cookies = {"stream_dp_6066": "o" * 16}
+    assert (await client.get("/", cookies=cookies)).status == 200
+
+
+def test_tokens_that_are_guessed_easily_or_open_both_doors_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="STREAM_DP_WEB_OPERATOR_TOKEN: it is too short"):
+        Access("127.0.0.1", 6066, operator_token="secret")
+    with pytest.raises(InvalidInput, match="STREAM_DP_WEB_ANALYST_TOKEN: it is the operator's too"):
+        Access("127.0.0.1", 6066, operator_token="t" * 16, analyst_token="t" * 16)
+    given = Access("127.0.0.1", 6066, analyst_token="t" * 16)
+    assert given.role_of("t" * 16) == "analyst"
+    assert set(given.tokens) == {"operator", "analyst"}
+    assert Access("127.0.0.1", 6066).tokens == {}
+
+
+def test_loopback_addresses_are_told_from_others() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost")))
+    assert not any(map(is_loopback, (EVERYWHERE, "::", "10.0.0.1", "localhost.evil.example", "")))
+
+
+async def test_only_files_meant_for_browsers_are_served(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    for name in ("operator.html", "../pages.py", "%2e%2e/pages.py", "page.css/", "none.js"):
+        assert (await client.get(f"/static/{name}")).status == 404, name
+    reply = await client.get("/static/operator.js")
+    assert reply.content_type == "text/javascript"
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{",
+        b"[" * 50_000,
+        b'{"dataset": "People!"}',
+        b'{"dataset": "people", "colour": "red"}',
+        b'{"dataset": "people", "last_phases": 0}',
+        b'{"dataset": "people", "quote": 1}',
+        b'{"dataset": "people", "group_by": 3}',
+    ],
+)
+async def test_a_request_that_is_no_question_is_refused(serve: Serve, body: bytes) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    headers = {"Content-Type": "application/json"}
+    reply = await client.post("/question", data=body, headers=headers)
+    assert reply.status in (200, 400)
+    if reply.status == 200:
+        assert "error" in await reply.json()
+
+
+@pytest.mark.parametrize("path", ["/question", "/enter"])
+async def test_a_request_that_is_too_long_is_refused(serve: Serve, path: str) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    reply = await client.post(path, json={"dataset": "people", "sql": "x" * 100_000})
+    assert reply.status == 413
+
+
+def test_the_files_hold_nothing_that_the_policy_forbids_or_that_makes_text_markup() -> None:
+    found = {file.name: file.read_text() for file in (files("stream_dp.web") / "static").iterdir()}
+    assert {"operator.html", "analyst.html", "enter.html", "page.css"} < found.keys()
+    for name, text in found.items():
+        markup = re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+        assert markup is None, name
+        elsewhere = set(re.findall(r"https?://[^\s\"']+", text)) - {"http://www.w3.org/2000/svg"}
+        assert elsewhere == set(), name
+        if name.endswith(".html"):
+            assert not re.search(r"<style|style=|<script>|\son\w+=|javascript:", text), name

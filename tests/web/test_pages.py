@@ -1,0 +1,214 @@
+"""Both views in a real browser, on a real worker that asks for tokens."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+OPERATOR, ANALYST = "operator-token-of-this-test", "analyst-token-of-this-test"
+PEOPLE = "people-of-three-towns-and-others".ljust(63, "x")
+HOSTILE = "<img src=x onerror=document.title='pwned'>"
+HOSTILE_VALUE = "</script><svg onload=document.title='pwned'>"
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def worker(module_deployment: Any) -> Any:
+    """Answers about people; two of three phases' rows are in."""
+    worker = module_deployment.worker(web_operator_token=OPERATOR, web_analyst_token=ANALYST)
+    worker.wait_ready()
+    with module_deployment.client() as client:
+        client.define(
+            {
+                "dataset": PEOPLE,
+                "attributes": [
+                    {
+                        "name": "city",
+                        "type": "category",
+                        "values": ["Bonn", "Graz", HOSTILE_VALUE],
+                    },
+                    {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True},
+                    {"name": HOSTILE, "type": "boolean"},
+                ],
+                "privacy": {"epsilon": 1.0, "delta": 1e-9},
+                "accuracy": {"error": 0.1, "failure_probability": 0.01},
+                "phase": {"min_rows": 2000},
+            }
+        )
+        for phase in (1, 2):
+            client.send(PEOPLE, columns=rows(phase, 2000))
+        client.send(PEOPLE, columns=rows(3, 500))
+        client.ask(PEOPLE, "age >= 30")
+    return worker
+
+
+def rows(seed: int, n: int) -> dict[str, list[object]]:
+    draw = random.Random(seed)
+    return {
+        "city": [draw.choice(["Bonn", "Bonn", "Graz", "Oslo"]) for _ in range(n)],
+        "age": [draw.randrange(90) for _ in range(n)],
+        HOSTILE: [draw.random() < 0.3 for _ in range(n)],
+    }
+
+
+@pytest.fixture
+def visit(browser: Any, worker: Any) -> Iterator[Open]:
+    """``visit("/ask", token, width=360, dark=True)``: a page in a profile of its own."""
+    pages = []
+
+    def visit(path: str, token: str = "", **how: Any) -> Any:
+        fragment = f"#token={token}" if token else ""
+        page = browser.open(f"{worker.url}{path}{fragment}", **how)
+        pages.append(page)
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+
+
+def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -> None:
+    page = visit("/")
+    page.until("document.querySelector('#token')")
+    page.write("#token", "not-the-token-of-this-test")
+    page.press("Enter")
+    page.until_text("this token opens nothing here")
+    assert "people" not in page.text()
+    page.write("#token", OPERATOR)
+    page.press("Enter")
+    page.until_text("people", "#head")
+    assert page.evaluate("location.hash + document.cookie") == ""
+
+
+def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None:
+    page = visit("/", ANALYST)
+    page.until_text("people", "#head")
+    assert page.evaluate("location.pathname") == "/ask"
+    assert "Overview" not in page.text("nav")
+    for path in ("/stream/operator", "/router/", "/table/"):
+        status = page.evaluate(f"fetch('{path}').then((reply) => reply.status)")
+        assert status == 401, path
+    told = page.evaluate(
+        "new Promise((done) => { const names = []; const source = new EventSource('/stream/analyst');"
+        "for (const name of ['reading', 'datasets', 'schema', 'dataset', 'answers', 'events', 'health',"
+        "'rejected', 'questions']) source.addEventListener(name, () => names.push(name));"
+        "setTimeout(() => { source.close(); done(names); }, 300); })"
+    )
+    assert set(told) == {"reading", "datasets", "schema", "dataset", "answers", "events"}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_both_views_are_whole_on_a_desk_and_on_a_phone(visit: Open, width: int, dark: bool) -> None:
+    page = visit("/", OPERATOR, width=width, dark=dark)
+    page.until("document.querySelector('#prices table')")
+    page.until_text("live", "#reading")
+    text = page.text()
+    for words in ("500 of 2,000 rows wait", "age >= 30", "phase 2 opened with 2,000 rows", "safe"):
+        assert words in text, words
+    assert re.search(r"(easy|hard), \w+", page.text("#answers"))
+    assert page.evaluate("document.querySelectorAll('#budget tbody tr').length") == 2
+    assert page.evaluate("document.querySelectorAll('#time svg, #easy svg').length") == 2
+    assert (page.overflow(), page.errors()) == ([], [])
+    page.click("nav a[href^='/ask']")
+    page.until("document.querySelector('#schema .attribute')")
+    page.until("document.querySelector('#answers table')")
+    assert "age >= 30" not in page.text("#answers")
+    assert (page.overflow(), page.errors()) == ([], [])
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background))) < 200) == dark
+
+
+def test_a_question_is_priced_asked_and_remembered(visit: Open) -> None:
+    page = visit("/ask", ANALYST)
+    page.until("document.querySelector('#schema .attribute')")
+    page.write("#question", "city = 'Bonn'")
+    page.click("#price")
+    page.until_text("of the budget is left", "#says")
+    page.click("#ask")
+    page.until_text("rows", "#answer")
+    found = re.search(r"([\d.]+)% ± ([\d.]+)%", page.text("#answer .figure"))
+    assert found is not None
+    assert abs(float(found[1]) - 50) <= float(found[2]) < 10
+    assert "city = 'Bonn'" in page.text("#history")
+    page.click("#answer button")
+    page.until("document.querySelectorAll('#answer svg circle').length === 2")
+    page.write("#question", "SELECT city, COUNT(*) GROUP BY city")
+    page.click("#ask")
+    page.until("document.querySelector('#answer details')")
+    marks = "rect.mark').length + document.querySelectorAll('#answer svg g .error"
+    assert page.evaluate(f"document.querySelectorAll('#answer svg {marks}').length") == 4 + 4 * 3
+    page.until_text("4 cells", "#answers")
+    assert (page.overflow(), page.errors()) == ([], [])
+
+
+def test_a_wrong_question_is_pointed_at(visit: Open) -> None:
+    page = visit("/ask", ANALYST, width=360)
+    page.until("document.querySelector('#schema .attribute')")
+    page.write("#question", "age >= 30 AND\ncity = 'Oslo'")
+    page.click("#ask")
+    page.until_text("'Oslo' is not a listed value of city", "#says")
+    assert page.evaluate("document.querySelector('#says pre').textContent").split("\n") == [
+        "city = 'Oslo'",
+        "       ^",
+    ]
+    assert page.evaluate("document.querySelector('#question').getAttribute('aria-invalid')")
+    assert (page.overflow(), page.errors()) == ([], [])
+
+
+def test_the_catalog_completes_what_is_typed(visit: Open) -> None:
+    page = visit("/ask", ANALYST)
+    page.until("document.querySelector('#schema .attribute')")
+    offered = "[...document.querySelectorAll('#hints [role=option]')].map((one) => one.innerText)"
+    for typed, expected in (
+        ("ci", ["city"]),
+        ("city = 'B", ["'Bonn'"]),
+        ("city = 'Bonn' A", ["AND"]),
+        ("age >= ", ["18", "30", "45"]),
+    ):
+        page.write("#question", typed)
+        assert page.evaluate(offered) == expected, typed
+    page.write("#question", "city = 'G")
+    page.press("ArrowDown")
+    page.press("Enter")
+    assert page.evaluate("document.querySelector('#question').value") == "city = 'Graz' "
+
+
+def test_names_from_definitions_are_text_and_nothing_else(visit: Open) -> None:
+    page = visit("/ask", OPERATOR)
+    page.until("document.querySelector('#schema .attribute')")
+    assert HOSTILE in page.text("#schema")
+    assert HOSTILE_VALUE in page.text("#schema")
+    page.click("#schema .attribute:last-child .name")
+    page.click("#ask")
+    page.until_text(HOSTILE, "#history")
+    page.write("#question", f'SELECT "{HOSTILE}", COUNT(*) GROUP BY city, "{HOSTILE}"')
+    page.click("#ask")
+    page.until("document.querySelector('#answer details')")
+    page.evaluate("document.querySelector('#answer details').open = true")
+    assert HOSTILE_VALUE in page.text("#answer details")
+    page.click("nav a[href^='/?']")
+    page.until("document.querySelector('#prices table')")
+    assert HOSTILE in page.text("#prices")
+    assert page.evaluate("document.title") == "stream_dp"
+    assert page.evaluate("document.querySelectorAll('img').length") == 1  # the sign in the corner
+    assert (page.overflow(), page.errors()) == ([], [])
+
+
+def test_a_new_phase_appears_by_itself(visit: Open, module_deployment: Any) -> None:
+    page = visit("/", OPERATOR)
+    page.until("document.querySelectorAll('#budget tbody tr').length >= 2")
+    page.evaluate("window.stayed = true")
+    with module_deployment.client() as client:
+        client.send(PEOPLE, columns=rows(4, 1500))
+    page.until("document.querySelectorAll('#budget tbody tr').length === 3")
+    page.until_text("phase 3 opened with 2,000 rows", "#events")
+    assert page.evaluate("window.stayed") is True
+    assert page.errors() == []

@@ -1,0 +1,208 @@
+"""What the topics tell, and what of it each view shows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.web.published import Published
+from stream_dp.web.views import Views
+from stream_dp.web.wording import questions
+
+DEFINITION: dict[str, Any] = {
+    "version": 1,
+    "dataset": "people",
+    "attributes": [
+        {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
+        {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True},
+        {"name": "smoker", "type": "boolean", "missing": True},
+    ],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.02, "failure_probability": 0.01},
+    "phase": {"min_rows": 100},
+}
+
+
+@pytest.fixture
+def published() -> Published:
+    """One phase of 120 rows is open, with one charge, an easy, a hard and a refused answer."""
+    published = Published()
+    for seq, entry in enumerate(
+        [
+            {"kind": "dataset"},
+            {"kind": "phase", "phase": 1, "rows": 120},
+            {"kind": "charge", "looks": [{"kind": "tables"}], "charges": [[0, 2**49, 0]]},
+        ]
+    ):
+        take(published, "ledger", {"seq": seq, **entry}, at=1000 + seq)
+    take(published, "catalog", DEFINITION)
+    take(published, "events", {"event": "batch_accepted", "batch_id": "b", "waiting": 7, "rows": 7})
+    for query_id, difficulty in (("q1", "easy"), ("q2", "hard")):
+        take(published, "answers", answer(query_id, difficulty))
+    refused = {"status": "refused", "reason": {"code": "cuts_bin", "message": "it cuts a bin"}}
+    take(published, "answers", {"query_id": "q3", "analyst": "ann", **refused})
+    return published
+
+
+def answer(query_id: str, difficulty: str) -> dict[str, Any]:
+    return {
+        "query_id": query_id,
+        "analyst": "ann",
+        "status": "answered",
+        "value": 0.25,
+        "n": 120,
+        "difficulty": difficulty,
+        "path": "certified" if difficulty == "easy" else "measured",
+        "phase": 1,
+    }
+
+
+def take(published: Published, role: str, document: dict[str, Any], at: int = 0) -> None:
+    value = json.dumps({"version": 1, "dataset": "people", **document}).encode()
+    published.take(role, "people", value, at)
+
+
+def seen(section: bytes) -> Any:
+    return json.loads(section)
+
+
+def test_a_data_set_is_what_its_records_tell(published: Published) -> None:
+    sections = Views(published).public("people")
+    detail = seen(sections["dataset"])
+    assert (detail["phases"], detail["rows"], detail["waiting"]) == (1, 120, 7)
+    assert (detail["opens_at"], detail["spent"], detail["looks"]) == (100, 0.5, 1)
+    assert (detail["easy"], detail["hard"], detail["refused"]) == (1, 1, 1)
+    assert detail["spending"] == [[1000, 0.0], [1001, 0.0], [1002, 0.5]]
+    (phase,) = detail["phase_list"]
+    assert (phase["opened"], phase["easy"], phase["hard"]) == (1001, 1, 1)
+    assert [one["query_id"] for one in seen(sections["answers"])] == ["q3", "q2", "q1"]
+
+
+def test_records_that_come_twice_count_once(published: Published) -> None:
+    before = Views(published).public("people")
+    take(published, "answers", answer("q1", "easy"))
+    take(published, "ledger", {"seq": 1, "kind": "phase", "phase": 1, "rows": 120})
+    assert Views(published).public("people") == before
+
+
+def test_an_analyst_sees_no_question_no_rejection_and_nothing_of_the_worker(
+    published: Published,
+) -> None:
+    reason = {"code": "bad_json", "message": "it is not JSON at line 7"}
+    place = {"topic": "t", "partition": 0, "offset": 3, "digest": "d"}
+    take(published, "rejected", {**place, "reason": reason})
+    where = {"attribute": "city", "eq": "Graz"}
+    take(published, "queries", {"analyst": "ann", "query_id": "q2", "where": where})
+    views = Views(published)
+    public = views.public("people")
+    assert set(public) == {"datasets", "schema", "dataset", "answers", "events"}
+    assert b"line 7" not in b"".join(public.values())
+    operator = views.operator("people", {"ready": True})
+    assert seen(operator["questions"]) == ["", "city = 'Graz'", ""]
+    assert seen(operator["rejected"])[0]["reason"]["message"] == "it is not JSON at line 7"
+    assert {name: operator[name] for name in public} == public
+
+
+def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
+    published: Published,
+) -> None:
+    quote = {**answer("q4", "hard"), "status": "quoted", "value": None}
+    take(published, "answers", quote)
+    table = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "Graz"]],
+        "values": [0.2, 0.3],
+        "counts": [24, 36],
+        "error_bars": [0.01, 0.02],
+    }
+    take(published, "answers", {**answer("q5", "easy"), "value": None, "table": table})
+    newest = seen(Views(published).public("people")["answers"])[0]
+    assert (newest["query_id"], newest["cells"], newest["error_bar"]) == ("q5", 2, 0.02)
+    assert "table" not in newest
+
+
+def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
+    published.take("catalog", "people", b"", 0)
+    take(published, "catalog", {**DEFINITION, "dataset": "other"})
+    published.take("catalog", "zoo", json.dumps({**DEFINITION, "dataset": "zoo"}).encode(), 0)
+    published.take("catalog", "people", b"", 0)
+    sections = Views(published).public("")
+    states = {one["name"]: one["state"] for one in seen(sections["datasets"])}
+    assert states == {"people": "retired", "zoo": "live"}
+    assert seen(sections["schema"])["name"] == "zoo"
+
+
+def test_what_nobody_understands_changes_nothing(published: Published) -> None:
+    before = Views(published).public("people")
+    for role in ("answers", "events", "rejected", "queries"):
+        for value in (b"", b"{", b"[1]", b'{"version": 1}', b"\xff\xfe"):
+            published.take(role, "people", value, 0)
+    assert Views(published).public("people") == before
+
+
+def test_a_long_history_keeps_its_shape_in_few_points() -> None:
+    published = Published()
+    take(published, "ledger", {"seq": 0, "kind": "phase", "phase": 1, "rows": 9})
+    for seq in range(1, 5000):
+        charge = {"kind": "charge", "looks": [{"kind": "tables"}], "charges": [[0, 2**36, 0]]}
+        take(published, "ledger", {"seq": seq, **charge}, at=seq)
+    points = published.datasets["people"].spending
+    assert len(points) <= 400
+    assert points[0] == (0, 0.0)
+    assert points[-1] == (4999, pytest.approx(4999 * 2**36 / 2**50))
+    assert points == sorted(points)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "city = 'Bonn'",
+        "age >= 30 AND age < 45",
+        "city IN ('Bonn', 'Graz') OR smoker = TRUE",
+        "(city = 'Bonn' OR city = 'Graz') AND age < 18",
+        "NOT (age >= 30 AND city = 'Bonn') AND smoker IS NOT NULL",
+        "city <> 'Bonn' AND age BETWEEN 18 AND 44",
+        "city = 'other' OR smoker IS NULL",
+    ],
+)
+def test_a_question_in_words_is_the_sql_that_asks_for_it(condition: str) -> None:
+    attributes = DEFINITION["attributes"]
+    where = sql.parse(condition, attributes)["where"]
+    message = {"analyst": "ann", "query_id": "q", "where": where}
+    ((name, words),) = questions(record(message))
+    assert name == ("people", "ann", "q")
+    assert sql.parse(words, attributes)["where"] == where, words
+
+
+def test_tables_windows_and_other_kinds_have_words_too() -> None:
+    window = {"last_phases": 3}
+    asked = [
+        {"query_id": "a", "where": None},
+        {"query_id": "b", "kind": "table", "group_by": ["city", "age"], "window": window},
+        {"query_id": "c", "kind": "quantile", "attribute": "age", "rank": 0.9},
+        {"query_id": "d", "kind": "nonsense"},
+        {"query_id": "e", "where": {"all": 7}},
+        {
+            "query_id": "f",
+            "kind": "sum",
+            "attribute": "age",
+            "where": {"attribute": "age", "ge": 18},
+            "group_by": ["city"],
+        },
+    ]
+    found = {
+        name[2]: words for name, words in questions(record({"analyst": "x", "queries": asked}))
+    }
+    assert found == {
+        "a": "every row",
+        "b": "GROUP BY city, age, last 3 phases",
+        "c": "quantile(age, 0.9)",
+        "f": "sum(age) age >= 18 GROUP BY city",
+    }
+
+
+def record(message: dict[str, Any]) -> bytes:
+    return json.dumps({"version": 1, "dataset": "people", **message}).encode()
