@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHARED ?= ../shared
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
 .PHONY: demo test test-fast check lock bench-flights bench-wide bench-fidelity bench-stream clean
 
@@ -11,10 +12,10 @@ demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Red
 	@$(BIN)/stream-dp demo
 
 test: $(VENV)/dev.stamp  ## Everything that CI runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: $(VENV)/dev.stamp  ## What needs no broker
-	$(BIN)/python -m pytest -m "not kafka and not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not kafka and not slow"
 
 check: $(VENV)/dev.stamp  ## Format, lint, types, import contracts, compose file
 	$(BIN)/ruff format --check .

@@ -193,7 +193,7 @@ def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[s
         }
     )
     _, trees, runs = printed(kinds_table(definition), capsys)
-    assert trees.split() == ["threshold,", "quantile", "threshold", "20.00%", "0.0759", "0", "4"]
+    assert trees.split() == ["threshold,", "quantile", "threshold", "20.00%", "0.0759", "0", "5"]
     assert runs.split() == [
         "between",
         "between,",
