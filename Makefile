@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check lock bench-flights bench-wide bench-fidelity bench-stream clean
+.PHONY: demo test test-fast check dashboard lock bench-flights bench-wide bench-fidelity bench-stream clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -35,6 +35,9 @@ bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 ro
 
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
 	$(BIN)/python benchmarks/stream.py
+
+dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
+	$(BIN)/python deploy/grafana/generate.py > deploy/grafana/dashboards/stream-dp.json
 
 lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check -o requirements/dev.txt

@@ -30,6 +30,7 @@ from aiokafka.errors import (
     KafkaError,
 )
 from faust import web
+from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers import aiokafka as driver
 from faust.transport.utils import DefaultSchedulingStrategy
 from faust.types import TP
@@ -404,7 +405,10 @@ class StreamApp(faust.App):
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
         """Each place that is read: the offset behind the last record taken, and the last known end."""
         worker = self.runtime.worker
-        for tp in list(self.consumer.assignment()):
+        places: list[TP] = []
+        with contextlib.suppress(ConsumerNotStarted):  # whoever scrapes may come first
+            places += self.consumer.assignment()
+        for tp in places:
             if self.is_input(tp.topic):
                 # The end is asked for second, so that it is never behind what was taken.
                 read = worker.next_offset(_place(tp))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -24,14 +23,6 @@ def test_the_table_of_settings_is_the_one_in_the_code() -> None:
         else:
             text = str(default).lower() if isinstance(default, bool) else f"{default}"
             assert shown == f"`{text.removesuffix('.0') if isinstance(default, float) else text}`"
-
-
-def test_metrics_that_are_worth_watching_exist() -> None:
-    exposed = Metrics().exposition().decode()
-    named = set(re.findall(r"`(stream_dp_\w+)`", OPERATIONS))
-    assert len(named) == 5
-    for name in named:
-        assert f"# TYPE {name} " in exposed, name
 
 
 def _source() -> str:

@@ -301,6 +301,27 @@ def test_grafana_reads_the_prometheus_beside_it(compose: Document) -> None:
     assert "prometheus" in compose["services"]
 
 
+def test_grafana_finds_the_dashboard_and_prometheus_the_rules(compose: Document) -> None:
+    inside = {
+        name: dict(volume.split(":")[:2] for volume in compose["services"][name]["volumes"])
+        for name in ("grafana", "prometheus")
+    }
+    provisioned = YAML(typ="safe").load(
+        ROOT / "deploy/grafana/provisioning/dashboards/stream-dp.yml"
+    )
+    folder = inside["grafana"]["./deploy/grafana/dashboards"]
+    assert [provider["options"]["path"] for provider in provisioned["providers"]] == [folder]
+    home = compose["services"]["grafana"]["environment"][
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
+    ]
+    assert home.startswith(f"{folder}/")
+    assert (ROOT / "deploy/grafana/dashboards" / home.removeprefix(f"{folder}/")).exists()
+    assert inside["prometheus"]["./deploy/prometheus"] == "/etc/prometheus"
+    rules = YAML(typ="safe").load(ROOT / "deploy/prometheus/prometheus.yml")["rule_files"]
+    assert rules
+    assert all((ROOT / "deploy/prometheus" / file).exists() for file in rules)
+
+
 def test_every_mounted_file_exists(compose: Document) -> None:
     mounted = [
         volume.split(":")[0]
@@ -308,7 +329,7 @@ def test_every_mounted_file_exists(compose: Document) -> None:
         for volume in service.get("volumes", ())
         if volume.startswith("./")
     ]
-    assert len(mounted) == 2
+    assert len(mounted) == 3
     assert [path for path in mounted if not (ROOT / path).exists()] == []
 
 

@@ -1,0 +1,345 @@
+"""Prints Grafana's dashboard of stream_dp; ``make dashboard`` writes it where Grafana finds it.
+
+Its queries use what docs/metrics.md lists. While a data set moves to another worker, two may show it: hence
+the maximum by data set, not the sum.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    prometheus,
+    stat,
+    timeseries,
+)
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import (
+    BigValueGraphMode,
+    LegendPlacement,
+    StackingMode,
+    TooltipDisplayMode,
+    VizOrientation,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DataSourceRef,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+
+Panel = TypeVar("Panel", timeseries.Panel, stat.Panel, bargauge.Panel)
+
+_SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+_GREEN, _ORANGE, _RED = "green", "orange", "red"
+
+
+def _lines(
+    title: str, unit: str, text: str, *queries: tuple[str, str], width: int, stacked: bool = False
+) -> timeseries.Panel:
+    """What it was over time; a query comes with the name of its lines."""
+    panel = timeseries.Panel().min(0).fill_opacity(30 if stacked else 8)
+    panel.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
+    panel.legend(common.VizLegendOptions().show_legend(True).placement(LegendPlacement.BOTTOM))
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL))
+    return _filled(panel, title, unit, text, queries, width)
+
+
+def _number(
+    title: str,
+    unit: str,
+    text: str,
+    query: tuple[str, str],
+    *,
+    width: int,
+    colors: dict[float, str] | None = None,
+) -> stat.Panel:
+    """What it is now; ``colors`` begin at their values."""
+    panel = stat.Panel().graph_mode(BigValueGraphMode.NONE).thresholds(_from(colors or {}))
+    panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    return _filled(panel, title, unit, text, (query,), width)
+
+
+def _share(
+    title: str,
+    text: str,
+    query: tuple[str, str],
+    *,
+    width: int,
+    colors: dict[float, str] | None = None,
+) -> bargauge.Panel:
+    """How much of a whole it is now."""
+    panel = bargauge.Panel().min(0).max(1).thresholds(_from(colors or {}))
+    panel.orientation(VizOrientation.HORIZONTAL)
+    panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    return _filled(panel, title, "percentunit", text, (query,), width)
+
+
+def _filled(
+    panel: Panel,
+    title: str,
+    unit: str,
+    text: str,
+    queries: tuple[tuple[str, str], ...],
+    width: int,
+) -> Panel:
+    panel.title(title).description(text).unit(unit).datasource(_SOURCE).span(width).height(7)
+    for name, (expression, legend) in zip("ABC", queries, strict=False):
+        target = prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(name)
+        panel.with_target(target.datasource(_SOURCE))
+    return panel
+
+
+def _from(colors: dict[float, str]) -> dashboard.ThresholdsConfig:
+    steps = [Threshold(None, _GREEN), *(Threshold(value, colors[value]) for value in colors)]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+def _of(metric: str) -> str:
+    """A figure of the chosen data sets."""
+    return f'max by (dataset) (stream_dp_{metric}{{dataset=~"$dataset"}})'
+
+
+def _rate(counter: str, *labels: str) -> str:
+    """Growth a second, by labels; of the chosen data sets where the counter knows them."""
+    chosen = "" if counter in ("records_total", "rejected_total") else '{dataset=~"$dataset"}'
+    return f"sum by ({', '.join(labels)}) (rate(stream_dp_{counter}{chosen}[$__rate_interval]))"
+
+
+def _slowest(share: float) -> tuple[str, str]:
+    buckets = "sum by (le) (rate(stream_dp_answer_latency_seconds_bucket[$__rate_interval]))"
+    return f"histogram_quantile({share}, {buckets})", f"{share:.0%}"
+
+
+_SAFE = {"0": ValueMappingResult("NO", _RED), "1": ValueMappingResult("yes", _GREEN)}
+_BURN = 'deriv(stream_dp_budget_spent_ratio{dataset=~"$dataset"}[1h])'
+
+_ANSWERS = _rate("answers_total", "dataset")
+_EASY = _ANSWERS.replace('$dataset"', '$dataset", difficulty="easy"')
+
+_GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
+    "Budget": [
+        _share(
+            "Budget spent",
+            "Of the phase that has the least left.",
+            (_of("budget_spent_ratio"), "{{dataset}}"),
+            width=8,
+            colors={0.8: _ORANGE, 0.95: _RED},
+        ),
+        _lines(
+            "Epsilon spent, of what is promised",
+            "none",
+            "Of the phase that has the least left, at the promised delta.",
+            (_of("privacy_spent_epsilon"), "{{dataset}} spent"),
+            (_of("privacy_limit_epsilon"), "{{dataset}} promised"),
+            width=8,
+        ),
+        _lines(
+            "Budget burned a day",
+            "percentunit",
+            "At the pace of the last hour. A phase that opens pays its tables at once.",
+            (f"max by (dataset) ({_BURN}) * 86400", "{{dataset}}"),
+            width=8,
+        ),
+        _number(
+            "Epsilon left",
+            "none",
+            "",
+            (f"{_of('privacy_limit_epsilon')} - {_of('privacy_spent_epsilon')}", "{{dataset}}"),
+            width=8,
+        ),
+        _number(
+            "Budget lasts",
+            "s",
+            "At the pace of the last hour; empty while nothing is spent.",
+            (
+                f"(1 - {_of('budget_spent_ratio')}) / (max by (dataset) ({_BURN}) > 0)",
+                "{{dataset}}",
+            ),
+            width=8,
+        ),
+        _number("Delta promised", "sci", "", (_of("privacy_delta"), "{{dataset}}"), width=8),
+    ],
+    "Answers": [
+        _lines(
+            "Answers, by path",
+            "cps",
+            "Measured ones are hard: they looked at rows and were paid.",
+            (_rate("answers_total", "path"), "{{path}}"),
+            width=8,
+            stacked=True,
+        ),
+        _lines(
+            "Easy answers",
+            "percentunit",
+            "Share of the answers that cost nothing.",
+            (
+                f"({_EASY} or 0 * {_ANSWERS}) / {_ANSWERS}",
+                "{{dataset}}",
+            ),
+            width=8,
+        ),
+        _lines(
+            "Refusals, by reason",
+            "cps",
+            "",
+            (_rate("refusals_total", "reason"), "{{reason}}"),
+            width=8,
+            stacked=True,
+        ),
+        _lines(
+            "Latency",
+            "s",
+            "From the timestamp of the question to the release of its reply: half, 95% and 99% were faster.",
+            *map(_slowest, (0.5, 0.95, 0.99)),
+            width=24,
+        ),
+    ],
+    "Rows and phases": [
+        _share(
+            "Next phase",
+            "Rows that wait, of those that open the next phase.",
+            (f"{_of('rows_waiting')} / {_of('phase_rows_needed')}", "{{dataset}}"),
+            width=8,
+        ),
+        _lines("Phases opened", "none", "", (_of("phase"), "{{dataset}}"), width=8),
+        _lines(
+            "Rows accepted",
+            "cps",
+            "",
+            (_rate("rows_accepted_total", "dataset"), "{{dataset}}"),
+            width=8,
+        ),
+        _lines("Rows in phases", "short", "", (_of("rows_sealed"), "{{dataset}}"), width=12),
+        _lines(
+            "Batches",
+            "cps",
+            "Taken in or refused.",
+            (_rate("batches_total", "dataset"), "{{dataset}}"),
+            width=12,
+        ),
+    ],
+    "Stream": [
+        _number(
+            "Workers that answer",
+            "none",
+            "",
+            ("sum(stream_dp_ready)", ""),
+            width=6,
+        ),
+        _number(
+            "Alerts",
+            "none",
+            "That fire now.",
+            ('count(ALERTS{alertstate="firing", alertname=~"StreamDP.+"}) or vector(0)', ""),
+            width=6,
+            colors={1: _RED},
+        ),
+        _lines(
+            "Records still to be taken",
+            "short",
+            "Between the read position and the end of the log.",
+            (
+                "max by (topic, partition) (stream_dp_cursor_lag_messages)",
+                "{{topic}} {{partition}}",
+            ),
+            width=12,
+        ),
+        _lines(
+            "Records taken", "cps", "", (_rate("records_total", "topic"), "{{topic}}"), width=12
+        ),
+        _lines(
+            "Records rejected, by reason",
+            "cps",
+            "",
+            (_rate("rejected_total", "reason"), "{{reason}}"),
+            width=12,
+            stacked=True,
+        ),
+    ],
+    "Commits and store": [
+        _number(
+            "The store forgets nothing",
+            "none",
+            "Whether its settings keep every acknowledged commit.",
+            ("min(stream_dp_store_safe)", ""),
+            width=6,
+        ).mappings([ValueMap(_SAFE)]),
+        _number(
+            "In quarantine",
+            "none",
+            "Data sets that take nothing, because workers died of one of their records.",
+            ("sum(max by (dataset) (stream_dp_quarantined))", ""),
+            width=6,
+            colors={1: _RED},
+        ),
+        _lines("Commits", "cps", "", (_rate("commits_total", "dataset"), "{{dataset}}"), width=12),
+        _lines(
+            "Since the last commit",
+            "s",
+            "",
+            (f"time() - {_of('last_commit_timestamp_seconds')}", "{{dataset}}"),
+            width=8,
+        ),
+        _lines(
+            "Decided, and still to leave",
+            "short",
+            "Records between the commit and the broker.",
+            ("max by (instance) (stream_dp_outbox_records)", "{{instance}}"),
+            width=8,
+        ),
+        _lines(
+            "Noise that waits",
+            "short",
+            "Draws in the pools.",
+            ("max by (instance) (stream_dp_noise_pool_draws)", "{{instance}}"),
+            width=8,
+        ),
+    ],
+}
+
+
+def main() -> None:
+    """Prints the dashboard as JSON."""
+    board = dashboard.Dashboard("stream_dp").tags(["stream-dp"]).readonly()
+    board.description(
+        "Budgets, answers and the health of workers; docs/metrics.md says what they are."
+    )
+    board.tooltip(DashboardCursorSync.CROSSHAIR)
+    board.time("now-6h", "now").refresh("10s").timezone("browser")
+    board.with_variable(
+        dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
+    )
+    board.with_variable(
+        dashboard.QueryVariable("dataset")
+        .label("Data set")
+        .datasource(_SOURCE)
+        .query("label_values(stream_dp_phase, dataset)")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .current(VariableOption(text="All", value="$__all"))
+    )
+    number = 0
+    for title, panels in _GROUPS.items():
+        number += 1
+        board.with_row(dashboard.Row(title).id(number))
+        for panel in panels:
+            number += 1
+            board.with_panel(panel.id(number))
+    print(json.dumps(board.build(), cls=JSONEncoder, indent=1, sort_keys=True))
+
+
+if __name__ == "__main__":
+    main()
