@@ -16,11 +16,11 @@ from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Privacy
 from stream_dp.messages import (
     DATASET_PATTERN,
-    MAX_NESTING,
     MAX_SYNTHETIC_ROWS,
     TOPICS,
     Definition,
 )
+from stream_dp.messages.reading import MAX_NESTING
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
