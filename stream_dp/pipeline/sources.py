@@ -13,19 +13,19 @@ of rows, which is public, would depend on what is in them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import kafka
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
@@ -41,7 +41,7 @@ from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Store
 
-__all__ = ["Source", "SourceReader", "packed", "row_of", "run_sources"]
+__all__ = ["Packing", "Source", "SourceReader", "row_of", "run_sources"]
 
 _log = logging.getLogger(__name__)
 
@@ -128,40 +128,88 @@ def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[obje
     return found
 
 
-def packed(
-    source: Source,
-    universe: Universe,
-    batch_id: str,
-    paths: Mapping[str, Sequence[str]],
-    rows: Sequence[Sequence[object]],
-    *,
-    in_order: bool = False,
-) -> bytes:
-    """A batch of these rows: all cells of the universe with their counts, where these are few; else columns.
+class Packing:
+    """How rows of a source become the value of a batch: its form and its size follow from public facts.
 
-    Always columns where rows are answered one by one, ``in_order``. Which of the two follows from the number
-    of rows and the definition, so its size says nothing of the rows.
+    A value is sent as the sample of its cell, so that no text or number of a row can make a batch too large,
+    or one that JSON does not allow.
+
+    Args:
+        paths: Where a message has the value of each attribute that is no constant.
+        in_order: Whether rows are answered one by one, so that they must not be counted together.
     """
-    columns: dict[str, list[object]] = {
-        name: list(column) for name, column in zip(paths, zip(*rows, strict=True), strict=True)
-    }
-    columns |= {name: [value] * len(rows) for name, value in source.constants.items()}
-    head = {"version": 1, "dataset": source.dataset, "batch_id": batch_id}
-    if in_order or universe.n_cells > min(_FEW_CELLS, len(rows) // _ROWS_A_CELL):
-        return to_json({**head, "columns": columns})
-    codes = universe.encode_columns(columns).codes
-    cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), universe.shape)
-    counts = np.bincount(cells, minlength=universe.n_cells)
-    samples = [attribute.samples for attribute in universe.attributes]
-    listed = [
-        {
-            name: sample[code]
-            for name, sample, code in zip(universe.names, samples, place, strict=True)
+
+    def __init__(
+        self,
+        source: Source,
+        universe: Universe,
+        paths: Mapping[str, Sequence[str]],
+        *,
+        in_order: bool = False,
+    ) -> None:
+        self._source = source
+        self._universe = universe
+        self._names = tuple(paths)
+        self._in_order = in_order
+        self._samples = [attribute.samples for attribute in universe.attributes]
+        self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
+
+    def batch(self, batch_id: str, rows: Sequence[Sequence[object]]) -> bytes:
+        """A batch of these rows: all cells of the universe with their counts, where these are few; else
+        columns.
+        """
+        values: dict[str, list[object]] = {
+            name: list(column)
+            for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
         }
-        | {COUNT: count}
-        for place, count in zip(np.ndindex(*universe.shape), counts.tolist(), strict=True)
-    ]
-    return to_json({**head, "cells": listed})
+        values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
+        codes = self._universe.encode_columns(values).codes
+        if not self._listed(len(rows)):
+            return self._columns(batch_id, [code.tolist() for code in codes])
+        shape = self._universe.shape
+        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), shape)
+        return self._cells(batch_id, np.bincount(cells, minlength=self._universe.n_cells).tolist())
+
+    def fitting(self, n_rows: int) -> int:
+        """How many of so many rows make a batch that is served, whatever they hold."""
+        while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
+            n_rows //= 2
+        return n_rows
+
+    def _largest(self, n_rows: int) -> int:
+        """Bytes of the largest batch of so many rows."""
+        batch_id = "?" * _MAX_ID
+        if self._listed(n_rows):
+            return len(self._cells(batch_id, [n_rows] * self._universe.n_cells))
+        none = len(self._columns(batch_id, [[] for _ in self._samples]))
+        return none + n_rows * self._longest_row
+
+    def _listed(self, n_rows: int) -> bool:
+        few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
+        return not self._in_order and self._universe.n_cells <= few
+
+    def _columns(self, batch_id: str, codes: Sequence[Sequence[int]]) -> bytes:
+        columns = {
+            name: [sample[code] for code in column]
+            for name, sample, column in zip(self._universe.names, self._samples, codes, strict=True)
+        }
+        return to_json({**self._head(batch_id), "columns": columns})
+
+    def _cells(self, batch_id: str, counts: Sequence[int]) -> bytes:
+        listed = [
+            {
+                name: sample[code]
+                for name, sample, code in zip(
+                    self._universe.names, self._samples, place, strict=True
+                )
+            }
+            | {COUNT: count}
+            for place, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
+        ]
+        return to_json({**self._head(batch_id), "cells": listed})
+
+    def _head(self, batch_id: str) -> dict[str, object]:
+        return {"version": 1, "dataset": self._source.dataset, "batch_id": batch_id}
 
 
 @dataclass
@@ -204,8 +252,7 @@ class SourceReader:
         self._servers = settings.bootstrap_servers
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
-        self._partitions: dict[TopicPartition, _Partition] = {}
-        self._in_order = False
+        self._reading = _Reading()
 
     async def run(self) -> None:
         """Reads until it is cancelled.
@@ -216,8 +263,8 @@ class SourceReader:
         """
         source = self._source
         universe, mechanism = await self._built()
-        self._in_order = bool(in_order(mechanism))
         paths = source.paths(universe)
+        packing = Packing(source, universe, paths, in_order=bool(in_order(mechanism)))
         log_id = await asyncio.to_thread(self._topic_id)
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._servers,
@@ -228,18 +275,25 @@ class SourceReader:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
-        consumer.subscribe([source.topic], listener=_Listener(self._partitions))
+        consumer.subscribe([source.topic], listener=self._reading)
         try:
             await consumer.start()
             while True:
                 fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=source.batch_rows)
+                turn = self._reading.turn
                 for place, records in fetched.items():
-                    state = await self._state(consumer, place)
+                    state = await self._state(consumer, place, turn)
+                    if state is None:
+                        break
                     if not state.rows:
                         state.since = monotonic()
-                    state.rows.extend((r.offset, row_of(r.value, paths)) for r in records)
-                for place, state in list(self._partitions.items()):
-                    await self._batches(consumer, place, state, universe, paths, log_id)
+                    state.rows.extend(
+                        (r.offset, row_of(r.value, paths))
+                        for r in records
+                        if r.offset >= state.first
+                    )
+                for place, state in list(self._reading.partitions.items()):
+                    await self._batches(consumer, place, state, packing, log_id)
         except KafkaError as error:
             raise ServerUnavailable(
                 f"the broker does not serve {source.topic} ({type(error).__name__})"
@@ -247,30 +301,36 @@ class SourceReader:
         finally:
             await consumer.stop()
 
-    async def _state(self, consumer: AIOKafkaConsumer, place: TopicPartition) -> _Partition:
-        state = self._partitions.get(place)
-        if state is None:
+    async def _state(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, turn: int
+    ) -> _Partition | None:
+        """Where a partition is read; None once the turn is over in which its records were fetched.
+
+        They are fetched again then, by whoever reads the partition, from the committed offset on.
+        """
+        committed = None
+        if turn == self._reading.turn and place not in self._reading.partitions:
             committed = await consumer.committed(place)
-            state = self._partitions[place] = _Partition(0 if committed is None else committed)
-        return state
+        if turn != self._reading.turn:
+            return None
+        return self._reading.partitions.setdefault(place, _Partition(committed or 0))
 
     async def _batches(
         self,
         consumer: AIOKafkaConsumer,
         place: TopicPartition,
         state: _Partition,
-        universe: Universe,
-        paths: Mapping[str, Sequence[str]],
+        packing: Packing,
         log_id: str,
     ) -> None:
         """Sends what is due of one partition."""
         source = self._source
-        while state.rows and self._partitions.get(place) is state:
+        while state.rows and self._reading.partitions.get(place) is state:
             waited = monotonic() - state.since >= source.wait_seconds
             if state.end is None:
                 if len(state.rows) < source.batch_rows and not waited:
                     return
-                last = state.rows[self._fitting(state, universe, paths) - 1][0]
+                last = state.rows[packing.fitting(min(len(state.rows), source.batch_rows)) - 1][0]
                 state.end = await self._cut(place, state.first, last, log_id)
             if state.rows[-1][0] < state.end:
                 return  # another reader's batch went further: read on
@@ -278,39 +338,19 @@ class SourceReader:
             while state.rows and state.rows[0][0] <= state.end:
                 rows.append(state.rows.popleft()[1])
             if rows:  # else the topic has dropped a range that was sent before
-                batch_id = _batch_id(place, log_id, state.first, state.end)
-                value = self._packed(universe, batch_id, paths, rows)
+                value = packing.batch(_batch_id(place, log_id, state.first, state.end), rows)
                 await (await self._sender.send(Outgoing("batches", source.dataset, value)))
             state.first, state.end, state.since = state.end + 1, None, monotonic()
-            if self._partitions.get(place) is state:
-                await consumer.commit({place: state.first})
-
-    def _fitting(
-        self, state: _Partition, universe: Universe, paths: Mapping[str, Sequence[str]]
-    ) -> int:
-        """How many of the rows that wait make a batch which is not refused for its size."""
-        n_rows = min(len(state.rows), self._source.batch_rows)
-        while n_rows > 1:
-            rows = [values for _, values in islice(state.rows, n_rows)]
-            if len(self._packed(universe, "?" * _MAX_ID, paths, rows)) <= _MAX_BYTES:
-                break
-            n_rows //= 2
-        return n_rows
+            if self._reading.partitions.get(place) is state:
+                # Lost to a new deal: whoever reads there next sends these batches again, under their ids.
+                with contextlib.suppress(CommitFailedError, IllegalStateError):
+                    await consumer.commit({place: state.first})
 
     async def _cut(self, place: TopicPartition, first: int, last: int, log_id: str) -> int:
         """Where the batch from ``first`` on ends, for ever and for everybody: at ``last``, if not decided."""
         name = f"cut {self._source.dataset} {place.topic} {log_id} {place.partition}:{first}"
         recorded = await persistently(lambda: self._store.constant(name, b"%d" % last))
         return int(recorded)
-
-    def _packed(
-        self,
-        universe: Universe,
-        batch_id: str,
-        paths: Mapping[str, Sequence[str]],
-        rows: Sequence[Sequence[object]],
-    ) -> bytes:
-        return packed(self._source, universe, batch_id, paths, rows, in_order=self._in_order)
 
     async def _built(self) -> tuple[Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
@@ -378,15 +418,22 @@ def _batch_id(place: TopicPartition, log_id: str, first: int, last: int) -> str:
     return blake2b(spelt.encode(), digest_size=16).hexdigest()
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Forgets what was read of partitions that another reader has from now on."""
+class _Reading(ConsumerRebalanceListener):  # type: ignore[misc]
+    """What is read of the partitions that are ours, until they are dealt anew.
 
-    def __init__(self, partitions: dict[TopicPartition, Any]) -> None:
-        self._partitions = partitions
+    Attributes:
+        turn: How often they were dealt anew. Each deal goes back to the committed offsets, so what was
+            fetched in an earlier turn would be read twice.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, _Partition] = {}
+        self.turn = 0
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        for place in revoked:
-            self._partitions.pop(place, None)
+        """Forgets everything: those that stay ours are read again too."""
+        self.partitions.clear()
+        self.turn += 1
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Each is read from its committed offset on."""

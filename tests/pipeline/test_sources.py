@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Batch
-from stream_dp.pipeline.sources import Source, packed, row_of
+from stream_dp.messages import TOPICS, Batch, read_json
+from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
+from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
     (
@@ -67,7 +69,7 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
         [draw.choice(["AA", "UA", "ZZ", None]), draw.choice([-5.0, 3.0, 12.0, 99.0, None])]
         for _ in range(n_rows)
     ]
-    value = packed(source(), UNIVERSE, "id", PATHS, rows)
+    value = Packing(source(), UNIVERSE, PATHS).batch("id", rows)
     batch = Batch.read(json.loads(value))
     plain = UNIVERSE.encode_columns(
         {
@@ -94,10 +96,84 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
 
 def test_where_rows_are_answered_one_by_one_they_are_never_only_counted() -> None:
     rows = [["AA", 3.0], ["UA", None]] * 1000
-    value = packed(source(), UNIVERSE, "id", PATHS, rows, in_order=True)
+    value = Packing(source(), UNIVERSE, PATHS, in_order=True).batch("id", rows)
     columns = Batch.read(json.loads(value)).columns
     assert columns is not None
     assert columns["carrier"] == ["AA", "UA"] * 1000
+
+
+AWKWARD = [
+    *(b'{"carrier":NaN,"arrival":{"delay":NaN}}', b'{"arrival":{"delay":1e400}}'),
+    *(b'{"arrival":{"delay":-Infinity}}', b'{"carrier":"\\u0000","arrival":{"delay":"nan"}}'),
+    *(b'{"arrival":{"delay":%s}}' % (b"9" * 400), b'{"carrier":"%s"}' % (b"x" * 100_000)),
+]
+
+
+@pytest.mark.parametrize("value", AWKWARD)
+@pytest.mark.parametrize("n_rows", [1, 200])
+def test_no_message_makes_a_batch_that_is_refused_or_cut_otherwise(
+    value: bytes, n_rows: int
+) -> None:
+    packing = Packing(source(), UNIVERSE, PATHS)
+    rows = [row_of(value, PATHS)] * n_rows
+    batch = packing.batch("id", rows)
+    read = Batch.read(read_json(batch, max_bytes=100 * 1024, private=True))
+    encoded = (
+        UNIVERSE.encode_columns(read.columns)
+        if read.columns is not None
+        else UNIVERSE.encode_cells(read.cells or [])
+    )
+    columns = {"carrier": [rows[0][0]], "delay": [rows[0][1]], "cancelled": [False]}
+    counted = np.flatnonzero(encoded.entry_counts)[0]
+    assert [code[counted] for code in encoded.codes] == [
+        code[0] for code in UNIVERSE.encode_columns(columns).codes
+    ]
+
+
+LONG = Universe(
+    tuple(Category(f"{i}" * 64, ("a" * 200, "b", "c" * 100), missing=True) for i in range(10))
+)
+
+
+@pytest.mark.parametrize("universe", [LONG, Universe(LONG.attributes[:5])])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool) -> None:
+    """3,125 cells of 5 attributes are listed where rows need no order; ten million of 10 are not."""
+    of_it = Source(version=1, dataset="d", topic="t")
+    paths = of_it.paths(universe)
+    packing = Packing(of_it, universe, paths, in_order=in_order)
+    n_rows = packing.fitting(20_000)
+    assert n_rows > 1000
+    for value in ("a" * 200, None, "x" * 300):
+        batch = packing.batch("?" * 128, [[value] * len(paths)] * n_rows)
+        assert len(batch) <= TOPICS["batches"].max_value_bytes
+
+
+async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten() -> None:
+    """They are read again from their committed offsets on: kept, it would count twice."""
+    unused: Any = None
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    reader = SourceReader(source(), unused, unused, unused, settings=settings)
+    place = TopicPartition("shop.flights", 0)
+    reading = reader._reading
+
+    class Consumer:
+        """Rebalances while it is asked for the committed offset."""
+
+        rebalances = True
+
+        async def committed(self, place: TopicPartition) -> int:
+            if self.rebalances:
+                await reading.on_partitions_revoked([place])
+            return 7
+
+    consumer: Any = Consumer()
+    assert await reader._state(consumer, place, reading.turn) is None
+    assert reading.partitions == {}
+    consumer.rebalances = False
+    state = await reader._state(consumer, place, reading.turn)
+    assert state is not None
+    assert state.first == 7
 
 
 def test_a_sample_of_each_cell_falls_into_it() -> None:
