@@ -1,6 +1,16 @@
 """The asking and sending side: needs a broker and nothing else of the system."""
 
-from stream_dp.client.client import Client, Rejection
+from stream_dp.client.aio import AsyncClient
+from stream_dp.client.client import Client
+from stream_dp.client.documents import answer_frame, answers_frame
+from stream_dp.client.exchange import Rejection
 from stream_dp.client.questions import Question
 
-__all__ = ["Client", "Question", "Rejection"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Question",
+    "Rejection",
+    "answer_frame",
+    "answers_frame",
+]

@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,8 +20,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from stream_dp.client import documents
+from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.mailbox import Key, Mailbox, Reply
-from stream_dp.client.questions import Condition, Question, attributes_of
+from stream_dp.client.questions import Condition, Question, attributes_of, question_of
 from stream_dp.client.topics import check_reachable, no_broker, no_topic, worker_group, workers
 from stream_dp.errors import (
     InvalidDefinition,
@@ -53,17 +55,6 @@ _CLOSE_S = 5.0
 _BLOCK_MS = 20_000
 _SILENCE_S = 20.0
 _Headers = Sequence[tuple[str, bytes]]
-
-
-class Rejection(StreamDPError):
-    """The worker took no request out of a record; ``reason`` says why and what to do."""
-
-    code = "rejected"
-
-    def __init__(self, rejected: Rejected) -> None:
-        self.rejected = rejected
-        self.reason = rejected.reason
-        super().__init__(rejected.reason.message)
 
 
 class Client:
@@ -157,14 +148,14 @@ class Client:
         key = ("event", checked.dataset, "dataset_accepted")
         self._request(
             "datasets", checked.dataset, checked.to_bytes(), key, timeout_s, "the definition"
-        )
+        ).wait()
         self._definitions[checked.dataset] = checked
         return checked
 
     def retire(self, dataset: str, *, timeout_s: float = 30.0) -> None:
         """Erases a data set's rows and retires its name for ever."""
         key = ("event", dataset, "dataset_retired")
-        self._request("datasets", dataset, None, key, timeout_s, "the retirement")
+        self._request("datasets", dataset, None, key, timeout_s, "the retirement").wait()
 
     def catalog(self) -> dict[str, Definition]:
         """All data sets in force, by name."""
@@ -360,7 +351,7 @@ class Client:
             )
         key = ("batch", dataset, batch_id)
         what = f"batch {batch_id}"
-        reply = self._request("batches", dataset, value, key, timeout_s, what, headers)
+        reply = self._request("batches", dataset, value, key, timeout_s, what, headers).wait()
         assert isinstance(reply, Event)
         if reply.event == "batch_refused":
             raise _refused(reply, self._topics.name("batches"))
@@ -391,7 +382,7 @@ class Client:
             Rejection: The id was used for another question.
             RequestTimeout: No reply, after three attempts under the same id.
         """
-        asked = _question(question, group_by, last_phases, query_id)
+        asked = question_of(question, group_by, last_phases, query_id)
         return self.ask_question(dataset, asked, timeout_s=timeout_s)
 
     def quote(
@@ -404,17 +395,33 @@ class Client:
         timeout_s: float = 30.0,
     ) -> Answer:
         """What the answer would cost now; spends nothing."""
-        asked = _question(question, group_by, last_phases, None)
+        asked = question_of(question, group_by, last_phases, None)
         return self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
 
     def ask_question(
         self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
         """``ask``, or ``quote``, for a question in one piece."""
+        answer = self.asking(dataset, question, quote=quote, timeout_s=timeout_s).wait()
+        assert isinstance(answer, Answer)
+        return answer
+
+    def asking(
+        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+    ) -> Exchange:
+        """The same for whoever waits in another way: nothing is sent yet."""
         item = self.spelt(dataset, question)
         if quote:
             item["quote"] = True
-        return self._asked(dataset, item, timeout_s)
+        document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
+        return self._request(
+            "queries",
+            dataset,
+            documents.to_json(document),
+            self._answer_key(dataset, item),
+            timeout_s,
+            f"question {item['query_id']}",
+        )
 
     def spelt(self, dataset: str, question: Question) -> dict[str, Any]:
         """A question as its message says it, under a new id where it has none.
@@ -570,21 +577,33 @@ class Client:
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
-        """An answer that is a table as a data frame: one row a cell, with value, count and error bar.
+        """An answer of many values as a data frame: one row a cell, or a condition of a batch.
 
         Raises:
-            StreamDPError: It was refused, or it is no table.
+            StreamDPError: It was refused, or it is one value alone: for those there is ``answers_frame``.
         """
         answer = self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
-        return documents.answer_frame(answer)
+        conditions = question.conditions if isinstance(question, Question) else ()
+        return documents.answer_frame(answer, conditions)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
         """Answers, events and rejections from now on, as they come; ends when the client closes."""
-        mailbox = self._open_mailbox()
-        with mailbox.following() as replies:
-            for reply in replies:
+        queue: SimpleQueue[Reply | None] = SimpleQueue()
+        with self.following(queue.put):
+            while (reply := queue.get()) is not None:
                 if dataset is None or reply.dataset == dataset:
                     yield reply
+
+    @contextlib.contextmanager
+    def following(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
+        """The same by calls, while the context lasts: in another thread, and with None at the end.
+
+        Raises:
+            ServerUnavailable: When the context ends, if the broker was lost.
+        """
+        mailbox = self._open_mailbox()
+        with mailbox.following(follower):
+            yield
         if mailbox.lost is not None:
             raise mailbox.lost
 
@@ -597,20 +616,6 @@ class Client:
     def _answer_key(self, dataset: str, item: Mapping[str, Any]) -> Key:
         return "answer", dataset, self.analyst, item["query_id"]
 
-    def _asked(self, dataset: str, item: Mapping[str, Any], timeout_s: float) -> Answer:
-        document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
-        value = documents.to_json(document)
-        reply = self._request(
-            "queries",
-            dataset,
-            value,
-            self._answer_key(dataset, item),
-            timeout_s,
-            f"question {item['query_id']}",
-        )
-        assert isinstance(reply, Answer)
-        return reply
-
     def _request(
         self,
         role: str,
@@ -620,37 +625,27 @@ class Client:
         timeout_s: float,
         what: str,
         headers: _Headers = (),
-    ) -> Reply:
-        """Sends and waits; sends the same bytes again when no reply comes in a part of the time."""
+    ) -> Exchange:
+        """A record that is sent again in the same bytes when no reply comes in a part of the time."""
         mailbox = self._open_mailbox()
         future = mailbox.expect(key)
         query_id = str(key[3]) if key[0] == "answer" else None
-        slept = False
-        end = time.monotonic() + timeout_s
-        try:
+
+        def attempts() -> Iterator[float]:
+            end = time.monotonic() + timeout_s
             for attempt in range(_ATTEMPTS):
                 if attempt:  # the producer itself would wait for a broker that is gone
                     check_reachable(self._bootstrap_servers)
                 place = self._put(role, dataset, value, headers, timeout_s=end - time.monotonic())
                 mailbox.expect_rejection(future, place, query_id)
+                if attempt == 0 and self._on_delay and timeout_s > _PATIENCE_S * _ATTEMPTS:
+                    yield _PATIENCE_S
+                    self._on_delay(self.worker_problem() or f"no reply to {what} yet")
                 deadline = end - timeout_s * (_ATTEMPTS - 1 - attempt) / _ATTEMPTS
-                reply = None
-                if self._on_delay is not None and not slept and timeout_s > _PATIENCE_S * _ATTEMPTS:
-                    slept = True
-                    reply = mailbox.receive(future, _PATIENCE_S)
-                    if reply is None:
-                        self._on_delay(self.worker_problem() or f"no reply to {what} yet")
-                if reply is None:
-                    reply = mailbox.receive(future, max(0.0, deadline - time.monotonic()))
-                if reply is not None:
-                    break
-        finally:
-            mailbox.forget(future)
-        if reply is None:
+                yield max(0.0, deadline - time.monotonic())
             raise self._timeout(what, timeout_s)
-        if isinstance(reply, Rejected):
-            raise Rejection(reply)
-        return reply
+
+        return Exchange(mailbox, future, attempts())
 
     def _timeout(self, what: str, timeout_s: float) -> RequestTimeout:
         why = self.worker_problem() or (
@@ -740,21 +735,6 @@ class Client:
         except KafkaError as error:
             raise no_broker(self._bootstrap_servers, error) from error
         return found
-
-
-def _question(
-    question: Question | Condition | None,
-    group_by: Sequence[str],
-    last_phases: int | None,
-    query_id: str | None,
-) -> Question:
-    if not isinstance(question, Question):
-        return Question(question, tuple(group_by), last_phases, query_id)
-    if group_by or last_phases is not None or query_id is not None:
-        raise InvalidInput(
-            "question", "it is a Question already", "say group_by, last_phases and query_id in it"
-        )
-    return question
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

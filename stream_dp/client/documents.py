@@ -10,15 +10,45 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from stream_dp.client.exchange import Rejection
 from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import Answer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ARROW", "answer_frame", "arrow_stream", "frame_columns", "plain", "read", "to_json"]
+__all__ = [
+    "ARROW",
+    "answer_frame",
+    "answers_frame",
+    "arrow_stream",
+    "frame_columns",
+    "plain",
+    "read",
+    "to_json",
+]
 
 ARROW: Final = b"application/vnd.apache.arrow.stream"
+
+_SCALARS: Final = (
+    "query_id",
+    "status",
+    "value",
+    "count",
+    "n",
+    "error_bar",
+    "error_bar_simultaneous",
+    "confidence",
+    "total",
+    "total_bar",
+    "mean",
+    "mean_bar",
+    "side",
+    "no_answer",
+    "difficulty",
+    "path",
+    "note",
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -105,16 +135,26 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
         )
 
 
-def answer_frame(answer: Answer) -> pd.DataFrame:
-    """The table of an answer, one row a cell; of sums with their totals and means.
+def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
+    """An answer of many values: a table, one row a cell, of sums with their totals and means; or a batch.
+
+    Args:
+        conditions: Those of the batch, in words, to stand beside the values.
 
     Raises:
-        StreamDPError: The answer is a refusal, or holds no table; or pandas is not installed.
+        StreamDPError: The answer is a refusal, or one value alone; or pandas is not installed.
     """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise StreamDPError("data frames need pandas: pip install pandas") from None
+    _need_pandas()
+    import pandas as pd
+
+    if answer.batch is not None:
+        frame = pd.DataFrame({"condition": conditions} if conditions else {})
+        frame["value"] = answer.batch.values
+        frame["count"] = answer.batch.counts
+        for name in ("error_bar", "error_bar_simultaneous"):
+            if (bar := getattr(answer, name)) is not None:
+                frame[name] = bar
+        return frame
     table = answer.table
     if table is None:
         raise StreamDPError(
@@ -137,6 +177,40 @@ def answer_frame(answer: Answer) -> pd.DataFrame:
                 dtype="float64", na_value=math.nan
             )
     return frame
+
+
+def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
+    """Answers side by side, one row each, as ``ask_many`` returns them; columns that none has are left out.
+
+    Raises:
+        StreamDPError: pandas is not installed.
+    """
+    _need_pandas()
+    import pandas as pd
+
+    frame = pd.DataFrame([_row(reply) for reply in replies], columns=[*_SCALARS, "found", "reason"])
+    return frame.dropna(axis="columns", how="all")
+
+
+def _row(reply: Answer | Rejection) -> dict[str, object]:
+    if isinstance(reply, Rejection):
+        return {
+            "query_id": reply.rejected.query_id,
+            "status": "rejected",
+            "reason": reply.reason.message,
+        }
+    return {
+        **{name: getattr(reply, name) for name in _SCALARS},
+        "found": None if reply.found is None else reply.found.label,
+        "reason": None if reply.reason is None else reply.reason.message,
+    }
+
+
+def _need_pandas() -> None:
+    try:
+        import pandas as pd  # noqa: F401
+    except ImportError:
+        raise StreamDPError("data frames need pandas: pip install pandas") from None
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:

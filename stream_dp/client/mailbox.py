@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from queue import SimpleQueue
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -47,7 +46,7 @@ class Mailbox:
         self._waiters: dict[Key, list[Future[Reply]]] = {}
         self._keys: dict[Future[Reply], list[Key]] = {}
         self._rejections: dict[Key, Reply] = {}
-        self._followers: list[SimpleQueue[Reply | None]] = []
+        self._followers: list[Callable[[Reply | None], None]] = []
         self._topics = topics
         self._roles = {topics.name(role): role for role in _MODELS}
         self._stopping = threading.Event()
@@ -115,7 +114,7 @@ class Mailbox:
             waiting, self._keys = list(self._keys), {}
             self._waiters.clear()
             for follower in self._followers:
-                follower.put(None)
+                follower(None)
         for future in waiting:
             if not future.done():
                 future.set_exception(end)
@@ -129,7 +128,7 @@ class Mailbox:
         key = _key(reply)
         with self._lock:
             for follower in self._followers:
-                follower.put(reply)
+                follower(reply)
             if key[0] == "record":
                 self._rejections[key] = reply
                 if len(self._rejections) > _REMEMBERED_REJECTIONS:
@@ -150,8 +149,9 @@ class Mailbox:
                 del self._waiters[key]
 
     def expect(self, key: Key) -> Future[Reply]:
-        """A future for the first reply from now on under ``key``."""
+        """A future for the first reply from now on under ``key``; who gives it up calls ``forget``."""
         future: Future[Reply] = Future()
+        future.set_running_or_notify_cancel()  # so that nobody cancels it while it is settled
         with self._lock:
             self._check_open()
             self._add(future, key)
@@ -207,17 +207,16 @@ class Mailbox:
             self._drop(future)
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[Iterator[Reply]]:
-        """Every reply from now on, while the context lasts."""
-        queue: SimpleQueue[Reply | None] = SimpleQueue()
+    def following(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
+        """Gives every reply from now on to ``follower``, in the reader's thread; None when it ends."""
         with self._lock:
             self._check_open()
-            self._followers.append(queue)
+            self._followers.append(follower)
         try:
-            yield iter(queue.get, None)
+            yield
         finally:
             with self._lock:
-                self._followers.remove(queue)
+                self._followers.remove(follower)
 
     @property
     def lost(self) -> StreamDPError | None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
-__all__ = ["Condition", "Question", "attributes_of"]
+from stream_dp.errors import InvalidInput
+
+__all__ = ["Condition", "Question", "attributes_of", "question_of"]
 
 Condition: TypeAlias = str | Mapping[str, Any]
 """SQL, or the JSON tree of ``where``."""
@@ -109,6 +111,26 @@ class Question:
     ) -> Self:
         """Rows up to a value, ``"age < 45"``, with one error for all questions however chosen."""
         return cls(condition, kind="adaptive_threshold", attribute=attribute, **more)
+
+
+def question_of(
+    question: Question | Condition | None,
+    group_by: Sequence[str],
+    last_phases: int | None,
+    query_id: str | None,
+) -> Question:
+    """What was asked, in one piece.
+
+    Raises:
+        InvalidInput: It is a question already, and something is said beside it.
+    """
+    if not isinstance(question, Question):
+        return Question(question, tuple(group_by), last_phases, query_id)
+    if group_by or last_phases is not None or query_id is not None:
+        raise InvalidInput(
+            "question", "it is a Question already", "say group_by, last_phases and query_id in it"
+        )
+    return question
 
 
 def attributes_of(where: object) -> Iterator[str]:

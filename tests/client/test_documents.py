@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import documents
+from stream_dp.client import Rejection, answer_frame, answers_frame, documents
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer
+from stream_dp.messages import Answer, Batched, Found, Reason, Rejected
 from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
@@ -99,3 +99,43 @@ def test_without_pandas_a_table_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(StreamDPError, match="pip install pandas"):
         documents.answer_frame(answer)
+
+
+def answer(query_id: str, **fields: object) -> Answer:
+    return Answer.model_validate(
+        {"dataset": "people", "query_id": query_id, "analyst": "ann", "status": "answered"} | fields
+    )
+
+
+def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:
+    batch = answer(
+        "q", batch=Batched(values=(0.25, 0.5), counts=(5, 10)), error_bar_simultaneous=0.1
+    )
+    frame = answer_frame(batch, ["age < 18", {"attribute": "age", "lt": 65}])
+    assert frame.to_dict("list") == {
+        "condition": ["age < 18", {"attribute": "age", "lt": 65}],
+        "value": [0.25, 0.5],
+        "count": [5, 10],
+        "error_bar_simultaneous": [0.1, 0.1],
+    }
+    assert list(answer_frame(batch).columns) == ["value", "count", "error_bar_simultaneous"]
+
+
+def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() -> None:
+    reason = Reason(code="cuts_bin", message="ask >= 30")
+    replies = [
+        answer("a", value=0.25, count=5, n=20, error_bar=0.1),
+        answer("b", found=Found(label="18 to 64"), n=20),
+        answer("c", total=125.5, total_bar=9.0, mean=25.1, n=20),
+        answer("d", status="refused", reason=reason),
+        Rejection(
+            Rejected(topic="q", partition=0, offset=1, query_id="e", digest="", reason=reason)
+        ),
+    ]
+    frame = answers_frame(replies).set_index("query_id")
+    assert list(frame["status"]) == ["answered"] * 3 + ["refused", "rejected"]
+    assert frame.loc["a", ["value", "count", "error_bar"]].tolist() == [0.25, 5, 0.1]
+    assert frame.loc["b", "found"] == "18 to 64"
+    assert frame.loc["c", ["total", "total_bar", "mean"]].tolist() == [125.5, 9.0, 25.1]
+    assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2
+    assert "side" not in frame.columns  # nobody has one

@@ -1,0 +1,204 @@
+"""The client for who lives in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from stream_dp.client import documents
+from stream_dp.client.client import Client
+from stream_dp.client.exchange import Exchange
+from stream_dp.client.mailbox import Reply
+from stream_dp.client.questions import Condition, Question, question_of
+from stream_dp.errors import StreamDPError
+from stream_dp.messages import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AsyncClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 32
+
+
+def _twin(
+    method: Callable[Concatenate[Client, P], T],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The method of ``Client``, in a thread."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(functools.partial(method, self._connected(), *args, **kwargs))
+
+    return call
+
+
+class AsyncClient:
+    """``Client``, with methods to await: one connection, which may be used from many tasks at once.
+
+    ``async with AsyncClient("127.0.0.1:9092") as client:`` connects and closes. Arguments, replies and errors
+    are those of ``Client``. Any number of questions may wait for their answers at a time; other requests take
+    one of 32 threads each. A task may be cancelled while it waits: what was sent stays sent, and to send it
+    again under the same id is safe. ``on_delay`` and ``on_answer`` are called in threads.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        analyst: str | None = None,
+        topic_prefix: str = "stream-dp.",
+        kafka: Mapping[str, object] | None = None,
+        on_delay: Callable[[str], None] | None = None,
+    ) -> None:
+        self._connect = functools.partial(
+            Client,
+            bootstrap_servers,
+            analyst=analyst,
+            topic_prefix=topic_prefix,
+            kafka=kafka,
+            on_delay=on_delay,
+        )
+        self._client: Client | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stream-dp-client")
+
+    async def __aenter__(self) -> Self:
+        self._client = await self._run(self._connect, undo=Client.close)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """As ``Client.close``."""
+        client, self._client = self._client, None
+        if client is not None:
+            # Not in a thread of ours: all of them may wait for what only closing ends.
+            await asyncio.to_thread(client.close)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    define = _twin(Client.define)
+    retire = _twin(Client.retire)
+    catalog = _twin(Client.catalog)
+    definition = _twin(Client.definition)
+    ledger = _twin(Client.ledger)
+    ledgers = _twin(Client.ledgers)
+    ledger_entries = _twin(Client.ledger_entries)
+    synthetic = _twin(Client.synthetic)
+    difficulties = _twin(Client.difficulties)
+    waiting = _twin(Client.waiting)
+    batch_events = _twin(Client.batch_events)
+    worker_problem = _twin(Client.worker_problem)
+    send = _twin(Client.send)
+    spelt = _twin(Client.spelt)
+    ask_many = _twin(Client.ask_many)
+    open = _twin(Client.open)
+
+    async def ask(
+        self,
+        dataset: str,
+        question: Question | Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> Answer:
+        """As ``Client.ask``."""
+        asked = question_of(question, group_by, last_phases, query_id)
+        return await self.ask_question(dataset, asked, timeout_s=timeout_s)
+
+    async def quote(
+        self,
+        dataset: str,
+        question: Question | Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        last_phases: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> Answer:
+        """As ``Client.quote``."""
+        asked = question_of(question, group_by, last_phases, None)
+        return await self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
+
+    async def ask_question(
+        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+    ) -> Answer:
+        """As ``Client.ask_question``; no thread waits for the answer."""
+        asking = functools.partial(
+            self._connected().asking, dataset, question, quote=quote, timeout_s=timeout_s
+        )
+        exchange = await self._run(asking, undo=Exchange.forget)
+        try:
+            reply = asyncio.wrap_future(exchange.future)
+            while not reply.done():
+                wait_s = await self._run(
+                    functools.partial(next, exchange.attempts), undo=lambda _: exchange.forget()
+                )
+                await asyncio.wait([reply], timeout=wait_s)
+            await reply
+        finally:
+            exchange.forget()
+        answer = exchange.reply()
+        assert isinstance(answer, Answer)
+        return answer
+
+    async def table(
+        self,
+        dataset: str,
+        question: Question | str,
+        *,
+        last_phases: int | None = None,
+        timeout_s: float = 60.0,
+    ) -> pd.DataFrame:
+        """As ``Client.table``."""
+        answer = await self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
+        conditions = question.conditions if isinstance(question, Question) else ()
+        return documents.answer_frame(answer, conditions)
+
+    async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
+        """As ``Client.follow``."""
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Reply | None] = asyncio.Queue()
+
+        def follower(reply: Reply | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(queue.put_nowait, reply)
+
+        await self.open()
+        with self._connected().following(follower):
+            while (reply := await queue.get()) is not None:
+                if dataset is None or reply.dataset == dataset:
+                    yield reply
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise StreamDPError("this client is not connected; use it in `async with`")
+        return self._client
+
+    async def _run(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+        """Work in a thread. If nobody waits for it any more, its result is undone when it is there."""
+        future = self._threads.submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if undo is not None:
+                future.add_done_callback(functools.partial(_undo, undo))
+            raise
+
+
+def _undo(undo: Callable[[T], object], done: Future[T]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())
