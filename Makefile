@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check dashboard lock bench-flights bench-wide bench-fidelity bench-stream clean
+.PHONY: demo test test-fast check dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -38,6 +38,9 @@ bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust e
 
 dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 	$(BIN)/python deploy/grafana/generate.py > deploy/grafana/dashboards/stream-dp.json
+
+bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
+	$(BIN)/python benchmarks/counters.py
 
 lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check -o requirements/dev.txt
