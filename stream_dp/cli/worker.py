@@ -170,6 +170,8 @@ def _say_when_ready(app: Any, settings: Any, tokens: Mapping[str, str]) -> None:
     while not getattr(getattr(app.runtime, "worker", None), "ready", False):
         time.sleep(0.1)
     host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind
+    if host in ("0.0.0.0", "[::]"):  # noqa: S104 - not bound here
+        host = "localhost"
     page = f"http://{host}:{settings.web_port}/"
     click.echo(f"the worker answers; its page is {page}, beside /healthz and /metrics", err=True)
     for role, token in tokens.items():

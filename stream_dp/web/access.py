@@ -143,7 +143,15 @@ class Access:
         host = request.headers.get("Host")
         if self.tokens or host is None:
             return True
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
+        return is_loopback(_name_in(f"//{host}"))
+
+
+def _name_in(address: str) -> str:
+    """The host's name without its port; empty where there is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_same_origin(request: web.Request) -> bool:
@@ -153,7 +161,7 @@ def _is_same_origin(request: web.Request) -> bool:
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         return False
     origin = request.headers.get("Origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+    return origin is None or origin.partition("://")[2] == request.headers.get("Host")
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:

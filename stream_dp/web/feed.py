@@ -28,6 +28,7 @@ _MOST_BEHIND: Final = 5_000
 _POLL_MS: Final = 500
 _RECORDS_A_POLL: Final = 500
 _PAUSE_S: Final = 0.2
+_BREATH_S: Final = 0.01
 _RETRY_S: Final = 3.0
 
 
@@ -61,6 +62,11 @@ class Feed:
         """Why nothing is read just now."""
 
     @property
+    def running(self) -> bool:
+        """Whether topics are read just now."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def caught_up(self) -> bool:
         """Whether everything that was published before the first look has been read."""
         return bool(self._positions) and not self._goals
@@ -70,8 +76,7 @@ class Feed:
         """Reads while the context lasts."""
         with self._lock:
             self._viewers += 1
-            running = self._thread is not None and self._thread.is_alive()
-            if not running and not self._stopping.is_set():
+            if not self.running and not self._stopping.is_set():
                 self._thread = threading.Thread(
                     target=self._run, name="stream-dp-pages", daemon=True
                 )
@@ -130,8 +135,8 @@ class Feed:
                     self._positions[place] = records[-1].offset + 1
                     self._skip(consumer, place)
                 self._note_progress(consumer)
-                if arrived and not self._goals:
-                    self._stopping.wait(_PAUSE_S)
+                if arrived:
+                    self._stopping.wait(_BREATH_S if self._goals else _PAUSE_S)
         finally:
             consumer.close()
 

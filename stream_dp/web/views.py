@@ -38,12 +38,13 @@ class Views:
         """What analysts may see, with one data set in detail; the first one if there is no such name."""
         with self._published.lock:
             version = self._published.version
-            found = self._made.get(dataset)
+            name = _chosen(self._published, dataset)
+            found = self._made.get(name)
             if found is None or found[0] != version:
                 while len(self._made) >= _KEPT:
                     del self._made[next(iter(self._made))]
-                found = self._made[dataset] = version, _public(self._published, dataset)
-        return dict(found[1])
+                found = self._made[name] = version, _public(self._published, name)
+        return found[1]
 
     def operator(self, dataset: str, health: Mapping[str, Any]) -> Section:
         """The same, what was asked and rejected, and how this worker is."""
@@ -96,7 +97,6 @@ def _answers(dataset: PublishedDataset) -> list[dict[str, Any]]:
 
 def _public(published: Published, name: str) -> Section:
     known = _known(published)
-    name = _chosen(published, name)
     chosen = known.get(name)
     return {
         "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),

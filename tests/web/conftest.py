@@ -30,6 +30,30 @@ _FLAGS = (
     "--remote-debugging-port=0",
 )
 _PATIENCE_S = 20.0
+_PALE = """
+(() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const linear = (part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const colour = parts(getComputedStyle(one).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const pale = [];
+  for (const one of document.querySelectorAll("body *")) {
+    const says = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!says || !one.checkVisibility() || one.closest("tr.fresh") || one.disabled) continue;
+    const style = getComputedStyle(one);
+    const colour = parts(one instanceof SVGElement ? style.fill : style.color);
+    const [dim, bright] = [light(colour), light(behind(one))].sort((a, b) => a - b);
+    if ((bright + 0.05) / (dim + 0.05) < 4.5) pale.push(`${one.textContent}: ${style.color}`);
+  }
+  return pale;
+})()
+"""
 
 
 class Browser:
@@ -203,6 +227,11 @@ class Page:
             "one.getBoundingClientRect().right > document.documentElement.clientWidth)"
             ".map((one) => one.outerHTML.slice(0, 200))"
         )
+        return found
+
+    def pale(self) -> list[str]:
+        """Texts with less contrast than WCAG asks of small ones, 4.5 to 1."""
+        found: list[str] = self.evaluate(_PALE)
         return found
 
     def errors(self) -> list[str]:

@@ -56,7 +56,15 @@ async def test_on_a_loopback_address_no_token_is_asked_for(serve: Serve) -> None
 
 async def test_another_name_for_this_machine_is_refused(serve: Serve) -> None:
     client = await serve(Access("127.0.0.1", 6066))
-    for name in ("evil.example", "evil.example:6066", "127.0.0.1.evil.example", "localhost.evil"):
+    for name in (
+        "evil.example",
+        "evil.example:6066",
+        "",
+        "[::1",
+        "[",
+        "127.0.0.1.evil.example",
+        "localhost.evil",
+    ):
         for path in ("/", "/metrics", "/stream/operator", "/static/page.css"):
             assert (await client.get(path, headers={"Host": name})).status == 421, (name, path)
     for name in ("localhost", "127.0.0.1:7777", "[::1]:6066"):
@@ -70,6 +78,7 @@ async def test_pages_of_other_sites_cannot_ask_but_links_can_be_followed(serve: 
     for headers in (
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[evil"},
         {"Origin": f"http://127.0.0.1:{client.port + 1}"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},

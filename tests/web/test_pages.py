@@ -87,6 +87,13 @@ def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -
     assert page.evaluate("location.hash + document.cookie") == ""
 
 
+def test_the_worker_prints_where_to_enter(visit: Open, worker: Any) -> None:
+    printed = re.findall(rf"(\w+)s enter by {worker.url}/(#token=\S+)", worker.output)
+    assert printed == [("operator", f"#token={OPERATOR}"), ("analyst", f"#token={ANALYST}")]
+    page = visit(f"/{printed[0][1]}")
+    page.until_text("people", "#head")
+
+
 def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None:
     page = visit("/", ANALYST)
     page.until_text("people", "#head")
@@ -116,12 +123,13 @@ def test_both_views_are_whole_on_a_desk_and_on_a_phone(visit: Open, width: int, 
     assert re.search(r"(easy|hard), \w+", page.text("#answers"))
     assert page.evaluate("document.querySelectorAll('#budget tbody tr').length") == 2
     assert page.evaluate("document.querySelectorAll('#time svg, #easy svg').length") == 2
-    assert (page.overflow(), page.errors()) == ([], [])
+    assert (page.overflow(), page.pale(), page.errors()) == ([], [], [])
     page.click("nav a[href^='/ask']")
     page.until("document.querySelector('#schema .attribute')")
     page.until("document.querySelector('#answers table')")
     assert "age >= 30" not in page.text("#answers")
     assert (page.overflow(), page.errors()) == ([], [])
+    assert page.pale() == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 200) == dark
 

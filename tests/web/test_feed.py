@@ -1,0 +1,69 @@
+"""Reading the topics of a real broker while somebody looks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from stream_dp.web.feed import Feed
+from stream_dp.web.published import Published
+
+pytestmark = pytest.mark.kafka
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def phase(number: int) -> tuple[str, dict[str, Any]]:
+    return "ledger", {"seq": number, "kind": "phase", "phase": number, "rows": 7}
+
+
+def answer(number: int) -> tuple[str, dict[str, Any]]:
+    return "answers", {
+        "analyst": "ann",
+        "query_id": f"q{number}",
+        "status": "answered",
+        "value": 0.5,
+        "difficulty": "easy",
+        "path": "certified",
+        "phase": 1,
+    }
+
+
+def test_a_flood_of_answers_is_read_in_part_and_the_ledger_in_full(deployment: Any) -> None:
+    published = Published()
+    feed = Feed(deployment.bootstrap_servers, deployment.topics, published, idle_s=0)
+    people = published.datasets["people"]
+    producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers)
+
+    def send(*records: tuple[str, dict[str, Any]]) -> None:
+        for role, document in records:
+            value = json.dumps({"version": 1, "dataset": "people", **document}).encode()
+            producer.send(deployment.topics.name(role), key=b"people", value=value)
+        producer.flush()
+
+    send(*map(phase, range(3)), answer(0))
+    assert published.version == 0
+    with feed.watched():
+        until(lambda: feed.caught_up)
+        assert (len(people.odometer.blocks), len(people.answers)) == (3, 1)
+    until(lambda: not feed.running)
+    send(*map(answer, range(1, 6001)), *map(phase, range(3, 1203)))
+    assert published.version == 4
+    with feed.watched():
+        until(lambda: len(people.odometer.blocks) == 1203)
+        until(lambda: people.answers[0]["query_id"] == "q6000")
+    assert feed.skipped > 0
+    assert people.tallies[1].easy == 6001 - feed.skipped
+    assert published.version == 1203 + 6001 - feed.skipped
+    feed.close()
+    producer.close()
