@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from stream_dp.messages import Definition
 from stream_dp.pipeline.building import epsilon_spent, rows_of_a_phase
 from stream_dp.pipeline.health import Health
 from stream_dp.web.published import Published, PublishedDataset
@@ -100,7 +101,7 @@ def _public(published: Published, name: str) -> Section:
     chosen = known.get(name)
     return {
         "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),
-        "schema": _bytes(_schema(name, chosen) if chosen is not None else None),
+        "schema": _schema(name, chosen.definition) if chosen is not None else b"null",
         "dataset": _bytes(_detail(name, chosen) if chosen is not None else None),
         "answers": _bytes(_answers(chosen) if chosen is not None else []),
         "events": _bytes(list(chosen.events)[:_SHOWN_EVENTS] if chosen is not None else []),
@@ -122,19 +123,20 @@ def _summary(name: str, dataset: PublishedDataset) -> dict[str, Any]:
     }
 
 
-def _schema(name: str, dataset: PublishedDataset) -> dict[str, Any]:
-    definition = dataset.definition
+@lru_cache(maxsize=_KEPT)
+def _schema(name: str, definition: Definition | None) -> bytes:
     if definition is None:
-        return {"name": name, "attributes": []}
-    return {
-        "name": name,
-        "attributes": [attribute.model_dump() for attribute in definition.attributes],
-        "privacy": definition.privacy.model_dump(),
-        "accuracy": definition.accuracy.model_dump(),
-        "profile": definition.mechanism.profile,
-        "opens_at": _opens_at(definition),
-        "kinds": [name for name, spec in definition.kinds if spec is not None],
-    }
+        return _bytes({"name": name, "attributes": []})
+    return _bytes(
+        {
+            "name": name,
+            "attributes": [attribute.model_dump() for attribute in definition.attributes],
+            "privacy": definition.privacy.model_dump(),
+            "accuracy": definition.accuracy.model_dump(),
+            "profile": definition.mechanism.profile,
+            "kinds": [kind for kind, spec in definition.kinds if spec is not None],
+        }
+    )
 
 
 def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import { draw, marginal, overPhases } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
-import { answerBar, empty, fill, h, how, plural, share, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, plural, scrolling, share, table, when, whole, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { figure, sharedParts } from "./parts.js";
 
@@ -189,7 +189,7 @@ function tableAnswer(place, found) {
       "details",
       { open: sums.length > 0 },
       h("summary", {}, "As a table"),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cells of the answer" }, table(
+      scrolling("Cells of the answer", table(
         "Cells of the answer",
         [...found.attributes.map((name) => [name, ""]), ["share", "number"], ["± error", "number"], ["rows", "number roomy"], ...sums.map(([name]) => [name, "number"])],
         cells.slice(0, MOST_ROWS).map((cell, row) =>
@@ -264,7 +264,7 @@ function showHistory() {
   $("history-card").hidden = false;
   fill(
     $("history"),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Asked on this page" }, table(
+    scrolling("Asked on this page", table(
       "Asked on this page, newest first",
       [["time", "tight roomy"], ["question", ""], ["answer", ""], ["how", "tight roomy"]],
       asked.map((entry, index) =>
@@ -332,6 +332,7 @@ follow("analyst", {
   reading({ role }) { $("overview").hidden = role !== "operator"; },
   datasets(datasets) {
     const live = datasets.filter((one) => one.state !== "retired");
+    if (live.map((one) => one.name).join() === [...$("dataset").options].map((one) => one.value).join()) return;
     fill($("dataset"), live.map((one) => h("option", { value: one.name, selected: one.name === (schema?.name ?? chosen) }, one.name)));
   },
   schema(now) {

@@ -21,11 +21,17 @@ export const h = (tag, properties = {}, ...children) => make(document.createElem
 /** The same for a drawing. */
 export const s = (tag, properties = {}, ...children) => make(document.createElementNS(SVG, tag), properties, children);
 
-/** Puts new children in place of the old ones, and the focus back where it was. */
+/** A part that scrolls by itself, also by keyboard. */
+export const scrolling = (label, ...children) =>
+  h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label, "data-key": label }, ...children);
+
+/** Puts new children in place of the old ones; focus and scrolling stay where they were. */
 export function fill(place, ...children) {
   const key = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const scrolled = place.querySelector(".scroll")?.scrollTop;
   place.replaceChildren(...children.flat(Infinity).filter(Boolean));
-  if (key !== undefined) [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus();
+  if (scrolled) place.querySelector(".scroll")?.scrollTo(0, scrolled);
+  if (key !== undefined) [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
 }
 
 export const whole = (number) => new Intl.NumberFormat("en").format(number);

@@ -1,6 +1,6 @@
 // The operator's view: everything that is public, and how this worker is.
 
-import { empty, fill, h, how, pill, plural, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { empty, fill, h, how, pill, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
 
@@ -32,7 +32,7 @@ function showDatasets() {
   fill(
     $("datasets"),
     rows.length
-      ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Data sets" }, table(
+      ? scrolling("Data sets", table(
           "Data sets",
           [["name", ""], ["phases", "number tight"], ["rows", "number tight"], ["rows waiting", "number tight roomy"], ["budget spent", "broad roomy"], ["", "number tight"], ["easy", "number tight roomy"]],
           rows,

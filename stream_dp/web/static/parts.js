@@ -1,6 +1,6 @@
 // Parts that both views have.
 
-import { answerBar, empty, fill, h, how, percent, plural, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, percent, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
 /** The name of the data set and what it promises. */
@@ -47,9 +47,8 @@ export function showBudget(dataset) {
     const hidden = phases[0].phase - 1;
     fill(
       $("budget"),
-      h(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Budget by phase" },
+      scrolling(
+        "Budget by phase",
         table(
           "Spent share of the budget of each phase",
           [["phase", "tight"], ["opened", "tight roomy"], ["rows", "number tight"], ["spent", "broad"], ["", "number tight"], ["looks", "number tight roomy"]],
@@ -117,13 +116,13 @@ export function showAnswers(answers, questions) {
       ],
     );
   });
+  $("answers").classList.toggle("asked", Boolean(questions));
   if (!rows.length) fill($("answers"), empty("No answers yet."));
   else
     fill(
       $("answers"),
-      h(
-        "div",
-        { class: `scroll ${questions ? "asked" : ""}`, tabindex: "0", role: "region", "aria-label": "Latest answers" },
+      scrolling(
+        "Latest answers",
         table(
           "The latest answers, newest first",
           [["time", "tight roomy"], ["analyst", "tight roomy"], questions ? ["question", ""] : null, ["answer", "tight"], ["", questions ? "narrow roomy" : "broad roomy"], ["how", "tight"], ["cost", "number tight roomy"]].filter(Boolean),
