@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -194,6 +194,12 @@ class Blocks:
         return self._blocks[block].ordered[attribute]
 
 
+def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Iterator[Counts]:
+    """The marginal of one block after the other, in the memory of one table however many there are."""
+    for block in blocks:
+        yield data.marginal(attributes, range(block, block + 1))[0]
+
+
 def _unrolled(rows: Rows, attribute: int) -> Codes:
     """Code of every row, shape (n_rows,)."""
     column = rows.codes[attribute]
@@ -254,4 +260,4 @@ def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Coun
     return order[starts], np.add.reduceat(counts[order], starts)
 
 
-__all__ = ["MAX_ORDERED", "Block", "Blocks"]
+__all__ = ["MAX_ORDERED", "Block", "Blocks", "tables_of"]

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Final
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Blocks
+from stream_dp.core.blocks import Blocks, tables_of
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
 from stream_dp.core.query import Predicate, Question
@@ -254,7 +254,7 @@ class CountLook:
         draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
         of_count = int(draw(self.scale, 1)[0])
         predicate, window = self.question.predicate, self.question.window
-        tables = data.marginal(predicate.attributes, window)
+        tables = tables_of(data, predicate.attributes, window)
         count = sum(int(table[predicate.mask].sum()) for table in tables)
         if gate is None or segment is None:
             return CountRelease(0, window, predicate, True, count + of_count)

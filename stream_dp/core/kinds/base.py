@@ -17,7 +17,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.blocks import Blocks
+from stream_dp.core.blocks import Blocks, tables_of
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.base import Loss, Secret
@@ -187,11 +187,6 @@ class Answerer(ABC):
         """One look at each of these blocks."""
         return tuple(self._loss.charge(self._budget, block) for block in blocks)
 
-    def _counts(self, attribute: int, window: range, data: Blocks) -> IntArray:
-        """Exact rows in each bin of a window, int64, shape (n_bins,). Private."""
-        counts = data.marginal((attribute,), window).sum(axis=0)
-        return np.asarray(counts, dtype=np.int64)
-
 
 def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
     """The largest (epsilon, delta) whose price is at most ``share`` of a line, in whole units.
@@ -246,6 +241,12 @@ def bin_range(asked: Asked) -> range | Refused:
     return found
 
 
+def counts_of(data: Blocks, attribute: int, window: range) -> IntArray:
+    """Exact rows in each bin of a window, int64, shape (n_bins,). Private."""
+    counts: IntArray = sum(tables_of(data, (attribute,), window), np.zeros((), dtype=np.int64))
+    return counts
+
+
 def secret_of(data: Blocks, name: str, size: int) -> Secret:
     """The secret of a run, of so many integers.
 
@@ -274,6 +275,7 @@ __all__ = [
     "KindLook",
     "as_share",
     "bin_range",
+    "counts_of",
     "loss_of",
     "ordered",
     "secret_of",

@@ -19,7 +19,7 @@ import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.prefix import MAX_ENUMERATED, Cells, PrefixPlan
@@ -108,7 +108,7 @@ class BatchLook(KindLook):
         }
 
     def take(self, noise: NoiseSource, data: Blocks) -> BatchRelease:
-        counts = data.marginal((self.attribute,), self.window).sum(axis=0)
+        counts = counts_of(data, self.attribute, self.window)
         histogram = self.plan.measure(counts, noise)
         rows = (self.plan.cells.holds @ histogram).tolist()
         return BatchRelease(

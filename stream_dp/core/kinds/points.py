@@ -22,6 +22,7 @@ from stream_dp.core.kinds.base import (
     Asked,
     KindLook,
     bin_range,
+    counts_of,
     ordered,
     secret_of,
     window_of,
@@ -120,8 +121,8 @@ class PointLook(KindLook):
 
     def take(self, noise: NoiseSource, data: Blocks) -> PointRelease:
         secret = secret_of(data, self.secret, self.run.plan.secret_size)
-        counts = data.marginal((self.place.attribute,), self.place.window)
-        rank = int(counts[:, : self.code + 1].sum())
+        counts = counts_of(data, self.place.attribute, self.place.window)
+        rank = int(counts[: self.code + 1].sum())
         said = self.run.look(rank, secret=secret, noise=noise)
         sides = (said,) if isinstance(said, Side) else said
         return PointRelease(self.number, self.place, self.code, sides)

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, ordered
+from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of, ordered
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.stable import DisjointMode, StablePlan, stable_median, stable_mode
@@ -24,6 +24,9 @@ from stream_dp.errors import CorruptState, InvalidDefinition
 
 MOST_DEALT: Final = 2_000_000
 """Rows of a window that are dealt to groups: in about a second."""
+
+MOST_VOTES: Final = 2**24
+"""Cells of all groups together: 128 MiB."""
 
 _LAYOUT = struct.Struct("<B16sHi")  # version, key, attribute, cell or -1
 _VERSION = 1
@@ -71,7 +74,7 @@ class StableLook(KindLook):
         noise.reserve("laplace", self.plan.scale, 1)
 
     def take(self, noise: NoiseSource, data: Blocks) -> StableRelease:
-        counts = data.marginal((self.attribute,), self.window).sum(axis=0)
+        counts = counts_of(data, self.attribute, self.window)
         return StableRelease(self.key, self.attribute, self.test(counts, noise))
 
 
@@ -222,6 +225,12 @@ class Modes(_Stable):
                 f"window: at most {MOST_DEALT:,} rows are dealt to groups, and these are {n_rows:,}; ask "
                 "about fewer phases, or a table",
             )
+        if self._groups * self._universe.shape[attribute] > MOST_VOTES:
+            return Refused(
+                RefusalCode.INVALID_QUERY,
+                f"attribute: {self._groups:,} groups have no room for the votes on "
+                f"{self._universe.shape[attribute]:,} cells each; ask about one with fewer cells, or a table",
+            )
         return self._too_small(self._groups, n_rows)
 
     def _test(self, counts: IntArray, noise: NoiseSource) -> int | None:
@@ -230,4 +239,4 @@ class Modes(_Stable):
         return DisjointMode(self._plan, self._groups).take(counts, noise)
 
 
-__all__ = ["MOST_DEALT", "Medians", "Modes", "StableLook", "StableRelease"]
+__all__ = ["MOST_DEALT", "MOST_VOTES", "Medians", "Modes", "StableLook", "StableRelease"]

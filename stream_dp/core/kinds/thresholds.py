@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
@@ -22,10 +22,21 @@ from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.base import Loss
 from stream_dp.core.online.partition import PartitionPlan
 from stream_dp.core.online.tree import TreePlan
-from stream_dp.core.outcome import Answered, Found, Outcome, Path, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Found,
+    Outcome,
+    Path,
+    RefusalCode,
+    Refused,
+    TableAnswered,
+)
 from stream_dp.core.query import EVERYTHING
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import CorruptState
+
+MOST_DRAWN: Final = 2**20
+"""Draws of noise for one look: about ten seconds' worth."""
 
 _HEADER = struct.Struct("<BHI")  # version, attribute, blocks
 _PART = struct.Struct("<II")  # block, bytes of what was published of it
@@ -152,8 +163,16 @@ class Thresholds(Answerer):
         lacking = tuple(b for b in asked.window if (attribute, b) not in self._published)
         if not lacking:
             return self._answered(asked, Path.CERTIFIED)
+        plan = self._plans[attribute]
+        at_once = MOST_DRAWN // plan.n_bins
+        if len(lacking) > at_once:
+            return Refused(
+                RefusalCode.INVALID_QUERY,
+                f"window: {len(lacking):,} of its phases were not looked at yet, and at once at most "
+                f"{at_once:,} are; ask about the last ones first, and then about more",
+            )
         sizes = tuple(self._sizes[block] for block in lacking)
-        plan, charges = self._plans[attribute], self._charges(lacking)
+        charges = self._charges(lacking)
         return CurvesLook(plan, attribute, lacking, sizes, charges)
 
     def absorb(self, release: Release) -> None:
@@ -237,4 +256,4 @@ class Thresholds(Answerer):
         )
 
 
-__all__ = ["CurvesLook", "CurvesRelease", "Thresholds"]
+__all__ = ["MOST_DRAWN", "CurvesLook", "CurvesRelease", "Thresholds"]

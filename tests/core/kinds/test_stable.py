@@ -5,6 +5,7 @@ Statistical tests have seeded noise and fail by chance with probability at most 
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,14 @@ from scipy import stats
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.kinds.base import KindLook
-from stream_dp.core.kinds.stable import MOST_DEALT, Medians, Modes, StableRelease, _Stable
+from stream_dp.core.kinds.stable import (
+    MOST_DEALT,
+    MOST_VOTES,
+    Medians,
+    Modes,
+    StableRelease,
+    _Stable,
+)
 from stream_dp.core.outcome import Found, Path, RefusalCode, Refused
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
@@ -204,3 +212,34 @@ def test_bytes_have_one_length_and_others_are_corrupt(beside: Callable[..., Any]
     ):
         with pytest.raises(CorruptState):
             answerer.release_from_bytes(bad)
+
+
+def test_groups_that_would_need_too_much_memory_are_refused_before_anything_is_paid(
+    beside: Callable[..., Any],
+) -> None:
+    many = Universe((Number("id", tuple(range(9_999))), Boolean("smoker")))
+    groups = MOST_VOTES // 10_000
+    world = beside(Modes, many, groups=groups + 1)
+    world.open([{"id": 3, "smoker": True, "count": 10_000}])
+    assert world.ask("mode", 0).code is RefusalCode.INVALID_QUERY
+    assert world.rho == {}
+    assert world.ask("mode", 1).code == 1
+    fewer = beside(Modes, many, groups=groups)
+    fewer.open([{"id": 3, "smoker": True, "count": 10_000}])
+    assert fewer.ask("mode", 0).code == 4
+
+
+def test_a_window_of_many_phases_is_counted_in_the_memory_of_one(
+    beside: Callable[..., Any],
+) -> None:
+    many = Universe((Number("id", tuple(range(39_999))),))
+    world = beside(Modes, many)
+    for number in range(40):
+        world.open([{"id": 3 + number % 2, "count": 1_000}, {"id": 4, "count": 1_000}])
+    tracemalloc.start()
+    try:
+        assert world.ask("mode", 0).code == 5
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 8 * 40_000

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.core.kinds.thresholds import Thresholds
+from stream_dp.core.kinds.thresholds import MOST_DRAWN, Thresholds
 from stream_dp.core.outcome import Path, RefusalCode, Refused, TableAnswered
 from stream_dp.core.query import compile_where
 from stream_dp.core.universe import Category, Number, Universe
@@ -203,3 +203,21 @@ def test_bytes_read_back_and_others_are_corrupt(
             world.answerer.release_from_bytes(bad)
     with pytest.raises(CorruptState):
         beside(Thresholds, UNIVERSE, partition=not partition).answerer.release_from_bytes(data)
+
+
+@forms
+def test_more_noise_than_one_look_may_draw_is_asked_for_in_parts(
+    beside: Callable[..., Any], partition: bool
+) -> None:
+    """Refused from public facts: drawn, it would hold up the worker, or end it."""
+    many = Universe((Number("id", tuple(range(2**17 // 4 - 1))),))
+    at_once = MOST_DRAWN // many.shape[0]
+    world = beside(Thresholds, many, partition=partition)
+    for _ in range(at_once + 1):
+        world.open([{"id": 3, "count": 10}])
+    refused = world.ask("threshold", 0)
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.INVALID_QUERY
+    look = world.look(world.asked("threshold", 0, last=at_once))
+    assert len(look.charges) == at_once
+    assert world.rho == {}
