@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -17,12 +17,18 @@ test: $(VENV)/dev.stamp  ## Everything that CI runs
 test-fast: $(VENV)/dev.stamp  ## What needs no broker
 	$(BIN)/python -m pytest $(PARALLEL) -m "not kafka and not slow"
 
-check: $(VENV)/dev.stamp  ## Format, lint, types, import contracts, compose file
+check: $(VENV)/dev.stamp docs  ## Format, lint, types, import contracts, compose file, pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+docs: $(VENV)/dev.stamp  ## The pages as a site, in build/site; every link is checked
+	@NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet
+
+pages: $(VENV)/dev.stamp  ## Write those pages again that follow from the code
+	$(BIN)/python tools/pages.py
 
 bench-flights: $(VENV)/dev.stamp  ## Workload W4 through Kafka and Redis, beside the baselines
 	$(BIN)/python benchmarks/flights.py $(SHARED)/data/nycflights13.csv.gz
@@ -43,7 +49,7 @@ bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter 
 	$(BIN)/python benchmarks/counters.py
 
 lock:  ## Pin the requirements again, with hashes
-	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check --group docs -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt -o requirements/worker.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra embedded -o requirements/demo.txt
 

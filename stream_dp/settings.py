@@ -19,23 +19,22 @@ class WorkerSettings(BaseSettings):
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         redis_url: Where the state lives; ``redis://``, ``rediss://`` or ``unix://``.
         redis_cluster: The address is one node of a Redis Cluster.
-        redis_durability: "declared" where a managed Redis forbids CONFIG and its provider promises that
+        redis_durability: ``declared`` where a managed Redis forbids CONFIG and its provider promises that
             every acknowledged write is on disk.
-        topic_prefix: Common start of all topic names.
-        redis_prefix: Common start of all keys.  Default: made from the topics' prefix.
-        group_id: Consumer group of the workers that share the topics.  Default: likewise.
-        secret: Key of the digests that stand for rejected records. Without it a random key is made once and
-            kept in Redis.
+        topic_prefix: Common start of all topic names; deployments that share servers differ in it.
+        redis_prefix: Common start of all keys. Default: from the topics' prefix.
+        group_id: Consumer group of the workers that share the topics. Default: from the topics' prefix.
+        secret: Key of the digests that stand for rejected records. Default: made once, kept in Redis.
         instance_id: Fixed name of this worker in its group: after a restart it gets its partitions back at
             once. Each worker needs its own.
         session_timeout_s: After this long without a sign of life a worker's partitions move.
         stall_timeout_s: A worker that has work and does nothing for so long ends itself.
         web_port: Port of the dashboard, ``/healthz`` and ``/metrics``.
         web_bind: Address that they are served on. The latter two ask for no password.
-        web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token,
-            and one that is not set is made at every start and printed.
-        web_analyst_token: Opens what is public, and the question box.
-        data_dir: Faust's own folder; holds nothing of value.
+        web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token.
+            Default: made at every start where one is needed, and printed.
+        web_analyst_token: Opens what is public, and the question box. Default: likewise.
+        data_dir: Faust's own folder; holds nothing of value. Default: a temporary folder.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.
     """
 
@@ -78,6 +77,4 @@ def worker_settings(**given: Any) -> WorkerSettings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = "_".join(map(str, first["loc"])).upper()
-        raise InvalidInput(
-            f"STREAM_DP_{name}", first["msg"], "see the table in docs/operations.md"
-        ) from None
+        raise InvalidInput(f"STREAM_DP_{name}", first["msg"], "see docs/configuration.md") from None

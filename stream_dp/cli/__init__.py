@@ -14,7 +14,7 @@ import click
 from stream_dp import __version__
 from stream_dp.errors import StreamDPError
 
-__all__ = ["main"]
+__all__ = ["main", "root"]
 
 _COMMANDS = {
     "demo": "Everything on real flight records, with a live view.",
@@ -66,7 +66,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stream-dp")
-def _root() -> None:
+def root() -> None:
     """Differentially private answers to counting questions about a growing table."""
 
 
@@ -76,7 +76,7 @@ def main() -> NoReturn:
     for name in ("kafka", "aiokafka"):
         logging.getLogger(name).addHandler(logging.NullHandler())
     try:
-        _root(prog_name="stream-dp", standalone_mode=False)
+        root(prog_name="stream-dp", standalone_mode=False)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:

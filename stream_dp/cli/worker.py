@@ -70,7 +70,7 @@ def command(
     role: str,
     log_level: str,
 ) -> None:
-    """Run a worker until it is stopped; more settings are STREAM_DP_* variables, see docs/operations.md."""
+    """Run a worker until it is stopped; more settings are variables, see docs/configuration.md."""
     # Small linear systems on busy cores: threads make them many times slower. Read when numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

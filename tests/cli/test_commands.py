@@ -56,8 +56,8 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
 
 def test_help_comes_without_loading_what_it_does_not_need() -> None:
     script = (
-        "import sys; from stream_dp.cli import _root\n"
-        "try: _root(['--help'])\n"
+        "import sys; from stream_dp.cli import root\n"
+        "try: root(['--help'])\n"
         "except SystemExit: pass\n"
         "print([n for n in ('kafka', 'pydantic', 'numpy', 'rich', 'sqlglot', 'faust') if n in sys.modules])"
     )

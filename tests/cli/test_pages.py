@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+
+import pytest
 
 from stream_dp.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
+PAGES = runpy.run_path(str(ROOT / "tools/pages.py"))["PAGES"]
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 TROUBLES = (ROOT / "docs/troubleshooting.md").read_text()
 
 
-def test_the_table_of_settings_is_the_one_in_the_code() -> None:
-    rows = re.findall(r"^\| `STREAM_DP_(\w+)` \| (.*?) \|", OPERATIONS, re.MULTILINE)
-    defaults = {name: field.default for name, field in WorkerSettings.model_fields.items()}
-    assert [name.lower() for name, _ in rows] == list(defaults)
-    for name, shown in rows:
-        default = defaults[name.lower()]
-        if default in (None, ""):
-            assert not shown.startswith("`"), name
-        else:
-            text = str(default).lower() if isinstance(default, bool) else f"{default}"
-            assert shown == f"`{text.removesuffix('.0') if isinstance(default, float) else text}`"
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_follows_from_the_code_is_what_make_pages_writes(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "run make pages"
+
+
+def test_the_configuration_says_defaults_bounds_and_choices() -> None:
+    page = PAGES["configuration.md"]()
+    rows = re.findall(r"^\| `STREAM_DP_(\w+)` \| (.*?) \| (.*?) \| (.+?) \|$", page, re.MULTILINE)
+    assert [name.lower() for name, *_ in rows] == list(WorkerSettings.model_fields)
+    said = {name: (default, accepted) for name, default, accepted, _ in rows}
+    assert said["SESSION_TIMEOUT_S"] == ("`10`", "a number, 1 to 90")
+    assert said["STALL_TIMEOUT_S"] == ("`300`", "a number, at least 1")
+    assert said["REDIS_DURABILITY"] == ("`checked`", "`checked`, `declared`")
+    assert said["REDIS_CLUSTER"] == ("`false`", "`true`, `false`")
+    assert said["SECRET"] == ("made once, kept in Redis", "a secret text")
+
+
+def test_every_command_has_its_help_on_the_page() -> None:
+    headings = re.findall(r"^##+ stream-dp ?(.*)$", PAGES["commands.md"](), re.MULTILINE)
+    assert {"", "ask", "dataset check", "lab tracing", "topics create"} < set(headings)
+    assert len(headings) > 25
 
 
 def _source() -> str:

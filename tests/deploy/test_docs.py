@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import runpy
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from stream_dp.core import query, universe
 from stream_dp.core.accounting import Budget, epsilon_of
-from stream_dp.core.parameters import Privacy
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.planner import BasePlan, Terms
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
     TOPICS,
     Definition,
+    KindsSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
 
@@ -54,6 +61,18 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One heading\n[a](#one-heading) [b](#another) [c](missing.md)\n")
     assert _dead_links(page) == ["#another", "missing.md"]
+
+
+def test_the_site_keeps_the_words_of_a_link_out_of_the_pages_and_the_language_of_a_fence() -> None:
+    hook = runpy.run_path(str(ROOT / "tools/mkdocs_hook.py"))["on_page_markdown"]
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="lab/README.md"))
+    files = SimpleNamespace(get_file_from_path=lambda path: path in {"limits.md", "lab/plot.svg"})
+    text = (
+        "[a](../limits.md#rows) [b](../../README.md#more) [c](http://127.0.0.1:1/) ![d](plot.svg)\n"
+    )
+    kept = "[a](../limits.md#rows) b [c](http://127.0.0.1:1/) ![d](plot.svg)\n"
+    fence = "```json query\n{}\n```\n"
+    assert hook(text + fence, page=page, files=files) == kept + "```json\n{}\n```\n"
 
 
 def test_the_readme_links_every_decision() -> None:
@@ -118,11 +137,60 @@ def test_the_table_for_people_with_many_rows_never_promises_too_much(guarantee: 
         assert epsilon - 0.01 <= epsilon_of(exact, 1e-9) <= epsilon + 1e-12
 
 
-def test_the_definition_in_the_readme_is_accepted() -> None:
-    (text,) = re.findall(
-        r"^```json\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+def _blocks(page: str, kind: str) -> list[str]:
+    return re.findall(
+        rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
     )
-    assert Definition.read(json.loads(text)).dataset == "people"
+
+
+def test_the_definitions_in_the_readme_and_the_quick_start_are_accepted() -> None:
+    (readme,) = _blocks("README.md", "json")
+    same, with_kinds = _blocks("docs/quickstart.md", "json")
+    assert same == readme
+    assert Definition.read(json.loads(readme)).dataset == "people"
+    kinds = Definition.read(json.loads(with_kinds)).kinds
+    assert {name for name in KindsSpec.model_fields if getattr(kinds, name)} == {
+        "threshold",
+        "mode",
+        "between",
+    }
+
+
+def test_the_readme_and_the_quick_start_begin_with_the_same_commands_and_answer() -> None:
+    def commands(page: str) -> list[str]:
+        (block,) = [text for text in _blocks(page, "sh") if text.startswith("stream-dp up")]
+        return [line.partition("#")[0].strip() for line in block.splitlines()]
+
+    assert commands("README.md") == commands("docs/quickstart.md")
+    (answer,) = _blocks("README.md", "text")
+    assert answer in _blocks("docs/quickstart.md", "text")
+
+
+def test_the_example_in_plain_words_is_worked_out_right() -> None:
+    page = (ROOT / "docs/concepts.md").read_text()
+    accuracy = Accuracy(0.02, 0.01)
+    budget = Budget.of(Privacy(1.0, 1e-9))
+    line = float(budget.rho)
+
+    def sigma(n_phases: int) -> float:
+        z = NormalDist().inv_cdf(1 - accuracy.failure_probability / 2)
+        return n_phases * 20_000 * accuracy.error / z / n_phases**0.5
+
+    one, three = (1 / (2 * sigma(n) ** 2) / line for n in (1, 3))
+    base = BasePlan((4, 6)).share(20_000, Terms.of(accuracy), budget)
+    assert base == pytest.approx(0.0162, rel=0.01)
+    for said in (
+        f"`rho` = {line:.5f}",
+        f"may be {sigma(1):.1f} rows",
+        f"costs {one:.4%} of the line",
+        f"for {1 / one:.0f} such counts",
+        f"may have {sigma(3):.1f}",
+        f"lines {three:.4%}",
+        f"from the {math.ceil(0.0162 / three)}th different question",
+        f"an epsilon of {epsilon_of(Fraction('0.0162') * budget.rho, 1e-9):.3f} so far",
+        f"Half of the line is {epsilon_of(budget.rho / 2, 1e-9):.3f}",
+    ):
+        assert said in page, said
 
 
 def _unknown(commands: list[list[str]]) -> str:
@@ -142,12 +210,11 @@ def _unknown(commands: list[list[str]]) -> str:
     ).stdout
 
 
-def test_every_command_in_the_readme_exists() -> None:
-    found = re.findall(
-        r"^stream-dp ([a-z]+)(?: (create)\b)?", (ROOT / "README.md").read_text(), re.MULTILINE
-    )
-    commands = [[word for word in words if word] for words in found]
-    assert len(commands) == 5
+def test_every_command_in_the_readme_and_the_quick_start_exists() -> None:
+    pages = (ROOT / "README.md").read_text() + (ROOT / "docs/quickstart.md").read_text()
+    found = re.findall(r"^stream-dp ([a-z]+)(?: (create|check)\b)?", pages, re.MULTILINE)
+    commands = [[word for word in words if word] for words in sorted(set(found))]
+    assert len(commands) > 6
     assert _unknown(commands) == ""
     assert _unknown([["levitate"], ["dataset", "levitate"]]) == "levitate\ndataset levitate\n"
 

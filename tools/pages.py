@@ -1,0 +1,111 @@
+"""Writes the pages of docs/ that follow from the code: ``make pages``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from stream_dp.cli import root
+from stream_dp.settings import WorkerSettings
+
+_DOCS = Path(__file__).parents[1] / "docs"
+_WIDTH = 100
+
+
+def configuration() -> str:
+    """All settings of a worker: what they mean, what they accept, and what they are when nothing is said."""
+    rows = []
+    for name, (meaning, default) in _meanings().items():
+        field = WorkerSettings.model_fields[name]
+        rows.append(
+            f"| `STREAM_DP_{name.upper()}` | {default or _default(field)} | {_accepted(field)} | {meaning} |"
+        )
+    return f"""\
+# Configuration
+
+Environment variables of `stream-dp worker`. An option of the command wins over its variable; without
+the first two the command takes the servers that `up` started. Made from the code, by `make pages`.
+
+| variable | default | accepts | meaning |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+The other [commands](commands.md) read the variables of the options that they have too:
+`STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX`, and
+`STREAM_DP_STATE_DIR`, the folder of what `up` started.
+"""
+
+
+def _meanings() -> dict[str, tuple[str, str]]:
+    """What the docstring says of each setting, and of its default."""
+    _, _, listed = (WorkerSettings.__doc__ or "").partition("Attributes:\n")
+    found = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
+    meanings = {}
+    for name, text in found:
+        meaning, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
+        meanings[name] = meaning.removesuffix("."), default.removesuffix(".")
+    return meanings
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is None:
+        return "none"
+    text = str(field.default)
+    return f"`{text.lower() if isinstance(field.default, bool) else text.removesuffix('.0')}`"
+
+
+def _accepted(field: FieldInfo) -> str:
+    if bounds := {type(bound).__name__: bound for bound in field.metadata}:
+        low, high = bounds["Ge"].ge, bounds["Le"].le if "Le" in bounds else None
+        return f"a number, at least {low}" if high is None else f"a number, {low} to {high}"
+    if field.annotation is bool:
+        return "`true`, `false`"
+    if choices := [choice for choice in get_args(field.annotation) if isinstance(choice, str)]:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    return "a secret text" if SecretStr in get_args(field.annotation) else "a text"
+
+
+def commands() -> str:
+    """What every command's ``--help`` prints."""
+    sections = "\n".join(
+        f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
+        for words, text in _help(root, ["stream-dp"], None)
+    )
+    return f"""\
+# Commands
+
+What each command's `--help` prints. Commands find the servers that `stream-dp up` started by
+themselves. They end with 0 when it is done, with 1 when it is not and a message says why, with 2 when
+the command itself was misspelt. Made from the code, by `make pages`.
+
+{sections}"""
+
+
+def _help(
+    command: Any, words: list[str], above: click.Context | None
+) -> Iterator[tuple[list[str], str]]:
+    context = command.context_class(
+        command,
+        info_name=words[-1],
+        parent=above,
+        terminal_width=_WIDTH,
+        max_content_width=_WIDTH,
+        **command.context_settings,
+    )
+    yield words, command.get_help(context).rstrip()
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _help(command.get_command(context, name), [*words, name], context)
+
+
+PAGES = {"configuration.md": configuration, "commands.md": commands}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (_DOCS / name).write_text(page())
