@@ -3,7 +3,6 @@
 python examples/analyst.py 127.0.0.1:9092
 """
 
-# ruff: noqa: INP001, T201
 from __future__ import annotations
 
 import sys

@@ -3,7 +3,6 @@
 python examples/people.py > people.csv
 """
 
-# ruff: noqa: INP001
 from __future__ import annotations
 
 import csv
