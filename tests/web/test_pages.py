@@ -13,6 +13,7 @@ pytestmark = pytest.mark.kafka
 
 OPERATOR, ANALYST = "operator-token-of-this-test", "analyst-token-of-this-test"
 PEOPLE = "people-of-three-towns-and-others".ljust(63, "x")
+MEAN_AGE = (18 * 9 + 12 * 24 + 15 * 37 + 45 * 67) / 90  # of representatives, ages being uniform
 HOSTILE = "<img src=x onerror=document.title='pwned'>"
 HOSTILE_VALUE = "</script><svg onload=document.title='pwned'>"
 
@@ -34,7 +35,13 @@ def worker(module_deployment: Any) -> Any:
                         "type": "category",
                         "values": ["Bonn", "Graz", HOSTILE_VALUE],
                     },
-                    {"name": "age", "type": "number", "edges": [18, 30, 45], "integer": True},
+                    {
+                        "name": "age",
+                        "type": "number",
+                        "edges": [18, 30, 45],
+                        "integer": True,
+                        "representatives": [9, 24, 37, 67],
+                    },
                     {"name": HOSTILE, "type": "boolean"},
                 ],
                 "privacy": {"epsilon": 1.0, "delta": 1e-9},
@@ -144,7 +151,9 @@ def test_a_question_is_priced_asked_and_remembered(visit: Open) -> None:
     page.until_text("rows", "#answer")
     found = re.search(r"([\d.]+)% ± ([\d.]+)%", page.text("#answer .figure"))
     assert found is not None
-    assert abs(float(found[1]) - 50) <= float(found[2]) < 10
+    share, bar = map(float, found.groups())
+    assert 0 < bar < 10
+    assert abs(share - 50) < 2 * bar + 2  # five sigma of the noise, and the rows' own chance
     assert "city = 'Bonn'" in page.text("#history")
     page.click("#answer button")
     page.until("document.querySelectorAll('#answer svg circle').length === 2")
@@ -154,6 +163,19 @@ def test_a_question_is_priced_asked_and_remembered(visit: Open) -> None:
     marks = "rect.mark').length + document.querySelectorAll('#answer svg g .error"
     assert page.evaluate(f"document.querySelectorAll('#answer svg {marks}').length") == 4 + 4 * 3
     page.until_text("4 cells", "#answers")
+    assert (page.overflow(), page.errors()) == ([], [])
+
+
+def test_means_are_drawn_in_the_unit_of_what_is_averaged(visit: Open) -> None:
+    page = visit("/ask", ANALYST, width=360, dark=True)
+    page.until("document.querySelector('#schema .attribute')")
+    page.write("#question", "SELECT city, AVG(age) GROUP BY city")
+    page.click("#ask")
+    page.until_text("Mean by city", "#answer")
+    shown = page.evaluate("document.querySelector('#answer svg').getAttribute('aria-label')")
+    mean, bar = map(float, re.findall(r"Bonn ([\d.]+) ± ([\d.]+)", shown)[0])
+    assert abs(mean - MEAN_AGE) < 2 * bar + 2
+    assert "mean" in page.text("#answer details")
     assert (page.overflow(), page.errors()) == ([], [])
 
 

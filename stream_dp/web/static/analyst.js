@@ -2,7 +2,7 @@
 
 import { draw, marginal, overPhases } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
-import { answerBar, empty, fill, h, how, plural, scrolling, share, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { figure, sharedParts } from "./parts.js";
 
@@ -166,24 +166,17 @@ const confidence = (answer) => (answer.confidence ? `error bars cover with proba
 
 function cellsOf(found) {
   const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
-  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index] }));
-}
-
-/** A number in its own unit, with as many decimals as its bar leaves sense to. */
-function measured(value, bar) {
-  if (value === null || value === undefined) return "not known";
-  const decimals = bar ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(bar)))) : 2;
-  const shown = (number) => new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(number);
-  return bar === null || bar === undefined ? shown(value) : `${shown(value)} ± ${shown(bar)}`;
+  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
 }
 
 function tableAnswer(place, found) {
   const cells = cellsOf(found);
+  const averaged = cells.filter((cell) => cell.mean !== null && cell.mean !== undefined).slice(0, MOST_BARS);
   const shown = cells.length <= MOST_BARS ? cells : cells.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS);
   const chart = h("div", { class: "chart" });
   const sums = found.totals ? [["sum", found.totals, found.total_bars], ["mean", found.means, found.mean_bars]] : [];
   place.append(
-    h("h3", {}, `Share by ${found.attributes.join(" and ")}${shown.length < cells.length ? `: the ${shown.length} largest of ${whole(cells.length)}` : ""}`),
+    h("h3", {}, `${averaged.length ? "Mean" : "Share"} by ${found.attributes.join(" and ")}${averaged.length ? (averaged.length < cells.length ? ", where it is known" : "") : shown.length < cells.length ? `: the ${shown.length} largest of ${whole(cells.length)}` : ""}`),
     chart,
     h(
       "details",
@@ -199,7 +192,9 @@ function tableAnswer(place, found) {
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
     ),
   );
-  draw(chart, marginal(shown.map((cell) => [cell.label.join(" · "), cell.value, cell.error])));
+  const name = (cell) => cell.label.join(" · ");
+  if (averaged.length) draw(chart, marginal(averaged.map((cell) => [name(cell), cell.mean, cell.meanBar]), measured));
+  else draw(chart, marginal(shown.map((cell) => [name(cell), cell.value, cell.error]), share));
 }
 
 /** Asks the same about the latest 1, 2, 3... phases, as far as that is free. */

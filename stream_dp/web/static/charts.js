@@ -55,7 +55,8 @@ export function overTime(points, phases) {
   const latest = points.at(-1)[1];
   return (width) => {
     const [left, right, top, bottom, height] = [46, width - 4, 10, 132, 158];
-    const [first, last] = [points[0][0], Math.max(points.at(-1)[0], points[0][0] + 1)];
+    const first = points[0][0];
+    const last = first + Math.max(1, 1.03 * (points.at(-1)[0] - first));
     const axis = scale(Math.max(...points.map(([, part]) => part), 1e-5));
     const x = (ms) => left + ((ms - first) / (last - first)) * (right - left);
     const y = (part) => bottom - (part / axis.top) * (bottom - top);
@@ -117,29 +118,33 @@ const interval = (x1, x2, y, size) => [
   s("line", { class: "error", x1: x2, x2, y1: y - size, y2: y + size }),
 ];
 
-/** A marginal: a bar and an error bar for each cell [label, share, error or null]. */
-export function marginal(cells) {
+/** A marginal: a bar and an error bar for each cell [label, value, error or null]; `say` puts a value into words. */
+export function marginal(cells, say) {
+  const bar = (error) => error ?? 0;
+  const said = ([label, value, error]) => `${label} ${say(value)}${error === null ? "" : ` ± ${say(error)}`}`;
+  const least = Math.min(...cells.map(([, value]) => value)) < 0 ? Math.min(...cells.map(([, value, error]) => value - bar(error))) : 0;
+  const most = Math.max(...cells.map(([, value, error]) => value + bar(error)), least + 1e-9, 0);
   return (width) => {
     const room = Math.floor((width * 0.34) / 7.4);
     const left = Math.min(width * 0.34, 10 + 7.4 * Math.max(...cells.map(([label]) => Math.min(room, label.length))));
-    const right = width - 62;
-    const most = Math.max(...cells.map(([, part, error]) => part + (error ?? 0)), 1e-9);
-    const x = (part) => left + (Math.max(0, part) / most) * (right - left);
+    const right = width - 14 - 7.4 * Math.max(...cells.map(([, value]) => say(value).length));
+    const x = (value) => left + ((Math.max(least, value) - least) / (most - least)) * (right - left);
     const pitch = 26;
     return picture(
       width,
       cells.length * pitch + 4,
-      `Shares with error bars: ${cells.map(([label, part, error]) => `${label} ${share(part)}${error === null ? "" : ` give or take ${share(error)}`}`).join("; ")}`,
-      cells.map(([label, part, error], index) => {
+      `Values with error bars: ${cells.map(said).join("; ")}`,
+      cells.map((cell, index) => {
+        const [label, value, error] = cell;
         const y = index * pitch + pitch / 2 + 2;
         return s(
           "g",
           {},
-          s("title", {}, `${label}: ${share(part)}${error === null ? "" : ` ± ${share(error)}`}`),
+          s("title", {}, said(cell)),
           s("text", { class: "strong", x: left - 8, y: y + 4, "text-anchor": "end" }, cut(label, room)),
-          s("rect", { class: "mark", x: left, y: y - 7, width: Math.max(1, x(part) - left), height: 14, rx: 2 }),
-          error === null ? null : interval(x(part - error), x(part + error), y, 4),
-          s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, share(part)),
+          s("rect", { class: "mark", x: Math.min(x(0), x(value)), y: y - 7, width: Math.max(1, Math.abs(x(value) - x(0))), height: 14, rx: 2 }),
+          error === null ? null : interval(x(value - error), x(value + error), y, 4),
+          s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, say(value)),
         );
       }),
     );

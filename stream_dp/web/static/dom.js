@@ -45,6 +45,14 @@ export function share(part, digits = 2) {
 /** A percentage that somebody chose, without zeros at its end. */
 export const percent = (part) => `${+(100 * part).toPrecision(4)}%`;
 
+/** A number in its own unit, with as many decimals as its bar leaves sense to. */
+export function measured(value, bar) {
+  if (value === null || value === undefined) return "not known";
+  const decimals = bar ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(bar)))) : 2;
+  const shown = (number) => new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).format(number);
+  return bar === null || bar === undefined ? shown(value) : `${shown(value)} ± ${shown(bar)}`;
+}
+
 const SAME_DAY = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const OTHER_DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 

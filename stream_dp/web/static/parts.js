@@ -1,6 +1,6 @@
 // Parts that both views have.
 
-import { answerBar, empty, fill, h, how, percent, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, measured, percent, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
 /** The name of the data set and what it promises. */
@@ -86,6 +86,7 @@ export function figure(answer) {
   if (answer.no_answer) return h("span", {}, "none that may be named");
   const error = answer.error_bar === undefined || answer.error_bar === null ? "" : ` ± ${share(answer.error_bar)}`;
   if (answer.cells !== undefined) return h("span", {}, `${plural(answer.cells, "cell")}${error}`);
+  if (answer.total !== undefined) return h("span", {}, `mean ${measured(answer.mean, answer.mean_bar)}`);
   if (answer.found !== undefined) return h("span", {}, answer.found);
   if (answer.side !== undefined) return h("span", {}, answer.side);
   if (answer.value === undefined) return h("span", {}, "another kind");
