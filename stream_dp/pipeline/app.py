@@ -37,7 +37,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import ServerUnavailable, UnsafeStore
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
@@ -58,6 +58,7 @@ _BUNCH_SIZE = GROUP_SIZE // 2
 _AHEAD = 2 * GROUP_SIZE
 _PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
+_SEEN_S = 10.0
 _STORE_CHECK_S = 5.0
 _GROUP_CHECK_S = 5.0
 
@@ -382,6 +383,8 @@ class StreamApp(faust.App):
         last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
         last.daemon = True
         last.start()
+        if isinstance(error, UnsafeStore):
+            await asyncio.sleep(_SEEN_S)  # nothing is taken any more, and Prometheus is to see why
         await self.crash(error)
         await asyncio.Event().wait()
 

@@ -167,7 +167,7 @@ class Worker:
     @property
     def ready(self) -> bool:
         """Whether partitions are read and their data sets loaded, so that requests are answered."""
-        return bool(self._next) and not self._to_take_over
+        return bool(self._next) and not self._to_take_over and self._cut_short is None
 
     @property
     def held(self) -> frozenset[int]:
@@ -182,11 +182,13 @@ class Worker:
     # ------------------------------------------------------------ life
 
     async def check_store(self) -> None:
-        """Raises UnsafeStore when an acknowledged commit could be forgotten."""
+        """Raises UnsafeStore when an acknowledged commit could be forgotten, and begins no step any more."""
         problems = self._store_problems = await persistently(self._store.problems)
         self._metrics.store_safe(safe=not problems)
         if problems:
-            raise UnsafeStore(problems)
+            error = UnsafeStore(problems)
+            self._cut_short = self._cut_short or error
+            raise error
 
     def assigned(self, partitions: Iterable[int], generation: int = 0) -> None:
         """Holds these partitions from now on; ``run_owner`` takes over their data sets.
@@ -260,7 +262,7 @@ class Worker:
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
-        if isinstance(self._cut_short, _Stopped | None):
+        if isinstance(self._cut_short, _Stopped | UnsafeStore | None):
             in_doubt = {
                 _partition_in(place)
                 for place, doubt in self._doubts.items()

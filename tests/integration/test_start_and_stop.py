@@ -173,10 +173,16 @@ def test_an_unsafe_store_stops_the_start(deployment: Any, setting: Any) -> None:
     _fails(deployment.worker(), "maxmemory-policy", "CONFIG SET maxmemory-policy noeviction")
 
 
-def test_a_store_that_becomes_unsafe_stops_a_running_worker(deployment: Any, setting: Any) -> None:
+def test_a_store_that_becomes_unsafe_stops_a_running_worker_which_shows_why(
+    deployment: Any, setting: Any
+) -> None:
     worker = deployment.worker().wait_ready()
     setting("appendfsync", "everysec")
+    worker.until(lambda: worker.page("/healthz") is None, alive=True)
+    assert b"stream_dp_store_safe 0.0" in (worker.page("/metrics") or b"")
+    deployment.produce("datasets", DEFINITION, key="flights")
     _fails(worker, "appendfsync is everysec", "CONFIG SET appendfsync always")
+    assert deployment.read("events") == []
 
 
 def test_a_fixed_name_gets_its_partitions_back_at_once_also_at_another_address(

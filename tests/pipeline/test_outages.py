@@ -97,6 +97,31 @@ async def test_settings_that_drift_are_told_in_words(world: Any) -> None:
     await process.kill()
 
 
+async def test_nothing_is_taken_once_the_settings_have_drifted(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def problems() -> tuple[str, ...]:
+        return ("appendfsync is everysec: set it to always",)
+
+    process = world.process()
+    await process.assign()
+    _define(world)
+    await process.run()
+    _fill(world)
+    with monkeypatch.context() as drifted:
+        drifted.setattr(world.store, "problems", problems)
+        with pytest.raises(UnsafeStore):
+            await process.worker.check_store()
+        happened = len(world.trail)
+        with pytest.raises(UnsafeStore):
+            await process.run()
+        await process.stop()
+    assert not process.worker.ready
+    assert len(world.trail) == happened
+    await world.run(rounds=(lambda _: None, _ask))
+    assert world.complaints() == []
+
+
 async def test_a_check_of_the_store_is_patient(world: Any) -> None:
     process = world.process()
     process.store.away = 5
