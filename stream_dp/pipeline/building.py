@@ -56,6 +56,7 @@ __all__ = [
     "in_order",
     "prices_of",
     "rows_of_a_phase",
+    "secrets_of",
 ]
 
 
@@ -74,6 +75,11 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
 def in_order(mechanism: Mechanism) -> frozenset[int]:
     """Attributes that it answers row by row, in order of arrival."""
     return mechanism.in_order if isinstance(mechanism, WithKinds) else frozenset()
+
+
+def secrets_of(mechanism: Mechanism) -> frozenset[str]:
+    """Names in the vault that its later looks need."""
+    return mechanism.secrets if isinstance(mechanism, WithKinds) else frozenset()
 
 
 def _mechanism(

@@ -23,7 +23,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason
-from stream_dp.pipeline.building import build, in_order
+from stream_dp.pipeline.building import build, in_order, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -302,6 +302,8 @@ class Dataset:
                 self._mechanism.lost(description)
                 self._draft.transcript.append(_LOST + json.dumps(description).encode())
             self._draft.settles.append(seq)
+        if self._lost:
+            self._drop_secrets()
         if self._lost and self.phase:
             self._synthesize()
         self._lost = []
@@ -401,12 +403,10 @@ class Dataset:
         self._standings.clear()
         releases = await self._taken(looks)
         self._fuse(CrashPoint.AFTER_LOOK)
-        for look, release in zip(looks, releases, strict=True):
+        for release in releases:
             self._draft.transcript.append(_RELEASE + release.to_bytes())
             self._mechanism.absorb(release)
-            if isinstance(look, NamedLook):
-                for name in look.ended(release):
-                    self.keep(name, b"")
+        self._drop_secrets()
         self._draft.settles.append(announced)
         before, self._releases = self._releases, self._releases + len(releases)
         if self._releases.bit_length() > before.bit_length():
@@ -440,6 +440,11 @@ class Dataset:
         if slot > 0.0:
             await asyncio.sleep(slot - (monotonic() - started) % slot)
         return releases
+
+    def _drop_secrets(self) -> None:
+        """Drops, with the next commit, what no run needs any more."""
+        for name in self._data.vault.keys() - secrets_of(self._mechanism):
+            self.keep(name, b"")
 
     def keep(self, name: str, secret: bytes) -> None:
         """Keeps private bytes by name for later looks, from the next commit on; empty bytes drop them."""

@@ -200,6 +200,24 @@ async def test_an_answer_that_a_crash_lost_counts_as_between(world: Any, point: 
     assert world.complaints() == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_run_that_a_crash_ended_keeps_no_secret(world: Any, kind: str) -> None:
+    """Whoever reads it and the answers that the run gave would learn more than the promise allows."""
+
+    def begin(world: Any) -> None:
+        world.define("flights", kinds={**KINDS, "between": {"share": 0.15, "answers": 1}})
+        world.cells("flights", "one", n=20)
+
+    await world.run(rounds=(begin,))
+    lost = world.Fuse(0, CrashPoint.AFTER_LOOK)
+    assert await world.run(lost, rounds=(asks(kind, "a", 1),)) == 1
+    first = [t.vault for event in world.trail if (t := getattr(event, "transition", None))]
+    began, dropped, *_ = [kept for kept in first if kept]
+    assert began.keys() == dropped.keys()
+    assert set(dropped.values()) == {b""}
+    assert world.complaints() == []
+
+
 async def test_secrets_are_durable_in_the_commit_that_pays_for_them(world: Any) -> None:
     await world.run(rounds=(define, one, *(asks(kind, kind, 0, 1) for kind in KINDS)))
     begun = 0

@@ -94,11 +94,6 @@ class KindLook(ABC):
     def take(self, noise: NoiseSource, data: Blocks) -> Release:
         """Looks at the data, after charge and secrets are durable; cannot fail on drawn values."""
 
-    def ended(self, release: Release) -> tuple[str, ...]:
-        """Names of secrets that nothing needs after ``release``; dropped with its commit."""
-        del release
-        return ()
-
 
 class Answerer(ABC):
     """Answers one or several kinds. Holds published values only.
@@ -169,6 +164,11 @@ class Answerer(ABC):
     @abstractmethod
     def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
         """The answer to ``asked`` after ``release`` was absorbed."""
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names in the vault that later looks need; those of others are dropped."""
+        return frozenset()
 
     def lost(self, look: Mapping[str, object]) -> None:
         """A look (its ``description``) was charged and perhaps taken, but never published."""

@@ -88,13 +88,11 @@ class BetweenLook(KindLook):
 
     Attributes:
         begins: Whether the run begins with it.
-        left: How many answers of the run may still be "between", this one included.
         thresholds: In rows.
     """
 
     run: Run
     begins: bool
-    left: int
     asked: Asked
     thresholds: tuple[int, int]
     charges: tuple[Charge, ...]
@@ -131,10 +129,6 @@ class BetweenLook(KindLook):
         count = sum(int(table[predicate.mask].sum()) for table in tables)
         side = self.run.state.look(count, *self.thresholds, secret=secret, noise=noise)
         return BetweenRelease(self.run.number, window, self.asked.key, side)
-
-    def ended(self, release: Release) -> tuple[str, ...]:
-        assert isinstance(release, BetweenRelease), "a release of another answerer"
-        return (self.run.secret,) if release.side is Side.BETWEEN and self.left == 1 else ()
 
 
 class Between(Answerer):
@@ -175,11 +169,14 @@ class Between(Answerer):
         return BetweenLook(
             run=run,
             begins=not covering,
-            left=run.state.left,
             asked=asked,
             thresholds=(low, high),
             charges=() if covering else self._charges(asked.window),
         )
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(run.secret for run in self._running.values())
 
     def absorb(self, release: Release) -> None:
         """Folds an answer in.

@@ -127,10 +127,6 @@ class PointLook(KindLook):
         sides = (said,) if isinstance(said, Side) else said
         return PointRelease(self.number, self.place, self.code, sides)
 
-    def ended(self, release: Release) -> tuple[str, ...]:
-        assert isinstance(release, PointRelease), "a release of another answerer"
-        return (self.secret,) if set(release.sides) == {Side.BETWEEN} else ()
-
 
 @dataclass(slots=True)
 class Run(Generic[R]):
@@ -208,9 +204,20 @@ class PointRuns(Answerer, Generic[R]):
             number=number,
             place=place,
             code=code,
-            secret=f"{self.name} {place.attribute} {place.window.start} {place.window.stop}",
+            secret=self._secret(place),
             begins=begins,
             charges=self._charges(place.window) if begins else (),
+        )
+
+    def _secret(self, place: Place) -> str:
+        return f"{self.name} {place.attribute} {place.window.start} {place.window.stop}"
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        return frozenset(
+            self._secret(place)
+            for place, run in self._runs.items()
+            if not run.state.abandoned and any(part.point is None for part in _parts(run.state))
         )
 
     def absorb(self, release: Release) -> None:

@@ -64,10 +64,6 @@ class NamedLook:
     def take(self, noise: NoiseSource, data: Blocks) -> _NamedRelease:
         return _NamedRelease(self.place, self.look.take(noise, data))
 
-    def ended(self, release: Release) -> tuple[str, ...]:
-        assert isinstance(release, _NamedRelease), "a release of another kind"
-        return self.look.ended(release.release)
-
 
 class WithKinds:
     """Counts and other kinds of questions, all charged to the same lines; a ``mechanism.Mechanism``.
@@ -101,6 +97,11 @@ class WithKinds:
     def in_order(self) -> frozenset[int]:
         """Attributes that blocks must keep in order of arrival."""
         return frozenset(index for answerer in self._answerers for index in answerer.in_order)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names in the vault that later looks need."""
+        return frozenset(name for answerer in self._answerers for name in answerer.secrets)
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         return self._counts.opens(waiting, min_rows)

@@ -105,8 +105,7 @@ class Beside:
         release = look.take(self._noise, self.data)
         self.transcript.append(release.to_bytes())
         self.answerer.absorb(release)
-        for name in look.ended(release):
-            del self.data.vault[name]
+        self._drop_secrets()
         return release
 
     def _lose(self, look: KindLook) -> None:
@@ -115,6 +114,11 @@ class Beside:
         description = json.loads(json.dumps(look.description))
         self.transcript.append(description)
         self.answerer.lost(description)
+        self._drop_secrets()
+
+    def _drop_secrets(self) -> None:
+        for name in self.data.vault.keys() - self.answerer.secrets:
+            del self.data.vault[name]
 
 
 @pytest.fixture
