@@ -9,10 +9,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+
+from stream_dp.errors import ServerUnavailable
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,13 +79,14 @@ def test_the_sdist_makes_the_same_wheel(built: dict[str, Path], tmp_path: Path) 
 
 
 @pytest.fixture
-def installed(built: dict[str, Path], tmp_path: Path) -> Path:
+def installed(
+    needed: Callable[[], AbstractContextManager[None]], built: dict[str, Path], tmp_path: Path
+) -> Path:
     """Programs of an environment that has the wheel, with its extra for the demo, and nothing else."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if uv is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("uv is not installed")
-        pytest.skip("uv is not installed; make sets it up")
+    with needed():
+        if uv is None:
+            raise ServerUnavailable("uv is not on the PATH; make sets it up in .venv")
     programs = tmp_path / "environment/bin"
     run(uv, "venv", "--python", sys.executable, programs.parent, cwd=tmp_path)
     install = (uv, "pip", "install", "--python", programs / "python")

@@ -26,7 +26,7 @@ def test_it_is_stored_without_outputs_and_says_nothing_of_a_machine(notebook: An
 
 
 @pytest.mark.kafka
-def test_it_runs_from_top_to_bottom(
+async def test_it_runs_from_top_to_bottom(
     notebook: Any, deployment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.worker().wait_ready()
@@ -36,7 +36,8 @@ def test_it_runs_from_top_to_bottom(
     for folder in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(folder, str(tmp_path / folder))
 
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}}).execute()
+    client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
+    await client.async_execute()
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert sum("image/png" in output.get("data", ()) for output in outputs) == 1

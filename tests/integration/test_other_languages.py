@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.partitioner.default import murmur2
+
+from stream_dp.errors import ServerUnavailable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("tidy")]
 
@@ -19,14 +22,13 @@ NAMES = [f"data-set-{number}" for number in range(100)]
 PARTITIONS = 5
 
 
-def program(name: str) -> str:
-    """Its path; where it is absent the test is skipped, in CI it fails."""
-    found = shutil.which(name)
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed; apt install kcat nodejs npm")
-    return found
+@pytest.fixture(scope="session")
+def programs(needed: Callable[[], AbstractContextManager[None]]) -> None:
+    """All programs that the tests of this module run."""
+    with needed():
+        for name in ("kcat", "node", "npm"):
+            if shutil.which(name) is None:
+                raise ServerUnavailable(f"{name} is not on the PATH; apt install kcat nodejs npm")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, stdin: str = "") -> str:
@@ -38,16 +40,15 @@ def run(*command: str | Path, cwd: Path = ROOT, stdin: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kafkajs(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's folder beside the schemas, away from the sources, with what its lock file names."""
-    program("node")
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "docs/contracts", root / "docs/contracts")
     folder = root / "examples/kafkajs"
     shutil.copytree(
         ROOT / "examples/kafkajs", folder, ignore=shutil.ignore_patterns("node_modules")
     )
-    run(program("npm"), "ci", "--no-audit", "--no-fund", cwd=folder)
+    run("npm", "ci", "--no-audit", "--no-fund", cwd=folder)
     return folder
 
 
@@ -56,7 +57,6 @@ def java_partition(name: str, partitions: int) -> int:
 
 
 def test_both_examples_define_send_and_ask(deployment: Any, kafkajs: Path) -> None:
-    program("kcat")
     deployment.worker().wait_ready()
     servers = (deployment.bootstrap_servers, deployment.prefix)
 
@@ -79,12 +79,11 @@ def test_both_examples_define_send_and_ask(deployment: Any, kafkajs: Path) -> No
 
 
 def test_kcat_puts_keys_where_java_does_and_not_without_its_setting(
-    make_deployment: Any,
+    programs: None, make_deployment: Any
 ) -> None:
-    kcat = program("kcat")
     deployment = make_deployment(partitions=PARTITIONS)
     lines = "".join(f"{name}:{{}}\n" for name in NAMES)
-    send = (kcat, "-P", "-b", deployment.bootstrap_servers, "-K:", "-t")
+    send = ("kcat", "-P", "-b", deployment.bootstrap_servers, "-K:", "-t")
     murmur2_random = ("-X", "partitioner=murmur2_random")
     run(*send, deployment.topics.name("queries"), *murmur2_random, stdin=lines)
     run(*send, deployment.topics.name("batches"), stdin=lines)
