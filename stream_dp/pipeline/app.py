@@ -106,6 +106,7 @@ class _Consumer(driver.Consumer):
             yield tp, bunch
 
     def _to_message(self, tp: TP, record: Any) -> _Bunch:
+        self.app.fetched[tp] = record[-1].offset + 1
         return _Bunch(tp, record, self.app.consumer_generation_id)
 
     # Faust calls this after every rebalance and whenever it resumes a paused flow.
@@ -276,6 +277,7 @@ class StreamApp(faust.App):
         self.runtime = runtime
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self.waiting = 0  # records in the inbox
+        self.fetched: dict[TP, int] = {}  # the offset behind the last record that was handed over
         self.beside: list[Callable[[], Awaitable[None]]] = []  # tasks whose failure ends the worker
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
@@ -406,7 +408,11 @@ class StreamApp(faust.App):
                     )
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
-        """Each place that is read: the offset behind the last record taken, and the last known end."""
+        """Each place that is read: the offset behind the last record taken, and the last known end.
+
+        What a transaction leaves on the log behind its records is nobody's to take: where all that was
+        fetched is taken, it counts as taken too.
+        """
         worker = self.runtime.worker
         places: list[TP] = []
         with contextlib.suppress(ConsumerNotStarted):  # whoever scrapes may come first
@@ -416,7 +422,16 @@ class StreamApp(faust.App):
                 # The end is asked for second, so that it is never behind what was taken.
                 read = worker.next_offset(_place(tp))
                 with contextlib.suppress(Exception):  # a rebalance in between
+                    if read is not None and read >= self.fetched.get(tp, 0):
+                        read = max(read, self._fetch_position(tp))
                     yield _place(tp), read, self.consumer.highwater(tp)
+
+    def _fetch_position(self, tp: TP) -> int:
+        """Where the next fetch begins."""
+        consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells without waiting
+        assignment = consumer._subscription.subscription.assignment  # noqa: SLF001
+        position: int = assignment.state_value(tp).position
+        return position
 
     def _lags(self) -> Iterator[tuple[str, int, int]]:
         """Records that are still to be taken, by the role of a topic and its partition."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from stream_dp.client.topics import create_topics, describe_topics
@@ -134,6 +137,33 @@ def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
         finally:
             store.client_unpause()
     assert "there was work" in worker.output
+
+
+def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> None:
+    """Its end stands behind its records, and no one can take it: an idle worker seemed stuck to itself."""
+
+    async def define() -> None:
+        async with (
+            AIOKafkaProducer(
+                bootstrap_servers=deployment.bootstrap_servers, transactional_id=deployment.prefix
+            ) as producer,
+            producer.transaction(),
+        ):
+            topic, value = deployment.topics.name("datasets"), json.dumps(DEFINITION).encode()
+            await producer.send_and_wait(topic, value, key=b"flights")
+
+    def lags(worker: Any) -> list[bytes]:
+        page = worker.page("/metrics") or b""
+        return re.findall(
+            rb'^stream_dp_cursor_lag_messages{.*"datasets"} (\S+)$', page, re.MULTILINE
+        )
+
+    asyncio.run(define())
+    for _ in range(2):  # the second begins behind the record
+        worker = deployment.worker().wait_ready()
+        worker.until(lambda worker=worker: lags(worker) == [b"0.0", b"0.0"], alive=True)
+        worker.stop()
+    assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
 
 
 def test_records_that_were_deleted_unread_stop_the_worker(
