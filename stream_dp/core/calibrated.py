@@ -19,7 +19,7 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,14 @@ _TOO_MANY_CELLS = Refused(
     RefusalCode.TOO_MANY_CELLS,
     "the attributes have too many cells together; ask about fewer at once",
 )
+
+_TOO_MANY_DRAWS = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together for so many phases; ask about fewer of either at once",
+)
+
+MOST_DRAWN: Final = 2**22
+"""Draws of noise for one question: its measurements fit into one commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +383,7 @@ class Calibrated:
             case Certified():
                 return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED)
             case Measure():
-                return decision
+                return self._drawable(question, decision)
             case Bounded():
                 return self._by_bounds(question, evidence, decision)
             case Unproven():
@@ -386,7 +394,7 @@ class Calibrated:
             return _TOO_MANY_CELLS
         decision = plan_total(self._evidence(question), self._terms, self._prices, self._purse)
         if isinstance(decision, Measure):
-            return decision
+            return self._drawable(question, decision)
         if isinstance(decision, Certified):
             return self._summed(question, Path.CERTIFIED)
         if self._on_exhausted == "refuse":
@@ -397,6 +405,12 @@ class Calibrated:
         n_entries = math.prod([self._shape[a] + 1 for a in question.attributes])
         n_answers = math.prod([self._shape[a] for a in question.group_by])
         return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
+
+    def _drawable(self, question: Question, measure: Measure) -> Refused | Measure:
+        """A measurement, unless it asks for more noise than is drawn at once."""
+        measured = question.attributes if measure.table else question.group_by
+        n_draws = len(measure.steps) * math.prod(self._shape[a] for a in measured)
+        return measure if n_draws <= MOST_DRAWN else _TOO_MANY_DRAWS
 
     def _evidence(self, question: Question) -> Evidence:
         if question.total is None:
@@ -722,4 +736,12 @@ class _Reader:
         return part
 
 
-__all__ = ["Calibrated", "CountsLook", "CountsRelease", "Part", "TablesLook", "TablesRelease"]
+__all__ = [
+    "MOST_DRAWN",
+    "Calibrated",
+    "CountsLook",
+    "CountsRelease",
+    "Part",
+    "TablesLook",
+    "TablesRelease",
+]

@@ -20,6 +20,7 @@ from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.forms import conjunctions_log
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import (
+    MOST_DRAWN,
     Calibrated,
     CountsLook,
     CountsRelease,
@@ -39,8 +40,8 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, NOTHING, Predicate, Question
-from stream_dp.core.universe import Category, Rows, Universe
+from stream_dp.core.query import EVERYTHING, NOTHING, Predicate, Question, Total
+from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
 
 SIZES = (6, 3, 4, 5)
@@ -376,6 +377,28 @@ def test_too_many_cells_are_refused_before_any_work() -> None:
     )
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.TOO_MANY_CELLS
+
+
+def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None:
+    """A sum is measured as a table in every block; the pool would refuse, and end the worker."""
+    wide = Universe(
+        (
+            Number("x", tuple(range(1023))),
+            Category("c", tuple(map(str, range(1024))), other=False),
+        )
+    )
+    mechanism = Calibrated(wide, PRIVACY, Accuracy(0.05, 0.01), base_share=0.0)
+    blocks = MOST_DRAWN // wide.n_cells
+    for _ in range(blocks + 1):
+        mechanism.open_phase(10**12)
+    half = Predicate.conjunction({1: np.arange(1024) < 512})
+    total = Total(0, wide.attributes[0].values)
+    look = mechanism.answer(Question(half, range(1, blocks + 1), (), total))
+    assert isinstance(look, TablesLook)
+    every = Question(half, range(blocks + 1), (), total)
+    for refused in (mechanism.answer(every), mechanism.quote(every).outcome):
+        assert isinstance(refused, Refused)
+        assert refused.code is RefusalCode.TOO_MANY_CELLS
 
 
 # ---------------------------------------------------------------- losses
