@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -174,7 +175,7 @@ class AsyncClient:
         queue: asyncio.Queue[Reply | None] = asyncio.Queue()
 
         def follower(reply: Reply | None) -> None:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody listens
                 loop.call_soon_threadsafe(queue.put_nowait, reply)
 
         await self.open()
