@@ -312,7 +312,9 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
 def _hard(estimate: Estimate) -> str:
     if not estimate.queries:
         return "a phase has too few rows for a single hard question"
-    return f"affords {_number(estimate.queries)} hard questions"
+    return (
+        f"affords {_number(estimate.queries)} hard question{'' if estimate.queries == 1 else 's'}"
+    )
 
 
 def _footnotes(

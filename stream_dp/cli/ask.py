@@ -88,6 +88,7 @@ def command(
             f"the question ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
             "leaves it alone"
         )
+    _check_options(kind, {"attribute": attribute, "rank": rank, "low": low, "high": high}, question)
     # The SQL reader takes half a second to load; the broker answers meanwhile.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     texts = [text for text in (question, *more) if text is not None]
@@ -117,6 +118,17 @@ def command(
             console.print(piece)
     if refusal:
         sys.exit(1)
+
+
+def _check_options(kind: str | None, given: Mapping[str, object], question: str | None) -> None:
+    """Names what is missing as it is written here, not as a message has it."""
+    needed, _ = FIELDS[kind] if kind is not None else ((), ())
+    if question is None and {"where", "wheres"} & {*needed}:
+        raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
+    for name, value in given.items():
+        named_in_question = name == "attribute" and question is not None and kind != "sum"
+        if name in needed and value is None and not named_in_question:
+            raise click.UsageError(f"--kind {kind} needs --{name}")
 
 
 def _spelt(

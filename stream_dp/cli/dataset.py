@@ -112,7 +112,23 @@ def _checked(file: Path) -> Definition:
             f"these settings, {opens:,}; that many open a phase"
         )
     warn_of_delta(definition.privacy.delta, opens)
+    _warn_of_kinds(definition, opens)
     return definition
+
+
+def _warn_of_kinds(definition: Definition, n_rows: int) -> None:
+    """Says so where a single phase has too few rows for what its definition turns on."""
+    from stream_dp.core.kinds.several import WithKinds
+    from stream_dp.pipeline.building import build
+
+    _, mechanism = build(definition)
+    needed = mechanism.min_rows if isinstance(mechanism, WithKinds) else {}
+    for kind, least in needed.items():
+        if least > n_rows:
+            warn(
+                f"kinds.{kind} needs windows of {least:,} rows or more, and a phase opens at {n_rows:,}; "
+                "with a larger share it needs fewer"
+            )
 
 
 def warn_of_delta(delta: float, n_rows: int) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,10 @@ from stream_dp.client.topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 from stream_dp.messages import Definition, read_json
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from stream_dp.pipeline.sources import Source
+
+__all__ = ["command", "source_of"]
 
 _REPEAT_S = 10.0
 _MAX_SOURCE = 1 << 20
@@ -91,15 +94,15 @@ def command(
         _check_port(settings.web_bind, web_port)
     check_reachable(settings.bootstrap_servers)
     click.echo(
-        f"starting a worker: topics {settings.topic_prefix}* at {settings.bootstrap_servers}, Redis at "
-        f"{without_password(settings.redis_url)}",
+        f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
+        f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}",
         err=True,
     )
     _set_up_logging(log_level)
 
-    from stream_dp.pipeline.sources import Source, run_sources
+    from stream_dp.pipeline.sources import run_sources
 
-    read = [Source.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE)) for path in sources]
+    read = [source_of(path) for path in sources]
     definition_of = partial(_definition_of, connection)
     if role == "counter":
         if not read:
@@ -138,6 +141,20 @@ def command(
         if isinstance(app.failure, StreamDPError):
             click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
             sys.exit(1)
+
+
+def source_of(path: Path) -> Source:
+    """What a source file says.
+
+    Raises:
+        InvalidInput: It names the file, the field and the fix.
+    """
+    from stream_dp.pipeline.sources import Source
+
+    try:
+        return Source.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path.name}: {error.field}", error.problem, error.fix) from None
 
 
 def _definition_of(connection: Connection, dataset: str) -> Definition | None:

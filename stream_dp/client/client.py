@@ -454,7 +454,13 @@ class Client:
         needed, _ = FIELDS.get(kind, ((), ()))
         if "attribute" in needed and kind != "sum" and "attribute" not in item:
             named = set(attributes_of([item.get("where"), item.get("wheres")]))
-            if len(named) == 1:
+            if len(named) > 1:
+                raise InvalidInput(
+                    "attribute",
+                    f"the conditions are about {' and '.join(sorted(named))}",
+                    f"ask {kind} about one attribute at a time",
+                )
+            if named:
                 item["attribute"] = named.pop()
         if question.last_phases is not None:
             item["window"] = {"last_phases": question.last_phases}

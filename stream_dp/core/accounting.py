@@ -160,7 +160,9 @@ class Budget:
         """
         if privacy.delta <= 0.0:
             raise InvalidDefinition(
-                "privacy.delta", "is 0, and Gaussian noise needs more", "give one such as 1e-9"
+                "privacy.delta",
+                "is 0, and Gaussian noise needs more",
+                'give one such as 1e-9, or a profile that needs none: "counts" or "bypass"',
             )
         kept = privacy.delta / 2.0 if approximate else 0.0
         return cls(privacy, rho_max(privacy.epsilon, privacy.delta - kept), Fraction(kept))

@@ -56,6 +56,10 @@ _SPELLINGS = {
 }
 
 
+def _spelling(pattern: str) -> str:
+    return _SPELLINGS.get(pattern, f"it must match {pattern}")
+
+
 def translated(
     error: ValidationError, kind: type[InvalidInput], document: object, *, show_input: bool
 ) -> InvalidInput:
@@ -63,7 +67,7 @@ def translated(
     first = error.errors(include_url=False)[0]
     facts = first.get("ctx", {})
     if first["type"] == "string_pattern_mismatch":
-        problem, fix = "it is not spelt as it must be", _SPELLINGS[facts["pattern"]]
+        problem, fix = "it is not spelt as it must be", _spelling(facts["pattern"])
     elif first["type"] in _FAULTS:
         problem, fix = (words.format_map(facts) for words in _FAULTS[first["type"]])
     else:

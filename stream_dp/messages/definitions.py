@@ -303,6 +303,17 @@ class KindsSpec(Request):
     interior_point: InteriorPointSpec | None = None
     adaptive_threshold: AdaptiveThresholdSpec | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: object) -> object:
+        """A newcomer writes what is asked, "quantile", for what answers it, "threshold"."""
+        if isinstance(given, dict) and (unknown := sorted(given.keys() - cls.model_fields.keys())):
+            known = ", ".join(cls.model_fields).replace(
+                "threshold,", "threshold (quantiles too),", 1
+            )
+            raise ValueError(f"there is no {unknown[0][:64]!r}; name some of {known}")
+        return given
+
 
 class Definition(Request):
     """A data set: schema, promise, and when its phases open. Immutable once accepted."""

@@ -256,7 +256,7 @@ def _compiled_kind(dataset: Dataset, query: Query) -> _Compiled:
         raise InvalidQuery(
             "kind",
             f"this data set does not answer {query.kind}",
-            f'ask one of {answered}; the definition\'s "kinds" turn it on by "{setting}"',
+            f'ask one of {answered}; a definition turns it on by "{setting}" under "kinds", from the start',
             reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)

@@ -33,6 +33,7 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import COUNT, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
+from stream_dp.messages.base import translated
 from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -83,9 +84,7 @@ class Source(BaseModel):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "source"
-            raise InvalidInput(place, first["msg"], "see docs/sources.md") from None
+            raise translated(error, InvalidInput, document, show_input=True) from None
 
     def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
         """Where a message has the value of each attribute that is no constant.

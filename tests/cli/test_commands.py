@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from stream_dp.cli import _COMMANDS
+from stream_dp.cli.worker import source_of
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import StateFolder
+from stream_dp.errors import InvalidInput
 
 Run = Callable[..., Any]
 Words = dict[str, Any]
@@ -281,3 +283,53 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         ["", "empty", "1", "false"],
         ["", "neither true nor false: 'no'", "3", "false"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "lacks"),
+    [
+        (("--kind", "mode"), "--kind mode needs --attribute"),
+        (("--kind", "sum", "age < 18"), "--kind sum needs --attribute"),
+        (("--kind", "quantile", "--attribute", "age"), "--kind quantile needs --rank"),
+        (("--kind", "between", "smoker", "--low", "0.1"), "--kind between needs --high"),
+        (("--kind", "interior_point"), "--kind interior_point needs a condition"),
+        (("--kind", "prefix_batch", "--attribute", "age"), "--kind prefix_batch needs a condition"),
+    ],
+)
+def test_what_a_kind_of_question_lacks_is_named_as_it_is_written_here(
+    run: Run, words: tuple[str, ...], lacks: str
+) -> None:
+    ended = run("ask", "people", *words)
+    assert ended.code == 2
+    assert lacks in ended.err
+
+
+def _written(folder: Path, definition: Words, **kinds: object) -> Path:
+    path = folder / "definition.json"
+    path.write_text(json.dumps({**definition, "kinds": kinds}))
+    return path
+
+
+def test_kinds_that_are_misspelt_are_answered_with_their_names(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    ended = run("dataset", "check", _written(tmp_path, good, quantile={"share": 0.1}))
+    assert ended.code == 1
+    assert "there is no 'quantile'; name some of threshold (quantiles too), median" in ended.err
+
+
+def test_a_kind_that_a_single_phase_has_too_few_rows_for_is_warned_of(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    few = run("dataset", "check", _written(tmp_path, good, mode={"share": 0.0002}))
+    assert few.code == 0
+    assert re.search(r"warning: kinds.mode needs windows of \d+,\d+ rows or more", few.err)
+    assert "a phase opens at 20,000" in few.err
+    assert run("dataset", "check", _written(tmp_path, good, mode={"share": 0.05})).err == ""
+
+
+def test_a_fault_of_a_source_file_names_the_file_and_the_field(tmp_path: Path) -> None:
+    path = tmp_path / "orders.json"
+    path.write_text('{"version": 1, "dataset": "orders", "topci": "shop.orders"}')
+    with pytest.raises(InvalidInput, match=r"^orders\.json: topic: this field is missing; add it$"):
+        source_of(path)

@@ -132,8 +132,10 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
     assert unknown.err.endswith("did you mean age?\n  agee < 18\n  ^^^^\n")
     off = served("ask", name, "SELECT MEDIAN(age)")
     assert off.code == 1
-    assert 'the definition\'s "kinds" turn it on by "median"' in off.err
-    assert "goes with rank: add it" in served("ask", name, "--kind", "quantile", "age < 18").err
+    assert 'a definition turns it on by "median" under "kinds"' in off.err
+    assert (
+        "--kind quantile needs --rank" in served("ask", name, "--kind", "quantile", "age < 18").err
+    )
     twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
     assert "the question asks quantile itself" in twice.err
 

@@ -108,7 +108,7 @@ async def test_a_kind_that_the_definition_does_not_name_is_refused(world: Any) -
     found = await answers(world, ask)
     assert found["q"]["reason"]["code"] == "unsupported_kind"
     assert "predicate, sum, table" in found["q"]["reason"]["message"]
-    assert 'turn it on by "threshold"' in found["q"]["reason"]["message"]
+    assert 'turns it on by "threshold" under "kinds"' in found["q"]["reason"]["message"]
 
 
 async def test_a_line_that_is_full_refuses_the_next_look(world: Any) -> None:

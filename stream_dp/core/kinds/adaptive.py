@@ -42,7 +42,7 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
         )
 
     @property
-    def _min_rows(self) -> int:
+    def min_rows(self) -> int:
         return self._largest.min_rows
 
     def _new(self, n_rows: int) -> AdaptiveThresholds:

@@ -137,6 +137,11 @@ class Answerer(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self._sizes)} blocks)"
 
+    @property
+    def min_rows(self) -> int:
+        """A window of fewer rows is always refused; some questions ask for more."""
+        return 1
+
     def open_phase(self, n_rows: int) -> Sequence[KindLook]:
         """Adds a block; returns the looks that this asks for, by default none."""
         self._sizes.append(n_rows)

@@ -35,7 +35,7 @@ class Interior(PointRuns[InteriorPoint]):
         self._plan = InteriorPlan(loss.epsilon, loss.delta, points, failure_probability)
 
     @property
-    def _min_rows(self) -> int:
+    def min_rows(self) -> int:
         return self._plan.min_rows
 
     def _new(self, n_rows: int) -> InteriorPoint:

@@ -157,7 +157,7 @@ class PointRuns(Answerer, Generic[R]):
 
     @property
     @abstractmethod
-    def _min_rows(self) -> int:
+    def min_rows(self) -> int:
         """Rows of a window, from which on the mechanism keeps its promises."""
 
     @abstractmethod
@@ -181,11 +181,11 @@ class PointRuns(Answerer, Generic[R]):
         code = _point(asked)
         if isinstance(code, Refused):
             return code
-        if self._rows(window) < self._min_rows:
+        if self._rows(window) < self.min_rows:
             return Refused(
                 RefusalCode.WINDOW_TOO_SMALL,
-                f"window: it has {self._rows(window):,} rows, and {asked.kind} needs {self._min_rows:,}; ask "
-                "about more phases",
+                f"window: it has {self._rows(window):,} rows, and {asked.kind} needs {self.min_rows:,}; ask "
+                "about more phases, once they are open",
             )
         place = Place(attribute, window)
         published = self._published.get((place, code))
@@ -282,7 +282,7 @@ def _point(asked: Asked) -> int | Refused:
     if isinstance(bins, range) and bins.start > 0:
         return Refused(
             RefusalCode.INVALID_QUERY,
-            f"where: {asked.kind} is about the values up to a point; ask lt or le",
+            f"where: {asked.kind} is about the values up to a point; ask lt or le, < or <= in SQL",
         )
     return bins.stop - 1 if isinstance(bins, range) else bins
 

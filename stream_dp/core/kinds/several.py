@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stream_dp.core.accounting import Charge
@@ -92,6 +92,11 @@ class WithKinds:
     def kinds(self) -> frozenset[str]:
         """Other kinds of questions that are answered."""
         return frozenset(self._places)
+
+    @property
+    def min_rows(self) -> Mapping[str, int]:
+        """Of each answerer: a window of fewer rows it always refuses."""
+        return {answerer.name: answerer.min_rows for answerer in self._answerers}
 
     @property
     def in_order(self) -> frozenset[int]:

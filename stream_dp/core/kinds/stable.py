@@ -106,6 +106,10 @@ class _Stable(Answerer):
         """With fewer rows, or groups, most looks name nothing even if all agree."""
         return 2 * self._plan.threshold + 1
 
+    @property
+    def min_rows(self) -> int:
+        return self._least
+
     def _step(self, asked: Asked) -> Outcome | KindLook:
         if asked.key in self._answered:
             return self._outcome(asked, Path.REPEAT)
@@ -128,7 +132,7 @@ class _Stable(Answerer):
         return Refused(
             RefusalCode.WINDOW_TOO_SMALL,
             f"window: {self.name} needs at least {needed:,} rows here, and these are {n_rows:,}; ask about "
-            "more phases",
+            "more phases, once they are open",
         )
 
     def absorb(self, release: Release) -> None:
@@ -177,7 +181,7 @@ class Medians(_Stable):
                 f"attribute: not every row has a value of {of_it.name}, and how many have is not public; ask "
                 "quantile with the rank 0.5",
             )
-        return self._too_small(self._least, n_rows)
+        return self._too_small(self.min_rows, n_rows)
 
     def _test(self, counts: IntArray, noise: NoiseSource) -> int | None:
         return stable_median(self._plan, counts, noise)
@@ -216,9 +220,13 @@ class Modes(_Stable):
                 f"give at least {self._least:,}, or a larger share, or leave groups out",
             )
 
+    @property
+    def min_rows(self) -> int:
+        return self._least if self._groups is None else self._groups
+
     def _refused(self, attribute: int, n_rows: int) -> Refused | None:
         if self._groups is None:
-            return self._too_small(self._least, n_rows)
+            return self._too_small(self.min_rows, n_rows)
         if n_rows > MOST_DEALT:
             return Refused(
                 RefusalCode.INVALID_QUERY,
@@ -231,7 +239,7 @@ class Modes(_Stable):
                 f"attribute: {self._groups:,} groups have no room for the votes on "
                 f"{self._universe.shape[attribute]:,} cells each; ask about one with fewer cells, or a table",
             )
-        return self._too_small(self._groups, n_rows)
+        return self._too_small(self.min_rows, n_rows)
 
     def _test(self, counts: IntArray, noise: NoiseSource) -> int | None:
         if self._groups is None:

@@ -423,7 +423,7 @@ class TestPoints(Driven):
     def test_too_few_rows_are_refused_with_the_number_that_is_needed(
         self, kind: type[Answerer]
     ) -> None:
-        needed = self.beside(kind).answerer._min_rows
+        needed = self.beside(kind).answerer.min_rows
         for rows, enough in ((needed - 1, False), (needed, True)):
             served = self.beside(kind)
             served.open(ages([rows]))
@@ -570,5 +570,5 @@ def test_rows_that_windows_need_are_those_on_the_page_of_mechanisms() -> None:
     between = Between(UNIVERSE, line, 0.1, 0.01, answers=3)
     interior = Interior(UNIVERSE, line, 0.1, 0.01, points=1000)
     adaptive = Adaptive(UNIVERSE, line, 0.2, 0.01, chunks=8, queries=2000)
-    stated = (between._plan.min_gap, interior._min_rows, adaptive._min_rows)
+    stated = (between._plan.min_gap, interior.min_rows, adaptive.min_rows)
     assert stated == (2_086, 5_274, 392_840)
