@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
+from typing import get_args
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -26,6 +27,7 @@ from stream_dp.messages import (
     TOPICS,
     Definition,
     KindsSpec,
+    MechanismSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
 
@@ -217,6 +219,32 @@ def test_every_command_in_the_readme_and_the_quick_start_exists() -> None:
     assert len(commands) > 6
     assert _unknown(commands) == ""
     assert _unknown([["levitate"], ["dataset", "levitate"]]) == "levitate\ndataset levitate\n"
+
+
+def test_every_mechanism_has_a_row_that_says_how_it_is_served() -> None:
+    page = (ROOT / "docs/mechanisms.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| **")]
+    assert {len(row) for row in rows} == {7}
+    core = ROOT / "stream_dp/core"
+    folders = {"baselines": "base composition", "consistent_set": "base"}
+    folders["online"] = "base laplace sampling stable"
+    modules = {
+        path.relative_to(core / "online" if folder == "online" else core.parent).as_posix()
+        for folder, parts in folders.items()
+        for path in (core / folder).glob("[!_]*.py")
+        if path.stem not in parts.split()
+    }
+    modules |= {
+        f"core/{name}.py" for name in ["calibrated", "median", "memory", "sequential", "gated"]
+    }
+    named = {name for row in rows for name in re.findall(r"`([\w/]+\.py)`", row[0])}
+    assert {name.removeprefix("core/online/") for name in named} >= modules
+    served = " ".join(row[-1] for row in rows)
+    for name in KindsSpec.model_fields:
+        assert f'"kinds": {{"{name}": ...}}' in served, name
+    for spec in get_args(get_args(get_args(MechanismSpec)[0])[0]):
+        (profile,) = get_args(spec.model_fields["profile"].annotation)
+        assert f'"profile": "{profile}"' in served, profile
 
 
 def test_the_picture_is_well_formed_and_fits_light_and_dark() -> None:
