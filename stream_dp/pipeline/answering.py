@@ -37,12 +37,21 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["MOST_CELLS", "answer", "answer_name", "released_again", "resend"]
+__all__ = ["MOST_CELLS", "MOST_PAID", "answer", "answer_name", "released_again", "resend"]
 
 _log = logging.getLogger(__name__)
 
 MOST_CELLS = 50_000
 """Of a table: its answer still fits into one record."""
+
+MOST_PAID = 8192
+"""Phases that one question is paid in: the ledger's entry of its charges still fits into one record."""
+
+_TOO_MANY_PHASES = Refused(
+    RefusalCode.INVALID_QUERY,
+    f"window: more than {MOST_PAID:,} phases would be paid in at once; ask about the last ones first, and "
+    "then about more",
+)
 
 _COUNTS = ("predicate", "table")
 
@@ -144,6 +153,8 @@ async def _outcome(
     step = mechanism.answer(question)
     if isinstance(step, Outcome):
         return step, ()
+    if len(step.charges) > MOST_PAID:
+        return _TOO_MANY_PHASES, ()
     (release,) = await dataset.look([step])
     return mechanism.conclude(question, step, release), step.charges
 
@@ -389,6 +400,8 @@ def _quoted(
     quote = _mechanism(dataset).quote(question)
     if isinstance(quote.outcome, Refused):
         return _reply(dataset, question, quote.outcome, (), facts, note)
+    if len(quote.charges) > MOST_PAID:
+        return _reply(dataset, question, _TOO_MANY_PHASES, (), facts, note)
     path = Path.MEASURED if quote.outcome is None else quote.outcome.path
     difficulty = Difficulty.HARD if quote.outcome is None else quote.outcome.difficulty
     return Answer(

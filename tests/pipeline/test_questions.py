@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stream_dp.core.outcome import Refused
+from stream_dp.core.query import Question, compile_where
 from stream_dp.messages import TOPICS
-from stream_dp.pipeline.answering import MOST_CELLS
+from stream_dp.pipeline.answering import MOST_CELLS, MOST_PAID, _outcome
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -299,3 +301,23 @@ async def test_a_budget_that_is_spent_leads_to_refusals_and_never_beyond(
     assert codes & {"budget_exhausted", "window_too_small"}
     assert all(rho <= 2**50 for rho, _ in _spent(world))
     assert world.complaints() == []
+
+
+async def test_what_would_be_paid_in_more_phases_than_a_ledger_entry_names_is_refused(
+    first: Any, process: Any
+) -> None:
+    """A mechanism of 8,193 phases, each without a table yet, in the place of the one with one phase."""
+    dataset = process.worker.datasets["flights"]
+    for _ in range(MOST_PAID):
+        dataset.mechanism.open_phase(10**9)
+    window = range(MOST_PAID + 1)
+    question = Question(compile_where(dataset.universe, AA), window)
+    outcome, charges = await _outcome(dataset, question)
+    assert isinstance(outcome, Refused)
+    assert "8,192 phases" in outcome.message
+    assert charges == ()
+    step = dataset.mechanism.answer(Question(question.predicate, window[1:]))
+    assert len(step.charges) == MOST_PAID
+    first.ask("flights", "one", AA)
+    await process.run()
+    assert first.answer("one")["path"] == "measured"
