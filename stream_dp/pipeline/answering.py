@@ -37,12 +37,23 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["MOST_CELLS", "MOST_PAID", "answer", "answer_name", "released_again", "resend"]
+__all__ = [
+    "MOST_CELLS",
+    "MOST_PAID",
+    "MOST_SUMS",
+    "answer",
+    "answer_name",
+    "released_again",
+    "resend",
+]
 
 _log = logging.getLogger(__name__)
 
 MOST_CELLS = 50_000
 """Of a table: its answer still fits into one record."""
+
+MOST_SUMS = 30_000
+"""Cells of a table of sums, which says seven numbers of each in place of four."""
 
 MOST_PAID = 8192
 """Phases that one question is paid in: the ledger's entry of its charges still fits into one record."""
@@ -202,20 +213,23 @@ def _compiled(dataset: Dataset, query: Query) -> _Compiled:
 
 def _compiled_count(universe: Universe, query: Query) -> _Compiled:
     predicate = compile_where(universe, query.where)
-    group_by = _grouped(universe, query, predicate)
+    group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
     return _Compiled(
         (predicate.key, group_by), lambda window: Question(predicate, window, group_by)
     )
 
 
-def _grouped(universe: Universe, query: Query, predicate: Predicate) -> tuple[int, ...]:
+def _grouped(
+    universe: Universe, query: Query, predicate: Predicate, *, most: int
+) -> tuple[int, ...]:
+    """The axes of a table of at most so many cells."""
     if not query.group_by:
         return ()
     group_by = compile_group_by(universe, query.group_by, predicate)
-    if math.prod(universe.shape[attribute] for attribute in group_by) > MOST_CELLS:
+    if math.prod(universe.shape[attribute] for attribute in group_by) > most:
         raise InvalidQuery(
             "group_by",
-            f"the table has more than {MOST_CELLS:,} cells",
+            f"the table has more than {most:,} cells",
             "group by fewer attributes, or ask for some of the cells",
             reason="too_many_cells",
         )
@@ -249,7 +263,7 @@ def _compiled_sum(dataset: Dataset, query: Query) -> _Compiled:
         predicate = compile_where(universe, both)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
-    group_by = _grouped(universe, query, predicate)
+    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
     total = Total(index, attribute.values)
     return _Compiled(
         (predicate.key, group_by, index),

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from stream_dp.messages import TOPICS, Answer, Table
+from stream_dp.pipeline.answering import MOST_SUMS
+
 ATTRIBUTES = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False},
     {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True, "missing": True},
@@ -104,3 +107,27 @@ async def test_the_papers_mechanisms_do_not_answer_sums(world: Any) -> None:
 
     await world.run(rounds=(define, ask))
     assert world.answer("q")["reason"]["code"] == "unsupported_kind"
+
+
+def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record() -> None:
+    share, rows = (0.0001234567890123456,) * MOST_SUMS, (10**18,) * MOST_SUMS
+    sums = (-1.2345678901234567e300,) * MOST_SUMS
+    table = Table(
+        attributes=("carrier",),
+        labels=(tuple(map(str, range(MOST_SUMS))),),
+        **dict.fromkeys(("values", "error_bars"), share),
+        **dict.fromkeys(("totals", "total_bars", "means", "mean_bars"), sums),
+        counts=rows,
+    )
+    answer = Answer(dataset="d", query_id="q", analyst="a", status="answered", table=table)
+    assert len(answer.to_bytes()) < TOPICS["answers"].max_message_bytes - 100_000
+
+
+async def test_a_larger_table_of_sums_is_refused(world: Any) -> None:
+    many = {**ATTRIBUTES[0], "values": [f"{i:x}" for i in range(MOST_SUMS + 1)]}
+
+    def ask(world: Any) -> None:
+        world.ask("flights", "each", kind="sum", attribute="delay", group_by=["carrier"])
+
+    found = await asked(world, ask, attributes=[many, ATTRIBUTES[1]])
+    assert found["each"]["reason"]["code"] == "too_many_cells"
