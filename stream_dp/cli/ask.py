@@ -121,14 +121,17 @@ def command(
 
 
 def _check_options(kind: str | None, given: Mapping[str, object], question: str | None) -> None:
-    """Names what is missing as it is written here, not as a message has it."""
-    needed, _ = FIELDS[kind] if kind is not None else ((), ())
+    """Names what is missing, or too much, as it is written here and not as a message has it."""
+    needed, allowed = FIELDS[kind or "predicate"]
     if question is None and {"where", "wheres"} & {*needed}:
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
     for name, value in given.items():
         named_in_question = name == "attribute" and question is not None and kind != "sum"
         if name in needed and value is None and not named_in_question:
             raise click.UsageError(f"--kind {kind} needs --{name}")
+        if name not in (*needed, *allowed) and value is not None:
+            beside = f"--kind {kind} has no --{name}" if kind else f"--{name} goes with --kind"
+            raise click.UsageError(beside)
 
 
 def _spelt(

@@ -117,17 +117,26 @@ def _checked(file: Path) -> Definition:
 
 
 def _warn_of_kinds(definition: Definition, n_rows: int) -> None:
-    """Says so where a single phase has too few rows for what its definition turns on."""
+    """Says so where a single phase has too few rows, or too little budget, for what is turned on."""
+    from stream_dp.core.accounting import UNITS
     from stream_dp.core.kinds.several import WithKinds
     from stream_dp.pipeline.building import build
 
     _, mechanism = build(definition)
-    needed = mechanism.min_rows if isinstance(mechanism, WithKinds) else {}
-    for kind, least in needed.items():
+    if not isinstance(mechanism, WithKinds):
+        return
+    left = UNITS - mechanism.counts.base_release(n_rows).units
+    for kind, least in mechanism.min_rows.items():
         if least > n_rows:
             warn(
                 f"kinds.{kind} needs windows of {least:,} rows or more, and a phase opens at {n_rows:,}; "
                 "with a larger share it needs fewer"
+            )
+        asked = getattr(definition.kinds, kind).share
+        if asked * UNITS > left:
+            warn(
+                f"kinds.{kind}.share {asked:g} is more than a phase of {n_rows:,} rows has left once it is "
+                f"open, {left * 1000 // UNITS / 1000:g}; no look can be paid"
             )
 
 

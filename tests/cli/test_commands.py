@@ -294,9 +294,11 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         (("--kind", "between", "smoker", "--low", "0.1"), "--kind between needs --high"),
         (("--kind", "interior_point"), "--kind interior_point needs a condition"),
         (("--kind", "prefix_batch", "--attribute", "age"), "--kind prefix_batch needs a condition"),
+        (("--kind", "mode", "--attribute", "age", "--low", "0"), "--kind mode has no --low"),
+        (("age < 18", "--rank", "0.5"), "--rank goes with --kind"),
     ],
 )
-def test_what_a_kind_of_question_lacks_is_named_as_it_is_written_here(
+def test_what_a_kind_of_question_lacks_or_has_not_is_named_as_it_is_written_here(
     run: Run, words: tuple[str, ...], lacks: str
 ) -> None:
     ended = run("ask", "people", *words)
@@ -326,6 +328,18 @@ def test_a_kind_that_a_single_phase_has_too_few_rows_for_is_warned_of(
     assert re.search(r"warning: kinds.mode needs windows of \d+,\d+ rows or more", few.err)
     assert "a phase opens at 20,000" in few.err
     assert run("dataset", "check", _written(tmp_path, good, mode={"share": 0.05})).err == ""
+
+
+def test_a_share_that_a_phase_can_never_pay_is_warned_of(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    dear = run("dataset", "check", _written(tmp_path, good, threshold={"share": 1}))
+    assert dear.code == 0
+    (left,) = re.findall(
+        r"kinds.threshold.share 1 is more than a phase of 20,000 .* open, (0\.9\d+);", dear.err
+    )
+    afforded = _written(tmp_path, good, threshold={"share": float(left)})
+    assert run("dataset", "check", afforded).err == ""
 
 
 def test_a_fault_of_a_source_file_names_the_file_and_the_field(tmp_path: Path) -> None:
