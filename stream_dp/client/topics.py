@@ -215,7 +215,7 @@ def workers(
     """
     with _admin(bootstrap_servers, kafka) as admin:
         found = _described(admin, group)
-        if found.get("error") and _NOT_FOUND not in found["error"]:
+        if _unknown(found):
             raise ServerUnavailable(f"the broker does not tell who is in the group {group}")
         return [str(member["client_host"]).lstrip("/") for member in found["members"]]
 
@@ -228,9 +228,15 @@ def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
         except CoordinatorNotAvailableError:  # a new broker has none until it is asked for one
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
         else:
-            return found
+            if not _unknown(found) or time.monotonic() > deadline:
+                return found
+        time.sleep(0.2)
+
+
+def _unknown(described: Mapping[str, Any]) -> bool:
+    """Whether the broker cannot tell, as while it still loads what it knows of groups."""
+    return bool(described.get("error")) and _NOT_FOUND not in described["error"]
 
 
 @dataclass(frozen=True, slots=True)
