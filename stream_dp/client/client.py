@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.client import documents
 from stream_dp.client.exchange import Exchange, Rejection
-from stream_dp.client.mailbox import Key, Mailbox, Reply
+from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
 from stream_dp.client.questions import Condition, Question, attributes_of, question_of
 from stream_dp.client.topics import check_reachable, no_broker, no_topic, worker_group, workers
 from stream_dp.errors import (
@@ -683,6 +683,8 @@ class Client:
                 topic, key=dataset.encode(), value=value, headers=list(headers)
             ).get(timeout=max(1.0, timeout_s))
         except KafkaError as error:
+            if self._closed:
+                raise StreamDPError(CLOSED) from error
             raise self._lost(error) from error
         return topic, sent.partition, sent.offset
 

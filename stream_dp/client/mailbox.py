@@ -16,7 +16,9 @@ from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
 
-__all__ = ["Key", "Mailbox", "Reply"]
+__all__ = ["CLOSED", "Key", "Mailbox", "Reply"]
+
+CLOSED = "the client was closed before the reply came"
 
 Reply = Answer | Event | Rejected
 Key = tuple[str | int | None, ...]
@@ -75,7 +77,7 @@ class Mailbox:
         return consumer
 
     def _read(self) -> None:
-        end = StreamDPError("the client was closed before the reply came")
+        end = StreamDPError(CLOSED)
         try:
             while not self._stopping.is_set():
                 self._look()

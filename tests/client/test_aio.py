@@ -14,6 +14,8 @@ from stream_dp.client import AsyncClient, Client, Question, Rejection
 from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer
 
+pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
+
 # Of no use to who can await: instead of asking soon one makes a task.
 BLOCKING_ONLY = {"ask_soon", "asking", "following"}
 
@@ -155,7 +157,7 @@ async def test_closing_wakes_up_who_waits(kafka_server: str, silent_prefix: str)
 
 @pytest.mark.kafka
 async def test_a_cancelled_connection_is_closed_when_it_is_there(
-    tidy: None, kafka_server: str, served_prefix: str
+    kafka_server: str, served_prefix: str
 ) -> None:
     before = set(threading.enumerate())
     client = AsyncClient(kafka_server, topic_prefix=served_prefix)
