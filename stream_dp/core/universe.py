@@ -40,6 +40,7 @@ Column: TypeAlias = Sequence[object] | npt.NDArray[Any]
 
 _Scalar: TypeAlias = str | int | float | bool | None
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
 
 
@@ -221,6 +222,10 @@ class Number(_Attribute):
                 place, "an edge is not a finite 64-bit float", "use finite numbers up to 2**53"
             )
         edges = tuple(float(e) + 0.0 for e in self.edges)  # + 0.0 turns -0.0 into 0.0
+        if max(map(abs, edges)) > _LARGEST_EDGE:
+            raise InvalidDefinition(
+                place, f"an edge is beyond {_LARGEST_EDGE:g}", "leave room for a number beyond it"
+            )
         if any(low >= high for low, high in pairwise(edges)):
             raise InvalidDefinition(place, "the edges do not increase", "sort them, each once")
         if self.integer and not all(e.is_integer() for e in edges):

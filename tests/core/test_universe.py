@@ -345,3 +345,9 @@ def test_stored_rows_that_do_not_decode_are_refused() -> None:
     ]:  # fmt: skip
         with pytest.raises(CorruptState):
             Rows.from_bytes(universe, bad)
+
+
+@pytest.mark.parametrize("edge", [1.7e308, -1.7e308])
+def test_an_edge_with_no_number_beyond_it_is_refused(edge: float) -> None:
+    with pytest.raises(InvalidDefinition, match="beyond 1e\\+300"):
+        Number("x", (edge,))
