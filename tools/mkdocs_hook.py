@@ -7,8 +7,11 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+
 _FENCE = re.compile(r"^```json \w+$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_FOREIGN = re.compile(r'<(?:script|link|img)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
 
 
 def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
@@ -25,3 +28,10 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
         return link[0] if inside else text
 
     return _LINK.sub(linked, _FENCE.sub("```json", markdown))
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> str:
+    """Sees to it that readers ask no other server for anything."""
+    if found := _FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads something from elsewhere: {found[0]}")
+    return output
