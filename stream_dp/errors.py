@@ -6,6 +6,7 @@ repr of an error carries a row, a true count, a margin or a noise draw.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -140,6 +141,24 @@ class StoreRefused(StoreError):
     code: ClassVar[str] = "store_refused"
 
 
+class RolledBack(StreamDPError):
+    """The store has forgotten what the ledger topic says was charged; serving on would spend it again."""
+
+    code: ClassVar[str] = "rolled_back"
+
+    def __init__(self, datasets: Sequence[str]) -> None:
+        self.datasets = tuple(datasets)
+        several = f"{len(self.datasets)} data sets such as " if len(self.datasets) > 1 else ""
+        super().__init__(
+            f"Redis has forgotten what was charged to {several}{self.datasets[0]}: the ledger topic says "
+            "more than it does, so it came back from an older copy or was emptied, and budgets would be "
+            "spent again. Restore the newest copy, or start afresh under another topic prefix"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.datasets,))
+
+
 class ServerUnavailable(StreamDPError):
     """A broker or an embedded server cannot be reached or started."""
 
@@ -167,6 +186,7 @@ __all__ = [
     "InvalidQuery",
     "LedgerBroken",
     "RequestTimeout",
+    "RolledBack",
     "ServerUnavailable",
     "StoreError",
     "StoreRefused",

@@ -145,6 +145,7 @@ class Event(Reply):
         "phase_opened",
         "budget_low",
         "quarantined",
+        "rollback_detected",
     ]
     batch_id: str | None = None
     rows: int | None = None

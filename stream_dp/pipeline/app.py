@@ -18,7 +18,7 @@ import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,17 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import ServerUnavailable, UnsafeStore
-from stream_dp.messages import INPUTS, Topics
+from stream_dp.errors import RolledBack, ServerUnavailable, UnsafeStore
+from stream_dp.messages import INPUTS, Event, Topics
 from stream_dp.pipeline import reading
+from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.health import Health
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.sending import LARGEST_MESSAGE, Sender
 from stream_dp.pipeline.watchdog import Watchdog
+from stream_dp.pipeline.witness import Witness
 from stream_dp.pipeline.worker import GROUP_SIZE, Worker
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
@@ -136,6 +138,7 @@ class _Consumer(driver.Consumer):
                     f"{topic} was deleted, or has another number of partitions than the other topics; "
                     "restore it"
                 )
+        await app.runtime.check_witness(held)
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
@@ -180,7 +183,7 @@ class Runtime:
             cluster=settings.redis_cluster,
             durability_declared=settings.redis_durability == "declared",
         )
-        partitions = await self._partitions(store)
+        partitions = self.partitions = await self._partitions(store)
         for role in INPUTS:
             recorded = await store.partitions(self.names.name(role), partitions)
             if recorded != partitions:
@@ -189,8 +192,10 @@ class Runtime:
                     "would change their owner and their read positions. Restore the old count"
                 )
         self._sender = Sender(settings.bootstrap_servers, self.names)
+        self._witness = Witness(settings.bootstrap_servers, self.names.name("ledger"))
         try:
             await self._sender.start()
+            await self._witness.start()
         except KafkaError as error:
             raise self._no_broker(error) from error
         secret = (
@@ -218,6 +223,7 @@ class Runtime:
             await self.worker.put_down()
         if hasattr(self, "_sender"):
             await self._sender.stop()
+            await self._witness.stop()
         if hasattr(self, "_store"):
             await self._store.close()
 
@@ -226,6 +232,19 @@ class Runtime:
         while True:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.worker.check_store()
+
+    async def check_witness(self, held: Collection[int]) -> None:
+        """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
+        try:
+            await self._witness.check(
+                self._store, lambda name: partition_of(name.encode(), self.partitions) in held
+            )
+        except RolledBack as error:
+            self.metrics.rolled_back()
+            for name in error.datasets:
+                event = Event(dataset=name, event="rollback_detected")
+                await (await self._sender.send(Outgoing("events", name, event.to_bytes())))
+            raise
 
     async def _partitions(self, store: RedisStore) -> int:
         """Partitions of the input topics, which must be alike and those that were read so far."""
@@ -385,7 +404,7 @@ class StreamApp(faust.App):
         last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
         last.daemon = True
         last.start()
-        if isinstance(error, UnsafeStore):
+        if isinstance(error, UnsafeStore | RolledBack):
             await asyncio.sleep(_SEEN_S)  # nothing is taken any more, and Prometheus is to see why
         await self.crash(error)
         await asyncio.Event().wait()

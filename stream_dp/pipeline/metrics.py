@@ -74,6 +74,7 @@ class Metrics:
             self._records(role)  # so that nothing taken shows as 0
         self._latency = _Latency()
         self._safe: bool | None = None
+        self._rolled_back = False
         self._worker: Watched | None = None
         self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
         self._noise: Callable[[], int] | None = None
@@ -113,6 +114,10 @@ class Metrics:
     def store_safe(self, *, safe: bool) -> None:
         self._safe = safe
 
+    def rolled_back(self) -> None:
+        """The store has forgotten what was charged; the worker is about to end."""
+        self._rolled_back = True
+
     def exposition(self) -> bytes:
         """The text format that Prometheus scrapes."""
         return generate_latest(self.registry)
@@ -135,6 +140,11 @@ class Metrics:
         draws = None if self._noise is None else self._noise()
         yield _single("ready", "1 while requests are answered", ready)
         yield _single("store_safe", "1 while no acknowledged commit can be forgotten", self._safe)
+        yield _single(
+            "store_rolled_back",
+            "1 when the ledger topic says more than the store",
+            self._rolled_back,
+        )
         yield _single("outbox_records", "Records still to leave", unreleased)
         yield _single("noise_pool_draws", "Draws of noise that wait", draws)
 

@@ -767,7 +767,11 @@ class Worker:
     async def _release(self, work: _Work) -> None:
         """Sends, and marks what was sent; what is not marked when the worker dies is sent again."""
         self._fuse(CrashPoint.BEFORE_SEND)
-        await self._deliver(work.outgoing)
+        # Whoever sees what a charge paid for can be sure that the second witness knows of the charge.
+        entries = [one for one in work.outgoing if one.role == "ledger"]
+        if entries:
+            await self._deliver(entries)
+        await self._deliver([one for one in work.outgoing if one.role != "ledger"])
         self._unreleased -= len(work.outgoing)
         self._metrics.released(work.outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
