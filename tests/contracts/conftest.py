@@ -40,6 +40,10 @@ class Server:
         self.folder = folder
         self._program = program
         self._options = {**SAFE, **{k.replace("_", "-"): v for k, v in options.items()}}
+        if (
+            "cluster-enabled" in self._options
+        ):  # else 10,000 above the port, where connections go out
+            self._options["cluster-port"] = str(_free_port())
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
@@ -72,8 +76,11 @@ class Server:
             if probe.connect_ex((HOST, self.port)) != 0:
                 return False
             probe.settimeout(5)
-            probe.sendall(b"PING\r\n")
-            return probe.recv(64) == b"+PONG\r\n"
+            try:
+                probe.sendall(b"PING\r\n")
+                return probe.recv(64) == b"+PONG\r\n"
+            except OSError:  # it has just ended: the caller finds out and shows its log
+                return False
 
     def kill(self) -> None:
         """kill -9, and wait for the end."""
