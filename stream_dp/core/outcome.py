@@ -59,10 +59,6 @@ class Answered:
     def value(self) -> float:
         return min(1.0, max(0.0, self.count / self.n))
 
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
-
 
 @dataclass(frozen=True, slots=True)
 class TableAnswered:
@@ -76,10 +72,6 @@ class TableAnswered:
     cells: tuple[Answered, ...]
     shape: tuple[int, ...]
     path: Path
-
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +110,6 @@ class Summed:
     confidence: float
     path: Path
 
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -143,10 +131,6 @@ class Found:
     confidence: float | None
     path: Path
 
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
-
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswered:
@@ -164,10 +148,6 @@ class BatchAnswered:
     error_bar: float
     confidence: float
     path: Path
-
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +171,6 @@ class Responses:
     confidence: float
     path: Path
 
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -216,10 +192,6 @@ class Placed:
     path: Path
     attribute: int | None = None
     code: int | None = None
-
-    @property
-    def difficulty(self) -> Difficulty:
-        return self.path.difficulty
 
 
 class RefusalCode(StrEnum):

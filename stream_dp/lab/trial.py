@@ -107,7 +107,7 @@ class _Score:
         outcome = self.driven.ask(question, data)
         if not isinstance(outcome, Answered) or outcome.path is Path.UNVERIFIED:
             return
-        self.easy += outcome.difficulty is Difficulty.EASY
+        self.easy += outcome.path.difficulty is Difficulty.EASY
         if abs(outcome.count - exact) <= margin:
             self.within += 1
         else:

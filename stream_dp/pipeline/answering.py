@@ -17,7 +17,6 @@ from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import (
     Answered,
     BatchAnswered,
-    Difficulty,
     Found,
     Outcome,
     Path,
@@ -348,7 +347,7 @@ def _reply(
         **facts,
         **dataset.standing(window),
         "status": "answered",
-        "difficulty": outcome.difficulty.value,
+        "difficulty": outcome.path.difficulty.value,
         "path": outcome.path.value,
         "privacy_loss": _loss(charges),
         "note": note,
@@ -417,12 +416,11 @@ def _quoted(
     if len(quote.charges) > MOST_PAID:
         return _reply(dataset, question, _TOO_MANY_PHASES, (), facts, note)
     path = Path.MEASURED if quote.outcome is None else quote.outcome.path
-    difficulty = Difficulty.HARD if quote.outcome is None else quote.outcome.difficulty
     return Answer(
         **facts,
         **dataset.standing(question.window),
         status="quoted",
-        difficulty=difficulty.value,
+        difficulty=path.difficulty.value,
         path=path.value,
         privacy_loss=_loss(quote.charges),
         note=note,

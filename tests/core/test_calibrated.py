@@ -224,7 +224,7 @@ def test_answers_keep_their_promise_and_say_how_they_came_about(error: float) ->
         for cell, exact in zip(cells, truth, strict=True):
             assert 0.0 <= cell.count <= cell.n
             assert cell.path is outcome.path
-            assert cell.difficulty is (
+            assert cell.path.difficulty is (
                 Difficulty.HARD if cell.path is Path.MEASURED else Difficulty.EASY
             )
             if cell.path is Path.UNVERIFIED:
