@@ -127,13 +127,13 @@ def test_a_topic_that_is_made_again_under_a_running_worker_stops_it(
 
 def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
     """The store takes no writes for a while and does not say so: nothing fails, and nothing goes on."""
-    worker = deployment.worker(stall_timeout_s=2).wait_ready()
+    worker = deployment.worker(stall_timeout_s=8).wait_ready()
     with redis.Redis.from_url(deployment.redis_url) as store:
         store.client_pause(60_000, all=False)
         try:
             document = {"version": 1, "dataset": "flights", "batch_id": "b", "rows": []}
             deployment.produce("batches", document, key="flights")
-            assert worker.wait(30) == 1
+            assert worker.wait(60) == 1
         finally:
             store.client_unpause()
     assert "there was work" in worker.output
