@@ -138,12 +138,13 @@ class _Consumer(driver.Consumer):
                     f"{topic} was deleted, or has another number of partitions than the other topics; "
                     "restore it"
                 )
-        await app.runtime.check_witness(held)
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
         stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})
         positions = {tp: stored[_place(tp)] for tp in inputs}
+        # Asked for last: while this waits, the consumer's thread begins to wait for records.
+        await app.runtime.check_witness(held)
         await self.seek_wait(positions)
         worker.reading_from(stored, generation)
         return positions
