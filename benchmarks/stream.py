@@ -4,7 +4,8 @@
 
 Everything in one run, on one broker. Records are on their topics before a worker starts, so that no load
 generator competes with it; a rate is the number of results over the time between the broker's first and
-last. Latency is measured at half of the rate that single questions reached.
+last. Latency is measured at a quarter and at half of the rate that single questions reached; then the load
+generator shares the cores with what it loads, so that half of the rate may be all that the machine holds.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ PARTITIONS = 4
 PHASES = 3
 PATIENCE_S = 180.0
 LATENCY_S = 15
+LOADS = (0.25, 0.5)
 
 
 @dataclass(frozen=True)
@@ -271,10 +273,13 @@ def main() -> None:
                 worker_rate(system, "answers", asked(5 * n, 100, 3000 + 10 * round_)).per_second
             )
             say(f"100 questions a message: {many[-1]:,.0f} answers/s")
-        say("latency at half load")
-        half = statistics.median(single) / 2
-        questions = load.messages(int(LATENCY_S * half) // PARTITIONS * PARTITIONS, seed=4000)
-        taken = asyncio.run(latencies(system, questions, half))
+        taken: dict[float, list[float]] = {}
+        for number, share in enumerate(LOADS):
+            say(f"latency at {share:.2g} of that rate")
+            pace = share * statistics.median(single)
+            count = int(LATENCY_S * pace) // PARTITIONS * PARTITIONS
+            questions = load.messages(count, seed=4000 + 10 * number)
+            taken[pace] = asyncio.run(latencies(system, questions, pace))
         for _ in range(arguments.rounds):
             batch_rows = 0
             rate = worker_rate(
@@ -293,11 +298,12 @@ def main() -> None:
     )
     table.add_row("100 questions a message", f"{statistics.median(many):,.0f}", "5,000")
     table.add_row("rows in columnar batches", f"{statistics.median(rows):,.0f}", "300,000")
-    table.add_row(
-        f"latency at {half:,.0f} questions/s",
-        f"p50 {1e3 * _quantile(taken, 0.5):.0f} ms, p99 {1e3 * _quantile(taken, 0.99):.0f} ms",
-        "",
-    )
+    for pace, times in taken.items():
+        table.add_row(
+            f"latency at {pace:,.0f} questions/s",
+            f"p50 {1e3 * _quantile(times, 0.5):.0f} ms, p99 {1e3 * _quantile(times, 0.99):.0f} ms",
+            "",
+        )
     console.print(table)
 
 
