@@ -39,9 +39,9 @@ function scale(most) {
   return { top: Math.max(step, Math.ceil(most / step - 1e-9) * step), step };
 }
 
-function yAxis(top, step, y, left, right) {
+function yAxis(low, high, step, y, left, right) {
   const lines = [];
-  for (let value = 0; value <= top * 1.0001; value += step) {
+  for (let value = low; value <= high + step / 2; value += step) {
     lines.push(
       s("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
       s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value)),
@@ -66,7 +66,7 @@ export function overTime(points, phases) {
       width,
       height,
       `Spent of the budget: ${share(points[0][1])} at ${clock(first)}, ${share(latest)} at ${clock(last)}`,
-      yAxis(axis.top, axis.step, y, left, right),
+      yAxis(0, axis.top, axis.step, y, left, right),
       s("path", { class: "under", d: `${path}V${y(0)}H${x(first)}Z` }),
       s("path", { class: "line", d: path }),
       phases.filter((phase) => phase.opened >= first).map((phase) =>
@@ -92,7 +92,7 @@ export function easyByPhase(phases) {
       width,
       height,
       `Easy answers: ${words.join("; ")}`,
-      yAxis(1, 0.5, y, left, width),
+      yAxis(0, 1, 0.5, y, left, width),
       phases.map(({ phase, easy, hard }, index) => {
         const x = left + index * pitch + (pitch - bar) / 2;
         const part = easy + hard ? easy / (easy + hard) : 0;
@@ -112,11 +112,10 @@ export function easyByPhase(phases) {
 
 const cut = (text, room) => (text.length <= room ? text : `${text.slice(0, Math.max(1, room - 1))}…`);
 
-const interval = (x1, x2, y, size) => [
-  s("line", { class: "error", x1, x2, y1: y, y2: y }),
-  s("line", { class: "error", x1, x2: x1, y1: y - size, y2: y + size }),
-  s("line", { class: "error", x1: x2, x2, y1: y - size, y2: y + size }),
-];
+/** Error bars with both their ends. */
+const stroke = (x1, x2, y1, y2) => s("line", { class: "error", x1, x2, y1, y2 });
+const lying = (x1, x2, y) => [stroke(x1, x2, y, y), stroke(x1, x1, y - 4, y + 4), stroke(x2, x2, y - 4, y + 4)];
+const upright = (x, y1, y2) => [stroke(x, x, y1, y2), stroke(x - 4, x + 4, y1, y1), stroke(x - 4, x + 4, y2, y2)];
 
 /** A marginal: a bar and an error bar for each cell [label, value, error or null]; `say` puts a value into words. */
 export function marginal(cells, say) {
@@ -143,7 +142,7 @@ export function marginal(cells, say) {
           s("title", {}, said(cell)),
           s("text", { class: "strong", x: left - 8, y: y + 4, "text-anchor": "end" }, cut(label, room)),
           s("rect", { class: "mark", x: Math.min(x(0), x(value)), y: y - 7, width: Math.max(1, Math.abs(x(value) - x(0))), height: 14, rx: 2 }),
-          error === null ? null : interval(x(value - error), x(value + error), y, 4),
+          error === null ? null : lying(x(value - error), x(value + error), y),
           s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, say(value)),
         );
       }),
@@ -164,28 +163,17 @@ export function overPhases(points) {
     const pitch = (right - left) / points.length;
     const x = (index) => left + (index + 0.5) * pitch;
     const y = (part) => bottom - ((Math.max(low, part) - low) / (high - low)) * (bottom - top);
-    const lines = [];
-    for (let value = low; value <= high + axis.step / 2; value += axis.step) {
-      lines.push(
-        s("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
-        s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value)),
-      );
-    }
     return picture(
       width,
       height,
       `By number of latest phases: ${points.map(([phases, part, error]) => `${phases}: ${part === null ? "would cost" : `${share(part)}${error === null ? "" : ` give or take ${share(error)}`}`}`).join("; ")}`,
-      lines,
+      yAxis(low, high, axis.step, y, left, right),
       points.map(([phases, part, error], index) =>
         s(
           "g",
           {},
           s("title", {}, part === null ? `latest ${phases}: not asked, it would cost` : `latest ${phases}: ${share(part)}${error === null ? "" : ` ± ${share(error)}`}`),
-          part === null || error === null ? null : [
-            s("line", { class: "error", x1: x(index), x2: x(index), y1: y(part - error), y2: y(part + error) }),
-            s("line", { class: "error", x1: x(index) - 4, x2: x(index) + 4, y1: y(part - error), y2: y(part - error) }),
-            s("line", { class: "error", x1: x(index) - 4, x2: x(index) + 4, y1: y(part + error), y2: y(part + error) }),
-          ],
+          part === null || error === null ? null : upright(x(index), y(part - error), y(part + error)),
           part === null ? s("text", { x: x(index), y: bottom - 6, "text-anchor": "middle" }, "–") : s("circle", { class: "dot", cx: x(index), cy: y(part), r: 4.5 }),
           s("text", { x: x(index), y: bottom + 17, "text-anchor": "middle" }, phases),
         ),

@@ -4,7 +4,7 @@ import { answerBar, empty, fill, h, how, measured, percent, plural, scrolling, s
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
 /** The name of the data set and what it promises. */
-export function showHead(schema) {
+function showHead(schema) {
   const promise = schema?.privacy
     ? `every row is promised ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
     : "";
@@ -14,7 +14,7 @@ export function showHead(schema) {
 const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
 
 /** The figures of the chosen data set at a glance. */
-export function showTiles(dataset, schema, answers) {
+function showTiles(dataset, schema, answers) {
   const tiles = $("tiles");
   tiles.hidden = !dataset;
   if (!dataset) return;
@@ -39,7 +39,7 @@ export function showTiles(dataset, schema, answers) {
 }
 
 /** Spending of each phase, and its course. */
-export function showBudget(dataset) {
+function showBudget(dataset) {
   const phases = dataset?.phase_list ?? [];
   if (!phases.length) {
     fill($("budget"), empty("No phase is open yet, so nothing is spent."));
@@ -94,7 +94,7 @@ export function figure(answer) {
 }
 
 /** The latest answers, newest first; with the questions where those are known. */
-export function showAnswers(answers, questions) {
+function showAnswers(answers, questions) {
   const first = known.size === 0;
   const rows = answers.map((answer, index) => {
     const name = `${answer.analyst} ${answer.query_id}`;
@@ -143,7 +143,7 @@ const EVENTS = {
   quarantined: () => "in quarantine",
 };
 
-export function showEvents(events) {
+function showEvents(events) {
   const lines = events.map((event) => {
     const words = EVENTS[event.event]?.(event) ?? event.event;
     return h("li", {}, when(event.at), h("span", {}, event.reason ? `${words}: ${event.reason.message}` : words));
