@@ -16,7 +16,7 @@ from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Answer, Definition, Event, Rejected
 from stream_dp.web.wording import questions
 
-__all__ = ["READ", "Opening", "Published", "PublishedDataset", "Tally"]
+__all__ = ["READ", "Published", "PublishedDataset", "Tally"]
 
 READ: Final = ("catalog", "ledger", "events", "answers", "rejected", "queries")
 
@@ -35,14 +35,6 @@ class Tally:
     refused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """When a phase opened, in milliseconds since 1970, and with how many rows."""
-
-    at: int
-    rows: int
-
-
 @dataclass
 class PublishedDataset:
     """One data set, as its records tell.
@@ -50,7 +42,8 @@ class PublishedDataset:
     Attributes:
         definition: None until the catalog has told, and for one of a newer release.
         waiting: Rows that wait for the next phase; None while no event has told.
-        quarantined: Why it takes nothing more; empty while it does.
+        quarantine: When the latest quarantine began, in milliseconds since 1970; None without one.
+        opened: When each phase opened, in milliseconds since 1970.
         tallies: By the number of phases open at the time.
         spending: (milliseconds since 1970, share of the line spent most), thinned out.
         answers: The latest, newest first, as the pages show them.
@@ -60,14 +53,21 @@ class PublishedDataset:
     definition: Definition | None = None
     retired: bool = False
     waiting: int | None = None
-    quarantined: str = ""
+    quarantine: int | None = None
     odometer: Odometer = field(default_factory=Odometer)
-    openings: list[Opening] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
     spending: list[tuple[int, float]] = field(default_factory=list)
     tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
     answers: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
     _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether it takes nothing more. No event says that it does again; what is paid for later shows it."""
+        if self.quarantine is None:
+            return False
+        return not self.spending or self.spending[-1][0] <= self.quarantine
 
     def define(self, value: bytes | None) -> None:
         """A record of the catalog; an empty one retires."""
@@ -81,7 +81,7 @@ class PublishedDataset:
         if not self.odometer.add(entry):
             return
         if entry["kind"] == "phase":
-            self.openings.append(Opening(at, entry["rows"]))
+            self.opened.append(at)
         self.retired = self.retired or self.odometer.retired
         self.spending.append((at, self.odometer.most_spent))
         if len(self.spending) > _MOST_POINTS:
@@ -96,8 +96,8 @@ class PublishedDataset:
             self.waiting = event.waiting
         elif event.event in ("phase_opened", "dataset_retired"):
             self.waiting = 0
-        if event.event == "quarantined" and event.reason is not None:
-            self.quarantined = event.reason.message
+        if event.event == "quarantined":
+            self.quarantine = at
         self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
 
     def answer(self, value: bytes, at: int) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stream_dp.messages import Definition
 from stream_dp.pipeline.building import epsilon_spent, rows_of_a_phase
 from stream_dp.pipeline.health import Health
 from stream_dp.web.published import Published, PublishedDataset
 
-__all__ = ["Views"]
+__all__ = ["Section", "Views", "health_document"]
 
 _MOST_PHASES: Final = 60
 _SHOWN_ANSWERS: Final = 25
 _SHOWN_EVENTS: Final = 12
 _KEPT: Final = 32
 
-Section = dict[str, bytes]
+Section: TypeAlias = dict[str, bytes]
+"""Documents as JSON, by name."""
 
 _opens_at: Final = lru_cache(maxsize=256)(rows_of_a_phase)
 _epsilon: Final = lru_cache(maxsize=256)(epsilon_spent)
@@ -144,14 +145,14 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         {
             "phase": number,
             "rows": block.rows,
-            "opened": opening.at,
+            "opened": opened,
             "spent": block.spent,
             "looks": block.looks,
             "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
             "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
         }
-        for number, (block, opening) in enumerate(
-            zip(dataset.odometer.blocks, dataset.openings, strict=True), start=1
+        for number, (block, opened) in enumerate(
+            zip(dataset.odometer.blocks, dataset.opened, strict=True), start=1
         )
     ]
     return {
@@ -161,7 +162,6 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         else _epsilon(dataset.definition, dataset.odometer.most_spent),
         "looks": dataset.odometer.looks,
         "refused": sum(tally.refused for tally in dataset.tallies.values()),
-        "quarantined": dataset.quarantined,
         "phase_list": phases[-_MOST_PHASES:],
         "spending": dataset.spending,
     }

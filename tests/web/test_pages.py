@@ -232,6 +232,19 @@ def test_names_from_definitions_are_text_and_nothing_else(visit: Open) -> None:
     assert (page.overflow(), page.errors()) == ([], [])
 
 
+def test_the_worker_knows_best_whether_its_data_set_is_in_quarantine(
+    visit: Open, module_deployment: Any
+) -> None:
+    """An operator ends a quarantine in the store; no event tells that."""
+    event = {"version": 1, "dataset": PEOPLE, "event": "quarantined"}
+    module_deployment.produce("events", event, key=PEOPLE)
+    page = visit("/", OPERATOR)
+    page.until_text("in quarantine", "#events")
+    page.until_text("Quarantine", "#health")
+    assert "quarantined" not in page.text("#datasets")
+    assert page.errors() == []
+
+
 def test_a_new_phase_appears_by_itself(visit: Open, module_deployment: Any) -> None:
     page = visit("/", OPERATOR)
     page.until("document.querySelectorAll('#budget tbody tr').length >= 2")

@@ -135,6 +135,23 @@ def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Publi
     assert seen(sections["schema"])["name"] == "zoo"
 
 
+def test_a_quarantine_is_over_when_something_is_paid_for_again(published: Published) -> None:
+    views = Views(published)
+
+    def state() -> str:
+        return str(seen(views.public("people")["datasets"])[0]["state"])
+
+    phase = {"kind": "phase", "phase": 2, "rows": 120}
+    take(published, "events", {"event": "quarantined"}, at=5000)
+    assert state() == "quarantined"
+    take(published, "ledger", {"seq": 3, **phase}, at=4000)  # the topics have no mutual order
+    assert state() == "quarantined"
+    take(published, "ledger", {"seq": 4, **phase}, at=6000)
+    assert state() == "live"
+    take(published, "events", {"event": "quarantined"}, at=7000)
+    assert state() == "quarantined"
+
+
 def test_what_nobody_understands_changes_nothing(published: Published) -> None:
     before = Views(published).public("people")
     for role in ("answers", "events", "rejected", "queries"):

@@ -6,10 +6,17 @@ import { sharedParts } from "./parts.js";
 
 const MOST_MARGINALS = 6;
 const parts = sharedParts();
-let [schema, phases, waiting, listed] = [null, -1, {}, []];
+let [schema, phases, waiting, stuck, listed] = [null, -1, {}, {}, []];
+
+/** This worker knows of its own data sets what nothing that is published tells: the end of a quarantine. */
+function stateOf({ name, state }) {
+  if (state === "retired" || !(name in waiting)) return state;
+  return name in stuck ? "quarantined" : "live";
+}
 
 function showDatasets() {
   const rows = listed.map((one) => {
+    const state = stateOf(one);
     const wait = waiting[one.name] ?? one.waiting;
     const asked = one.easy + one.hard;
     return h(
@@ -19,7 +26,7 @@ function showDatasets() {
         "th",
         { scope: "row", class: "words" },
         h("a", { href: `?dataset=${encodeURIComponent(one.name)}`, "aria-current": one.name === schema?.name ? "true" : null, "data-key": one.name }, one.name),
-        one.state === "live" ? null : [" ", pill(one.state, "bad")],
+        state === "live" ? null : [" ", pill(state, "bad")],
       ),
       h("td", { class: "number tight" }, whole(one.phases)),
       h("td", { class: "number tight" }, whole(one.rows)),
@@ -94,7 +101,7 @@ function showHealth(health) {
     : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
     : health.durability === "declared" ? [pill("safe", "easy"), " as declared: nobody can look"]
     : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
-  const stuck = Object.entries(health.quarantined);
+  const places = Object.entries(health.quarantined);
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
   fill(
     $("health"),
@@ -105,7 +112,7 @@ function showHealth(health) {
       fact("Redis", store),
       fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
       fact("Records behind", whole(health.behind)),
-      fact("Quarantine", stuck.length ? stuck.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
+      fact("Quarantine", places.length ? places.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
     ),
   );
 }
@@ -134,6 +141,6 @@ follow("operator", {
       showPrices();
     }
   },
-  health(health) { waiting = health.waiting; showHealth(health); showDatasets(); },
+  health(health) { [waiting, stuck] = [health.waiting, health.quarantined]; showHealth(health); showDatasets(); },
   rejected: showRejected,
 });
