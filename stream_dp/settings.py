@@ -30,10 +30,11 @@ class WorkerSettings(BaseSettings):
         session_timeout_s: After this long without a sign of life a worker's partitions move.
         stall_timeout_s: A worker that has work and does nothing for so long ends itself.
         web_port: Port of the dashboard, ``/healthz`` and ``/metrics``.
-        web_bind: Address that they are served on. The latter two ask for no password.
+        web_bind: Address that they are served on. Only ``/healthz`` never asks for a token.
         web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token.
             Default: made at every start where one is needed, and printed.
         web_analyst_token: Opens what is public, and the question box. Default: likewise.
+        metrics_port: Port that serves ``/metrics`` without a token, for Prometheus alone.
         data_dir: Faust's own folder; holds nothing of value. Default: a temporary folder.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.
     """
@@ -55,6 +56,7 @@ class WorkerSettings(BaseSettings):
     web_bind: str = "127.0.0.1"
     web_operator_token: SecretStr | None = None
     web_analyst_token: SecretStr | None = None
+    metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
     data_dir: str | None = None
     crash_at: str | None = None
 

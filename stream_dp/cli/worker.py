@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,8 @@ from stream_dp.messages import Definition, read_json
 
 if TYPE_CHECKING:
     from stream_dp.pipeline.sources import Source
+    from stream_dp.settings import WorkerSettings
+    from stream_dp.web.access import Access
 
 __all__ = ["command", "source_of"]
 
@@ -91,7 +92,13 @@ def command(
             "--redis-url", "it is no URL", "write redis://HOST:PORT/0, rediss:// or unix://"
         )
     if role == "owner":
-        _check_port(settings.web_bind, web_port)
+        _check_port(settings.web_bind, web_port, "pass a free --web-port")
+        if settings.metrics_port == web_port:
+            raise InvalidInput(
+                "STREAM_DP_METRICS_PORT", "it is the port of the pages", "take another"
+            )
+        if settings.metrics_port is not None:
+            _check_port(settings.web_bind, settings.metrics_port, "set STREAM_DP_METRICS_PORT")
     check_reachable(settings.bootstrap_servers)
     click.echo(
         f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
@@ -116,6 +123,7 @@ def command(
     from stream_dp.pipeline.app import create_app
     from stream_dp.web.access import Access
     from stream_dp.web.pages import Pages
+    from stream_dp.web.scraping import serve_metrics
 
     tokens = (settings.web_operator_token, settings.web_analyst_token)
     operator, analyst = (token.get_secret_value() if token else None for token in tokens)
@@ -123,6 +131,11 @@ def command(
     app = create_app(settings)
     if read:
         app.beside.append(lambda: run_sources(settings, read, definition_of))
+    if settings.metrics_port is not None:
+        figures = app.runtime.metrics.exposition
+        app.beside.append(
+            partial(serve_metrics, access, settings.web_bind, settings.metrics_port, figures)
+        )
     Pages(
         access,
         bootstrap_servers=settings.bootstrap_servers,
@@ -132,9 +145,7 @@ def command(
     ).install(app.web.web_app)
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
-    threading.Thread(
-        target=_say_when_ready, args=(app, settings, access.tokens), daemon=True
-    ).start()
+    threading.Thread(target=_say_when_ready, args=(app, settings, access), daemon=True).start()
     try:
         worker.execute_from_commandline()
     finally:
@@ -170,7 +181,7 @@ def _words(failure: StreamDPError, redis_url: str) -> str:
     return str(failure)
 
 
-def _check_port(host: str, port: int) -> None:
+def _check_port(host: str, port: int, mend: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -179,11 +190,11 @@ def _check_port(host: str, port: int) -> None:
         except OSError as error:
             raise ServerUnavailable(
                 f"the worker's pages cannot be served on port {port} of {host} ({error.strerror}): another "
-                "program listens there, perhaps another worker; pass a free --web-port"
+                f"program listens there, perhaps another worker; {mend}"
             ) from None
 
 
-def _say_when_ready(app: Any, settings: Any, tokens: Mapping[str, str]) -> None:
+def _say_when_ready(app: Any, settings: WorkerSettings, access: Access) -> None:
     while not getattr(getattr(app.runtime, "worker", None), "ready", False):
         time.sleep(0.1)
     host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind
@@ -191,8 +202,10 @@ def _say_when_ready(app: Any, settings: Any, tokens: Mapping[str, str]) -> None:
         host = "localhost"
     page = f"http://{host}:{settings.web_port}/"
     click.echo(f"the worker answers; its page is {page}, beside /healthz and /metrics", err=True)
-    for role, token in tokens.items():
-        click.echo(f"{role}s enter by {page}#token={token}", err=True)
+    for role, token in access.tokens.items():
+        # What an operator keeps secret is not for whoever reads the log.
+        way = f"{page}#token={token}" if role in access.made else f"{page} with the token you set"
+        click.echo(f"{role}s enter by {way}", err=True)
 
 
 def _set_up_logging(level: str) -> None:

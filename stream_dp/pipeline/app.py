@@ -326,6 +326,9 @@ class StreamApp(faust.App):
             web_port=settings.web_port,
             web_bind=settings.web_bind,
             web_host=settings.web_bind,
+            # They tell where the workers are, and ask other hosts; there are no tables.
+            web_router_enabled=False,
+            web_tables_enabled=False,
         )
         self.transport = _Transport(self.conf.broker_consumer, self, self.loop)
 

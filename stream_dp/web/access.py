@@ -21,7 +21,7 @@ Role = Literal["analyst", "operator"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,256}")
-_OPEN: Final = frozenset({"/healthz", "/metrics", "/enter"})
+_OPEN: Final = frozenset({"/healthz", "/enter"})
 _ANALYST: Final = frozenset({"/ask", "/stream/analyst", "/question"})
 _STATIC: Final = "/static/"
 _HEADERS: Final = {
@@ -81,12 +81,15 @@ class Access:
                 "STREAM_DP_WEB_ANALYST_TOKEN", "it is the operator's too", "give each role its own"
             )
         closed = not is_loopback(host) or any(given.values())
+        self.made = {role for role, token in given.items() if closed and token is None}
+        """Roles whose tokens nobody has given."""
         self.tokens: dict[Role, str] = (
             {role: token or secrets.token_urlsafe(24) for role, token in given.items()}
             if closed
             else {}
         )
         self._cookie = f"stream_dp_{port}"
+        self._local = is_loopback(host)
 
     def role(self, request: web.Request) -> Role | None:
         """What the sender of a request may see; None for nothing."""
@@ -105,9 +108,12 @@ class Access:
                 found = role
         return found
 
-    def admit(self, response: web.Response, token: str) -> None:
-        """Lets a browser in that has shown its token."""
-        response.set_cookie(self._cookie, token, httponly=True, samesite="Strict", path="/")
+    def admit(self, request: web.Request, response: web.Response, token: str) -> None:
+        """Lets a browser in that has shown its token; where it came by TLS, the cookie goes no other way."""
+        secure = request.headers.get("Origin", "").startswith("https://")
+        response.set_cookie(
+            self._cookie, token, httponly=True, samesite="Strict", secure=secure, path="/"
+        )
 
     def install(self, app: web.Application, enter: Handler) -> None:
         """Guards everything that ``app`` serves.
@@ -118,10 +124,8 @@ class Access:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not self._is_named_rightly(request):
-                raise web.HTTPMisdirectedRequest(
-                    text="this page goes by the names localhost and 127.0.0.1\n"
-                )
+            if not self.tokens:
+                _check_name(request)
             if not _is_same_origin(request):
                 raise web.HTTPForbidden(text="another site's page may not ask this one\n")
             if request.path in _OPEN or request.path.startswith(_STATIC):
@@ -138,12 +142,26 @@ class Access:
         app.middlewares.append(guard)
         app.on_response_prepare.append(_add_headers)
 
-    def _is_named_rightly(self, request: web.Request) -> bool:
-        """Without tokens a page of any site whose name leads here could read ours."""
-        host = request.headers.get("Host")
-        if self.tokens or host is None:
-            return True
-        return is_loopback(_name_in(f"//{host}"))
+    def install_without_tokens(self, app: web.Application) -> None:
+        """Guards what ``app`` serves to whoever reaches its port: not to pages in this machine's browsers."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if self._local:
+                _check_name(request)
+            return await handler(request)
+
+        app.middlewares.append(guard)
+        app.on_response_prepare.append(_add_headers)
+
+
+def _check_name(request: web.Request) -> None:
+    """Refuses other names than this machine's own: a page of a site whose name leads here could read ours."""
+    host = request.headers.get("Host")
+    if host is not None and not is_loopback(_name_in(f"//{host}")):
+        raise web.HTTPMisdirectedRequest(
+            text="this page goes by the names localhost and 127.0.0.1\n"
+        )
 
 
 def _name_in(address: str) -> str:

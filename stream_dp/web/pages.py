@@ -99,7 +99,7 @@ class Pages:
         if not isinstance(token, str) or self._access.role_of(token) is None:
             return web.json_response({"error": {"message": "this token opens nothing here"}})
         response = web.json_response({"role": self._access.role_of(token)})
-        self._access.admit(response, token)
+        self._access.admit(request, response, token)
         return response
 
     async def _question(self, request: web.Request) -> web.Response:

@@ -55,6 +55,40 @@ def ways_to_the_store(document: Document) -> list[str]:
     return found
 
 
+def ways_to_the_broker_for_what_only_looks(document: Document) -> list[str]:
+    services = document["services"]
+    return [
+        f"{name} in {network}"
+        for name in ("prometheus", "grafana")
+        for network in services[name].get("networks", ["default"])
+        if network != "monitoring"
+    ]
+
+
+def figures_for_other_than_prometheus(document: Document) -> list[str]:
+    services = document["services"]
+    port = str(services["worker"]["environment"].get("STREAM_DP_METRICS_PORT"))
+    found = [
+        published for published in services["worker"]["ports"] if published.endswith(f":{port}")
+    ]
+    if "--web.cors.origin=none" not in services["prometheus"].get("command", ()):
+        found.append("Prometheus answers the pages of every site")
+    return found
+
+
+def ways_to_change_what_grafana_does(document: Document) -> list[str]:
+    wanted = {
+        "GF_AUTH_BASIC_ENABLED": "false",
+        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+        "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+    }
+    given = document["services"]["grafana"]["environment"]
+    found = [name for name, value in wanted.items() if given.get(name) != value]
+    if given.get("GF_AUTH_ANONYMOUS_ORG_ROLE", "Viewer") != "Viewer":
+        found.append("everybody may edit")
+    return found
+
+
 def settings_that_may_forget_a_commit(document: Document) -> list[str]:
     words = document["services"]["redis"]["command"]
     given = dict(zip(words[1::2], words[2::2], strict=True))
@@ -171,6 +205,22 @@ CHECKS: dict[Check, list[Break]] = {
         _set("services", "redis", "networks")(["default", "store"]),
         _set("services", "grafana", "networks")(["store"]),
         _set("networks", "store")({}),
+    ],
+    ways_to_the_broker_for_what_only_looks: [
+        _set("services", "grafana", "networks")(None),
+        _set("services", "prometheus", "networks")(["monitoring", "default"]),
+    ],
+    figures_for_other_than_prometheus: [
+        _set("services", "worker", "ports")(["127.0.0.1:9464:9464"]),
+        _set("services", "prometheus", "command")(["--config.file=/etc/prometheus/prometheus.yml"]),
+    ],
+    ways_to_change_what_grafana_does: [
+        _set("services", "grafana", "environment", "GF_AUTH_BASIC_ENABLED")(None),
+        _set("services", "grafana", "environment", "GF_AUTH_DISABLE_LOGIN_FORM")("false"),
+        _set("services", "grafana", "environment", "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION")(
+            None
+        ),
+        _set("services", "grafana", "environment", "GF_AUTH_ANONYMOUS_ORG_ROLE")("Editor"),
     ],
     settings_that_may_forget_a_commit: [
         _redis_flag("--appendonly", "no"),
@@ -289,7 +339,7 @@ def test_prometheus_scrapes_the_port_the_worker_serves(compose: Document) -> Non
         for group in job["static_configs"]
         for target in group["targets"]
     ]
-    port = compose["services"]["worker"]["environment"]["STREAM_DP_WEB_PORT"]
+    port = compose["services"]["worker"]["environment"]["STREAM_DP_METRICS_PORT"]
     assert targets == [f"worker:{port}"]
 
 

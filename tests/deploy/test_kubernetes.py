@@ -86,6 +86,22 @@ def ways_to_the_store(documents: list[Document]) -> list[str]:
     return found
 
 
+def ways_to_the_workers(documents: list[Document]) -> list[str]:
+    """Who monitors has the figures and no page; who looks at pages shows a token for the figures."""
+    (container,) = _pod(documents, "worker")["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    found = []
+    for rule in named(documents, "NetworkPolicy", "worker")["spec"]["ingress"]:
+        labels = [source["namespaceSelector"].get("matchLabels", {}) for source in rule["from"]]
+        reached = [port["port"] for port in rule["ports"]]
+        if (labels, reached) not in (
+            ([{"stream-dp/monitors": "true"}], [ports["metrics"]]),
+            ([{"stream-dp/looks": "true"}], [ports["pages"]]),
+        ):
+            found.append(f"{reached} by {labels}")
+    return found
+
+
 def settings_that_may_forget_a_commit(documents: list[Document]) -> list[str]:
     (container,) = named(documents, "StatefulSet", "store")["spec"]["template"]["spec"][
         "containers"
@@ -122,6 +138,18 @@ CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Documen
         lambda d: named(d, "NetworkPolicy", "store")["spec"]["ingress"][0]["from"][0][
             "podSelector"
         ]["matchExpressions"][0]["values"].append("topics"),
+    ),
+    (
+        ways_to_the_workers,
+        lambda d: named(d, "NetworkPolicy", "worker")["spec"]["ingress"][1]["ports"].append(
+            {"port": 9464}
+        ),
+    ),
+    (
+        ways_to_the_workers,
+        lambda d: named(d, "NetworkPolicy", "worker")["spec"]["ingress"][0]["from"][0].update(
+            namespaceSelector={}
+        ),
     ),
     (
         settings_that_may_forget_a_commit,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectionError, ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
+from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.health import Health
+from stream_dp.settings import WorkerSettings
 from stream_dp.web.access import Access, is_loopback
 from stream_dp.web.pages import Pages
+from stream_dp.web.scraping import serve_metrics
 
 Serve = Callable[[Access], Awaitable[Any]]
 EVERYWHERE = "0.0.0.0"
@@ -33,7 +39,6 @@ async def serve() -> AsyncIterator[Serve]:
                 app
             )
             app.router.add_get("/metrics", _text("figures"))
-            app.router.add_get("/router/", _text("hosts"))
             return await stack.enter_async_context(TestClient(TestServer(app)))
 
         yield serve
@@ -101,21 +106,20 @@ async def test_elsewhere_each_role_needs_its_own_token(serve: Serve) -> None:
     assert operator != analyst
     client = await serve(access)
 
-    async def status(path: str, token: str | None = None, **more: Any) -> int:
+    async def status(path: str, token: str | None = None) -> int:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        reply = await client.get(path, headers=headers, allow_redirects=False, **more)
-        assert "figures" in await reply.text() or path != "/metrics"
+        reply = await client.get(path, headers=headers, allow_redirects=False)
         return int(reply.status)
 
-    for path in ("/", "/ask", "/stream/operator", "/stream/analyst", "/router/", "/none"):
+    for path in ("/", "/ask", "/stream/operator", "/stream/analyst", "/metrics", "/none"):
         assert await status(path) == 401, path
         assert await status(path, "x" * len(operator)) == 401, path
     assert await status("/", operator) == await status("/ask", operator) == 200
-    assert await status("/router/", operator) == 200
+    assert await status("/metrics", operator) == 200
     assert await status("/ask", analyst) == 200
     assert await status("/", analyst) == 303
-    assert await status("/stream/operator", analyst) == await status("/router/", analyst) == 401
-    assert await status("/metrics") == await status("/static/page.css") == 200
+    assert await status("/stream/operator", analyst) == await status("/metrics", analyst) == 401
+    assert await status("/static/page.css") == 200
     entrance = await client.get("/", headers={"Accept": "text/html"})
     assert "Overview" not in await entrance.text()
     assert 'id="token"' in await entrance.text()
@@ -133,6 +137,10 @@ async def test_a_token_becomes_a_cookie_that_scripts_and_other_sites_never_get(
     assert await reply.json() == {"role": "operator"}
     attributes = reply.headers["Set-Cookie"].lower().split("; ")
     assert {"httponly", "samesite=strict", "path=/"} <= set(attributes)
+    assert "secure" not in attributes  # a browser would not send it back to plain HTTP
+    by_tls = {"Origin": f"https://127.0.0.1:{client.port}"}
+    reply = await client.post("/enter", json={"token": "o" * 16}, headers=by_tls)
+    assert "secure" in reply.headers["Set-Cookie"].lower().split("; ")
     cookies = {"stream_dp_6066": "o" * 16}
     assert (await client.get("/", cookies=cookies)).status == 200
 
@@ -151,6 +159,43 @@ def test_tokens_that_are_guessed_easily_or_open_both_doors_are_refused() -> None
 def test_loopback_addresses_are_told_from_others() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost")))
     assert not any(map(is_loopback, (EVERYWHERE, "::", "10.0.0.1", "localhost.evil.example", "")))
+
+
+async def test_a_port_for_prometheus_has_no_page_and_no_name_of_another_site() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    access = Access("127.0.0.1", 6066, operator_token="o" * 16)
+    serving = asyncio.create_task(serve_metrics(access, "127.0.0.1", port, lambda: b"figures"))
+    async with ClientSession(f"http://127.0.0.1:{port}") as client:
+        while True:
+            with contextlib.suppress(ClientConnectionError):
+                reply = await client.get("/metrics")
+                break
+            await asyncio.sleep(0.01)
+        assert await reply.text() == "figures"
+        assert (await client.get("/")).status == 404
+        rebound = {"Host": f"evil.example:{port}"}
+        assert (await client.get("/metrics", headers=rebound)).status == 421
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+async def test_nothing_is_served_but_what_this_project_has_written() -> None:
+    app = create_app(WorkerSettings())
+    served = Pages(
+        Access("127.0.0.1", 6066),
+        bootstrap_servers="127.0.0.1:1",
+        topics=Topics(),
+        health=app.health,
+    )
+    served.install(app.web.web_app)
+    app.web.init_server()
+    assert {route.resource.canonical for route in app.web.web_app.router.routes()} == {
+        *("/", "/ask", "/enter", "/question", "/static/{name}"),
+        *("/stream/operator", "/stream/analyst", "/healthz", "/metrics"),
+    }
 
 
 async def test_only_files_meant_for_browsers_are_served(serve: Serve) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from stream_dp.embedded import ports
 
 pytestmark = pytest.mark.kafka
 
@@ -94,11 +97,26 @@ def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -
     assert page.evaluate("location.hash + document.cookie") == ""
 
 
-def test_the_worker_prints_where_to_enter(visit: Open, worker: Any) -> None:
-    printed = re.findall(rf"(\w+)s enter by {worker.url}/(#token=\S+)", worker.output)
-    assert printed == [("operator", f"#token={OPERATOR}"), ("analyst", f"#token={ANALYST}")]
-    page = visit(f"/{printed[0][1]}")
-    page.until_text("people", "#head")
+def test_the_worker_prints_where_to_enter_and_no_token_that_was_given(worker: Any) -> None:
+    worker.until(lambda: f"analysts enter by {worker.url}/ with" in worker.output)
+    assert OPERATOR not in worker.output
+    assert ANALYST not in worker.output
+
+
+def test_prometheus_needs_no_token_at_a_port_of_its_own(module_deployment: Any) -> None:
+    port = ports.choose("metrics", None)
+    worker = module_deployment.worker(metrics_port=port, web_analyst_token=ANALYST)
+    worker.wait_ready()
+    assert worker.page("/metrics") is None
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        assert b"stream_dp_ready 1.0" in reply.read()
+    worker.until(lambda: "operators enter by" in worker.output)
+    made = re.findall(rf"operators enter by {worker.url}/#token=(\S+)", worker.output)
+    bearer = {"Authorization": f"Bearer {made[0]}"}
+    request = urllib.request.Request(f"{worker.url}/metrics", headers=bearer)
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        assert b"stream_dp_ready 1.0" in reply.read()
+    assert worker.stop() == 0, worker.output
 
 
 def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None:

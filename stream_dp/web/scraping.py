@@ -1,0 +1,32 @@
+"""``/metrics`` on a port of its own: for a Prometheus without a token, where the pages ask for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from stream_dp.web.access import Access
+
+__all__ = ["serve_metrics"]
+
+
+async def serve_metrics(
+    access: Access, host: str, port: int, exposition: Callable[[], bytes]
+) -> None:
+    """Serves them until it is cancelled, to whoever reaches the port."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=exposition(), content_type="text/plain")
+
+    app = web.Application()
+    access.install_without_tokens(app)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
