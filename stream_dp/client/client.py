@@ -64,7 +64,8 @@ class Client:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         analyst: Who asks; answers are stored for ever under (analyst, query_id). By default the login name.
         kafka: Further settings for kafka-python, such as security.
-        on_delay: Told in words, once a request, when a reply takes more than three seconds.
+        on_delay: Told in words, once a request, when a reply takes more than three seconds, and when the
+            broker has not answered for some.
 
     Raises:
         ServerUnavailable: No broker there, or the topics do not exist.
@@ -655,7 +656,7 @@ class Client:
 
     def _timeout(self, what: str, timeout_s: float) -> RequestTimeout:
         why = self.worker_problem() or (
-            "a worker is there, so it may be busy or stuck: look at its log and at `stream-dp doctor`"
+            "a worker is there, so it may be busy, or wait for its Redis: see its page or `stream-dp doctor`"
         )
         return RequestTimeout(
             f"no reply to {what} within {timeout_s:g} s: {why}. Sending it again under the same id is safe"
@@ -693,7 +694,9 @@ class Client:
             if self._closed:
                 raise StreamDPError("this client is closed; make a new one")
             if self._mailbox is None:
-                self._mailbox = Mailbox(self._bootstrap_servers, self._config, self._topics)
+                self._mailbox = Mailbox(
+                    self._bootstrap_servers, self._config, self._topics, on_delay=self._on_delay
+                )
             return self._mailbox
 
     def _read_topic(

@@ -37,13 +37,23 @@ class Mailbox:
 
     Args:
         config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
+        on_delay: Told in words, in a thread, when the broker has stopped answering.
 
     Raises:
         ServerUnavailable: No broker there, or the topics do not exist.
     """
 
-    def __init__(self, bootstrap_servers: str, config: dict[str, object], topics: Topics) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        config: dict[str, object],
+        topics: Topics,
+        *,
+        on_delay: Callable[[str], None] | None = None,
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._on_delay = on_delay
+        self._away = False
         self._lock = threading.Lock()
         self._waiters: dict[Key, list[Future[Reply]]] = {}
         self._keys: dict[Future[Reply], list[Key]] = {}
@@ -103,11 +113,14 @@ class Mailbox:
         self._looked_s = now
         try:
             check_reachable(self._bootstrap_servers)
-        except ServerUnavailable:
+        except ServerUnavailable as gone:
             if now - self._seen_s > _AWAY_S:
                 raise
+            if self._on_delay and not self._away:
+                self._on_delay(str(gone))
+            self._away = True
         else:
-            self._seen_s = now
+            self._seen_s, self._away = now, False
 
     def _finish(self, end: StreamDPError) -> None:
         """Nobody reads any more: whoever waits is told, now and later."""

@@ -42,7 +42,7 @@ from stream_dp.messages import INPUTS, Event, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.health import Contact, Health
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.sending import LARGEST_MESSAGE, Sender
@@ -62,6 +62,7 @@ _PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
 _SEEN_S = 10.0
 _STORE_CHECK_S = 5.0
+_BROKER_CHECK_S = 2.0
 _GROUP_CHECK_S = 5.0
 
 
@@ -164,6 +165,7 @@ class Runtime:
     def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
         self.names = Topics(settings.topic_prefix)
         self.metrics = Metrics()
+        self.broker = Contact()
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
@@ -233,6 +235,15 @@ class Runtime:
         while True:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.worker.check_store()
+
+    async def watch_broker(self) -> None:
+        """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
+        while True:
+            await asyncio.sleep(_BROKER_CHECK_S)
+            if await self._sender.broker_answers():
+                self.broker.heard()
+            else:
+                self.broker.lost()
 
     async def check_witness(self, held: Collection[int]) -> None:
         """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
@@ -353,6 +364,7 @@ class StreamApp(faust.App):
             worker.run_releaser,
             self._take_groups,
             self.runtime.watch_store,
+            self.runtime.watch_broker,
             self._watch_group,
             *self.beside,
         ):
@@ -379,6 +391,8 @@ class StreamApp(faust.App):
             ready=worker.ready,
             partitions=tuple(sorted(worker.held)),
             behind=sum(records for _, _, records in lags),
+            broker_away_since=self.runtime.broker.away_since,
+            store_away_since=worker.store_away_since,
             store_problems=worker.store_problems,
             waiting={name: dataset.waiting for name, dataset in worker.datasets.items()},
             quarantined={

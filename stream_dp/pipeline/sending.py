@@ -23,6 +23,8 @@ __all__ = ["LARGEST_MESSAGE", "Sender"]
 
 _BATCH_BYTES = 2**19  # well below every topic's max.message.bytes, which bounds a batch
 
+_PATIENCE_S = 3.0
+
 LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
 
 
@@ -55,11 +57,20 @@ class Sender:
     async def start(self) -> None:
         """Connects. Raises KafkaError when there is no broker."""
         await self._producer.start()
+        await self._producer.client.add_topic(self._names.name("events"))
 
     async def stop(self) -> None:
         """Sends what is still open and disconnects."""
         await asyncio.gather(*self._flushing)
         await self._producer.stop()
+
+    async def broker_answers(self) -> bool:
+        """Whether some broker tells where our topics are, and soon."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return bool(await self._producer.client.force_metadata_update())
+        except TimeoutError:
+            return False
 
     async def send(self, record: Outgoing) -> Awaitable[object]:
         """Adds a record to the open batch of its partition; it leaves before the loop's next turn ends.

@@ -54,6 +54,7 @@ from stream_dp.pipeline.decoding import (
     partition_of,
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.retrying import persistently
@@ -79,6 +80,7 @@ It is taken alone after it has ended one that took it among others.
 
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
+_STORE_SILENT_S = 3.0
 _NOISE_AHEAD = 512
 _NEVER = 2**63
 
@@ -153,6 +155,7 @@ class Worker:
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
         self._store_problems: tuple[str, ...] | None = None
+        self._store_contact = Contact()
         self._releasing = False
         self._progress = 0
         self._work = _Work()
@@ -179,16 +182,34 @@ class Worker:
         """Why an acknowledged commit could be forgotten, as of the last look; None before the first."""
         return self._store_problems
 
+    @property
+    def store_away_since(self) -> float | None:
+        """When the store answered last, in seconds since 1970; None while it answers."""
+        return self._store_contact.away_since
+
     # ------------------------------------------------------------ life
 
     async def check_store(self) -> None:
         """Raises UnsafeStore when an acknowledged commit could be forgotten, and begins no step any more."""
-        problems = self._store_problems = await persistently(self._store.problems)
+        problems = self._store_problems = await persistently(self._look_at_store)
         self._metrics.store_safe(safe=not problems)
         if problems:
             error = UnsafeStore(problems)
             self._cut_short = self._cut_short or error
             raise error
+
+    async def _look_at_store(self) -> tuple[str, ...]:
+        # One that hangs is no error: it may answer yet.
+        silence = asyncio.get_running_loop().call_later(_STORE_SILENT_S, self._store_contact.lost)
+        try:
+            problems = await self._store.problems()
+        except StoreUnavailable:
+            self._store_contact.lost()
+            raise
+        finally:
+            silence.cancel()
+        self._store_contact.heard()
+        return problems
 
     def assigned(self, partitions: Iterable[int], generation: int = 0) -> None:
         """Holds these partitions from now on; ``run_owner`` takes over their data sets.

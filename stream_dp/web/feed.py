@@ -30,6 +30,7 @@ _RECORDS_A_POLL: Final = 500
 _PAUSE_S: Final = 0.2
 _BREATH_S: Final = 0.01
 _RETRY_S: Final = 3.0
+_LOOK_S: Final = 2.0
 
 
 class Feed:
@@ -127,6 +128,7 @@ class Feed:
         try:
             self._open(consumer)
             self.problem = ""
+            looked_s = time.monotonic()
             while self._wanted():
                 arrived = consumer.poll(timeout_ms=_POLL_MS)
                 for place, records in arrived.items():
@@ -137,6 +139,10 @@ class Feed:
                 self._note_progress(consumer)
                 if arrived:
                     self._stopping.wait(_BREATH_S if self._goals else _PAUSE_S)
+                elif time.monotonic() - looked_s > _LOOK_S:
+                    # The consumer itself would wait for a broker that is gone, and for long after it is back.
+                    check_reachable(self._bootstrap_servers)
+                    looked_s = time.monotonic()
         finally:
             consumer.close()
 

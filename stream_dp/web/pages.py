@@ -17,12 +17,12 @@ from stream_dp.web.access import Access, Role
 from stream_dp.web.asking import Asking
 from stream_dp.web.feed import Feed
 from stream_dp.web.published import Published
-from stream_dp.web.views import Section, Views, health_document
+from stream_dp.web.views import Section, Views, away, health_document
 
 __all__ = ["Pages"]
 
 _TICK_S: Final = 0.5
-_STILL_HERE_S: Final = 15.0
+_STILL_HERE_S: Final = 5.0  # live.js counts on it
 _MOST_VIEWERS: Final = 32
 _LARGEST_REQUEST: Final = 65_536
 _TYPES: Final = {
@@ -97,13 +97,30 @@ class Pages:
         """Exchanges a token for a cookie that scripts cannot read."""
         token = (await _document(request)).get("token")
         if not isinstance(token, str) or self._access.role_of(token) is None:
-            return web.json_response({"error": {"message": "this token opens nothing here"}})
+            return _error("this token opens nothing here")
         response = web.json_response({"role": self._access.role_of(token)})
         self._access.admit(request, response, token)
         return response
 
     async def _question(self, request: web.Request) -> web.Response:
-        return web.json_response(await self._asking.reply(await _document(request)))
+        document = await _document(request)
+        if gone := self._gone():
+            return _error(f"{gone}; nothing was sent. Ask again when it is back")
+        reply = await self._asking.reply(document)
+        if "error" in reply and (gone := self._gone()):
+            return _error(
+                f"{gone}; if the question was sent, it is answered when that is back, under Published answers"
+            )
+        return web.json_response(reply)
+
+    def _gone(self) -> str:
+        """Which server does not answer; empty when nothing is known to be away."""
+        servers = away(self._health())
+        return (
+            f"{' and '.join(servers)} {'does' if len(servers) == 1 else 'do'} not answer"
+            if servers
+            else ""
+        )
 
     # ------------------------------------------------------------ what happens
 
@@ -140,32 +157,39 @@ class Pages:
                 )
                 sent, silent_s = now, 0.0
             elif silent_s >= _STILL_HERE_S:
-                await response.write(b": still here\n\n")
+                await response.write(b"event: here\ndata: null\n\n")
                 silent_s = 0.0
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), _TICK_S)
             silent_s += _TICK_S
 
     def _documents(self, view: Role, role: Role | None, dataset: str) -> Section:
+        health = self._health()
         reading = {
             "role": role,
+            "away": away(health),
             "caught_up": self._feed.caught_up,
             "problem": self._feed.problem,
             "sample": self._feed.skipped > 0,
         }
         state = {"reading": json.dumps(reading).encode()}
+        if view == "operator":
+            state["health"] = health_document(health, durability=self._durability)
         if not self._feed.caught_up:
             return state
         if view == "analyst":
             return state | self._views.public(dataset)
-        health = health_document(self._health(), durability=self._durability)
-        return state | self._views.operator(dataset, health)
+        return state | self._views.operator(dataset)
 
     async def _close(self, _: web.Application) -> None:
         """Ends the streams: a server waits for whoever still listens."""
         self._closing.set()
         await asyncio.to_thread(self._feed.close)
         await asyncio.to_thread(self._asking.close)
+
+
+def _error(message: str) -> web.Response:
+    return web.json_response({"error": {"message": message}})
 
 
 async def _document(request: web.Request) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -12,7 +11,7 @@ from stream_dp.pipeline.building import epsilon_spent, rows_of_a_phase
 from stream_dp.pipeline.health import Health
 from stream_dp.web.published import Published, PublishedDataset
 
-__all__ = ["Section", "Views", "health_document"]
+__all__ = ["Section", "Views", "away", "health_document"]
 
 _MOST_PHASES: Final = 60
 _SHOWN_ANSWERS: Final = 25
@@ -48,8 +47,8 @@ class Views:
                 found = self._made[name] = version, _public(self._published, name)
         return found[1]
 
-    def operator(self, dataset: str, health: Mapping[str, Any]) -> Section:
-        """The same, what was asked and rejected, and how this worker is."""
+    def operator(self, dataset: str) -> Section:
+        """The same, and what was asked and rejected."""
         with self._published.lock:
             rejected = list(self._published.rejected)[:_SHOWN_EVENTS]
             name = _chosen(self._published, dataset)
@@ -61,21 +60,29 @@ class Views:
             "questions": _bytes(asked),
             **self.public(dataset),
             "rejected": _bytes(rejected),
-            "health": _bytes(health),
         }
 
 
-def health_document(health: Health, **more: object) -> dict[str, Any]:
+def away(health: Health) -> dict[str, int]:
+    """Servers that do not answer, and when they answered last, in milliseconds since 1970."""
+    since = {"Kafka": health.broker_away_since, "Redis": health.store_away_since}
+    return {name: round(1000 * at) for name, at in since.items() if at is not None}
+
+
+def health_document(health: Health, **more: object) -> bytes:
     """A worker's health as the page reads it."""
-    return {
-        "ready": health.ready,
-        "partitions": health.partitions,
-        "behind": health.behind,
-        "store_problems": health.store_problems,
-        "waiting": dict(health.waiting),
-        "quarantined": dict(health.quarantined),
-        **more,
-    }
+    return _bytes(
+        {
+            "ready": health.ready,
+            "partitions": health.partitions,
+            "behind": health.behind,
+            "away": away(health),
+            "store_problems": health.store_problems,
+            "waiting": dict(health.waiting),
+            "quarantined": dict(health.quarantined),
+            **more,
+        }
+    )
 
 
 def _known(published: Published) -> dict[str, PublishedDataset]:

@@ -421,11 +421,14 @@ def test_who_only_listens_is_told_that_the_broker_stays_away(
 ) -> None:
     where = own_kafka.bootstrap_servers
     create_topics(where, Topics(), partitions=1)
-    with Client(where) as client:
+    told: list[str] = []
+    with Client(where, on_delay=told.append) as client:
         client.open()
         os.kill(own_kafka.pid, signal.SIGKILL)
         with pytest.raises(ServerUnavailable, match=f"lost: no Kafka broker answers at {where}"):
             next(client.follow())
+    (at_once,) = told
+    assert at_once.startswith(f"no Kafka broker answers at {where}")
 
 
 def test_without_topics_the_error_says_how_to_make_them(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ def own_valkey(tmp_path: Path) -> Iterator[ValkeyServer]:
     server.stop()
 
 
+def wait_until_away(worker: Any, *servers: str) -> None:
+    """Waits until the worker's page says that exactly these do not answer."""
+    with urllib.request.urlopen(f"{worker.url}/stream/operator", timeout=60) as told:
+        for line in told:
+            facts = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+            if "away" in facts and {*facts["away"]} == {*servers}:
+                return
+
+
 def test_a_broker_and_a_store_restart_while_questions_are_asked(
     tidy: None,
     own_kafka: KafkaServer,
@@ -43,12 +53,13 @@ def test_a_broker_and_a_store_restart_while_questions_are_asked(
 
     def restart() -> None:
         own_valkey.stop()
-        time.sleep(1)
+        wait_until_away(worker, "Redis")
         again = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", port=own_valkey.port)
         again.start()
         restarted.append(again)
-        time.sleep(1)
+        wait_until_away(worker)
         own_kafka.stop()
+        wait_until_away(worker, "Kafka")
         broker = KafkaServer(
             tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log", port=own_kafka.port
         )
@@ -65,6 +76,7 @@ def test_a_broker_and_a_store_restart_while_questions_are_asked(
                 life.phase(client)
             life.phase(client)
             life.phase(client, 1)
+        wait_until_away(worker)
         life.wait_until_released(worker)
         assert worker.exit_code is None, worker.output
         assert life.complaints() == []

@@ -1,38 +1,84 @@
 // What the worker tells as it happens, and asking it.
 
-import { $ } from "./dom.js";
+import { fill, h, when, $ } from "./dom.js";
 
 const RETRY_MS = 5000;
+const SILENT_MS = 15000; // the worker says every five seconds that it is there
 
 export const chosen = new URLSearchParams(location.search).get("dataset") ?? "";
+
+// What is lost while one of them does not answer, and what to do: in words for everybody, and for operators.
+const AWAY = {
+  Kafka: [
+    "What is shown here is as of then. Nothing is lost, but nothing can be sent just now, and who tries is told so.",
+    "Start the broker again; stream-dp doctor says more.",
+  ],
+  Redis: [
+    "Nothing is answered and nothing is spent meanwhile. Nothing is lost: what was sent waits in Kafka.",
+    "Start Redis again with its own data, never with an empty or older copy. A worker that has waited for it for some minutes ends, and has to be started again too.",
+  ],
+  "This worker": [
+    "What is shown here is as of then. Nothing is lost: what was sent waits in Kafka.",
+    "Unless it restarts by itself, start it again: stream-dp up, or stream-dp worker. The end of its log says why it stopped.",
+  ],
+};
+
+/** Says above everything else what does not answer; `away` has since when. */
+function tell(view, away) {
+  const entries = Object.entries(away);
+  $("notice").hidden = !entries.length;
+  fill(
+    $("notice"),
+    entries.map(([name, since]) => {
+      const [meaning, remedy] = AWAY[name];
+      return h("p", {}, h("strong", {}, `${name} does not answer`), " since ", when(since), `. ${meaning} ${view === "operator" ? `${remedy} ` : ""}This page goes on by itself.`);
+    }),
+  );
+}
 
 /** Calls `on[name](document)` whenever the document of that name changes. */
 export function follow(view, on) {
   const status = $("reading");
-  const say = (text, kind = "") => {
-    if (status.textContent !== text) status.textContent = text;
+  let [source, heard, told, now] = [null, Date.now(), "", { away: {} }];
+  function show(away) {
+    const kind = Object.keys(away).length || now.problem ? "bad" : now.caught_up ? "good" : "";
+    const text = Object.keys(away).length
+      ? `${Object.keys(away).join(" and ")} away`
+      : now.problem || (!now.caught_up ? "reading what was published" : now.sample ? "live; of the many answers a sample" : "live");
     status.className = `status ${kind}`;
-  };
+    $("main").classList.toggle("stale", !now.caught_up || Boolean(now.problem) || Object.keys(away).some((name) => name !== "Redis"));
+    if (told === text + JSON.stringify(away)) return;
+    told = text + JSON.stringify(away);
+    status.textContent = text;
+    tell(view, away);
+  }
+  const lost = () => show({ "This worker": heard });
   const listeners = {
+    here() {},
     ...on,
-    reading(now) {
-      if (now.problem) say(now.problem, "bad");
-      else if (!now.caught_up) say("reading what was published");
-      else say(now.sample ? "live; of the many answers a sample" : "live", "good");
+    reading(document) {
+      now = document;
       on.reading?.(now);
     },
   };
-  let source;
+  // Another token, or another release, may be needed by then.
+  const again = () => fetch("/healthz").then(() => location.reload(), () => setTimeout(again, RETRY_MS));
   const open = () => {
+    heard = Date.now();
     source = new EventSource(`/stream/${view}?dataset=${encodeURIComponent(chosen)}`);
     source.addEventListener("error", () => {
-      say("the worker does not answer", "bad");
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), RETRY_MS);
+      lost();
+      if (source.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);
     });
     for (const [name, take] of Object.entries(listeners)) {
-      source.addEventListener(name, (event) => take(JSON.parse(event.data)));
+      source.addEventListener(name, (event) => {
+        heard = Date.now();
+        take(JSON.parse(event.data));
+        show(now.away);
+      });
     }
   };
+  setInterval(() => { if (!document.hidden && Date.now() - heard > SILENT_MS) lost(); }, 1000);
   // Nobody looks at a hidden page, and a browser has few connections to one server.
   document.addEventListener("visibilitychange", () => {
     source?.close();

@@ -6,7 +6,7 @@ import { sharedParts } from "./parts.js";
 
 const MOST_MARGINALS = 6;
 const parts = sharedParts();
-let [schema, phases, waiting, stuck, listed] = [null, -1, {}, {}, []];
+let [schema, phases, waiting, stuck, listed, away] = [null, -1, {}, {}, [], ""];
 
 /** This worker knows of its own data sets what nothing that is published tells: the end of a quarantine. */
 function stateOf({ name, state }) {
@@ -96,8 +96,11 @@ $("quote").addEventListener("click", showPrices);
 
 function showHealth(health) {
   const problems = health.store_problems;
+  const gone = Object.keys(health.away);
+  const since = (name) => [pill("does not answer", "bad"), " since ", when(health.away[name])];
   const store =
-    problems === null ? "not looked at yet"
+    health.away.Redis ? since("Redis")
+    : problems === null ? "not looked at yet"
     : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
     : health.durability === "declared" ? [pill("safe", "easy"), " as declared: nobody can look"]
     : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
@@ -108,10 +111,11 @@ function showHealth(health) {
     h(
       "dl",
       { class: "facts" },
-      fact("Worker", health.ready ? pill("answers", "easy") : pill("starting", "hard")),
+      fact("Worker", gone.length ? pill(`waits for ${gone.join(" and ")}`, "bad") : health.ready ? pill("answers", "easy") : pill("starting", "hard")),
+      fact("Kafka", health.away.Kafka ? since("Kafka") : pill("answers", "easy")),
       fact("Redis", store),
       fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
-      fact("Records behind", whole(health.behind)),
+      fact("Records behind", health.away.Kafka ? "not known" : whole(health.behind)),
       fact("Quarantine", places.length ? places.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
     ),
   );
@@ -126,6 +130,11 @@ function showRejected(rejected) {
 
 follow("operator", {
   ...parts,
+  reading(now) {
+    const gone = Object.keys(now.away).join();
+    if (away && !gone) showPrices();
+    away = gone;
+  },
   datasets(datasets) { listed = datasets; showDatasets(); },
   schema(now) {
     schema = now;
