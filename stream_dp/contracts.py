@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from stream_dp.messages import (
+    ABSENT,
     FIELDS,
     TOPICS,
     Answer,
@@ -137,15 +138,13 @@ def _describe_question(schema: dict[str, Any]) -> None:
 
 def _rules() -> list[dict[str, Any]]:
     """Which fields go with which kind of question."""
-    every = {name for fields in FIELDS.values() for names in fields for name in names}
     rules = []
-    for kind, (needed, allowed) in FIELDS.items():
-        absent = sorted(every - {*needed, *allowed})
+    for kind, (needed, _) in FIELDS.items():
         is_kind: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
         if kind != "predicate":  # the kind where none is given
             is_kind["required"] = ["kind"]
         then: dict[str, Any] = {
-            "properties": {name: {"enum": [None, []]} for name in absent},
+            "properties": {name: {"enum": [None, []]} for name in sorted(ABSENT[kind])},
             "required": list(needed),
         }
         rules.append({"if": is_kind, "then": then})

@@ -50,6 +50,7 @@ from stream_dp.messages.replies import (
     Vector,
 )
 from stream_dp.messages.requests import (
+    ABSENT,
     FIELDS,
     Batch,
     LastPhases,
@@ -65,6 +66,7 @@ from stream_dp.messages.topics import (
 )
 
 __all__ = [
+    "ABSENT",
     "DATASET_PATTERN",
     "FIELDS",
     "INPUTS",

@@ -63,7 +63,13 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Of each kind of question: the fields that it needs, and those that it may have."""
 
-_OPTIONAL = {name for fields in FIELDS.values() for names in fields for name in names}
+_OF_KINDS = dict.fromkeys(name for fields in FIELDS.values() for names in fields for name in names)
+
+ABSENT: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(name for name in _OF_KINDS if name not in {*needed, *allowed})
+    for kind, (needed, allowed) in FIELDS.items()
+}
+"""Of each kind of question: the fields that it must not have, always in the same order."""
 
 
 class LastPhases(Request):
@@ -113,11 +119,11 @@ class Query(Request):
 
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> Query:
-        needed, allowed = FIELDS[self.kind]
+        needed, _ = FIELDS[self.kind]
         for name in needed:
             if getattr(self, name) in (None, ()):
                 raise ValueError(f'kind "{self.kind}" goes with {name}: add it')
-        for name in _OPTIONAL - {*needed, *allowed}:
+        for name in ABSENT[self.kind]:
             if getattr(self, name) not in (None, ()):
                 raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
         if self.low is not None and self.high is not None and self.low >= self.high:
@@ -175,6 +181,7 @@ class QueryEnvelope(Request):
 
 
 __all__ = [
+    "ABSENT",
     "FIELDS",
     "Batch",
     "LastPhases",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from typing import Any
@@ -148,3 +149,19 @@ def test_a_number_beyond_all_floats_is_refused_and_the_word_is_not() -> None:
     assert math.isfinite(read_json(b'{"a": 1e308}', max_bytes=LIMIT)["a"])
     with pytest.raises(InvalidMessage, match="too large for a float"):
         read_json(b'{"a": 1e309}', max_bytes=LIMIT)
+
+
+def test_of_several_faults_it_is_always_the_same_one_that_is_named() -> None:
+    """Else a record that is rejected again after a restart would be rejected in other bytes."""
+    surplus = {
+        "group_by": ["a"],
+        "attribute": "a",
+        "rank": 0.5,
+        "wheres": [{}],
+        "low": 0.1,
+        "high": 1,
+    }
+    for first, second in itertools.combinations(surplus, 2):
+        item = {"query_id": "q", first: surplus[first], second: surplus[second]}
+        with pytest.raises(InvalidMessage, match=f"has no {first}:"):
+            Query.read(item)
