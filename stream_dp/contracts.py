@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from stream_dp.messages import (
     ABSENT,
     FIELDS,
+    INPUTS,
     TOPICS,
     Answer,
     Batch,
@@ -182,8 +183,8 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
             for role, settings in TOPICS.items()
         },
         "operations": {
-            f"{'send' if _is_request(role) else 'receive'}-{role}": {
-                "action": "send" if _is_request(role) else "receive",
+            f"{'send' if role in INPUTS else 'receive'}-{role}": {
+                "action": "send" if role in INPUTS else "receive",
                 "channel": {"$ref": f"#/channels/{role}"},
             }
             for role in TOPICS
@@ -224,7 +225,3 @@ def _placed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     own = {key: inner for key, inner in schema.items() if key not in {"$schema", "$id", "$defs"}}
     parts = {f"{name}.{part}": inner for part, inner in schema.get("$defs", {}).items()}
     return {place: moved(part) for place, part in {name: own, **parts}.items()}
-
-
-def _is_request(role: str) -> bool:
-    return role in {"datasets", "batches", "queries"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -11,7 +11,6 @@ from stream_dp.errors import InvalidInput
 
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
-"""In one message: with 64 attributes of 65,536 cells they still fit."""
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -60,7 +59,20 @@ def _spelling(pattern: str) -> str:
     return _SPELLINGS.get(pattern, f"it must match {pattern}")
 
 
-def translated(
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def validated(
+    model: type[_M], document: object, kind: type[InvalidInput], *, show_input: bool = True
+) -> _M:
+    """A parsed document as a message. Raises an error of ``kind`` that names the first fault."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _translated(error, kind, document, show_input=show_input) from None
+
+
+def _translated(
     error: ValidationError, kind: type[InvalidInput], document: object, *, show_input: bool
 ) -> InvalidInput:
     """The first fault of a pydantic error as one of ours; the input itself is quoted only on request."""
@@ -111,6 +123,6 @@ __all__ = [
     "Id",
     "Reply",
     "Request",
-    "translated",
     "tupled",
+    "validated",
 ]

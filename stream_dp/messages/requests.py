@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages.base import (
@@ -13,8 +13,8 @@ from stream_dp.messages.base import (
     DatasetName,
     Id,
     Request,
-    translated,
     tupled,
+    validated,
 )
 
 
@@ -41,10 +41,7 @@ class Batch(Request):
         Raises:
             InvalidMessage: It names the field; it never quotes a row.
         """
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise translated(error, InvalidMessage, document, show_input=False) from None
+        return validated(cls, document, InvalidMessage, show_input=False)
 
 
 FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -137,10 +134,7 @@ class Query(Request):
         Raises:
             InvalidMessage: It names the field and the fix.
         """
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise translated(error, InvalidMessage, document, show_input=True) from None
+        return validated(cls, document, InvalidMessage)
 
 
 class SingleQuery(Query):
@@ -174,10 +168,7 @@ class QueryEnvelope(Request):
                     {name: value for name, value in document.items() if name not in shared}
                 ],
             }
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise translated(error, InvalidMessage, document, show_input=True) from None
+        return validated(cls, document, InvalidMessage)
 
 
 __all__ = [

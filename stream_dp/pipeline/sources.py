@@ -26,14 +26,14 @@ import kafka
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import COUNT, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
-from stream_dp.messages.base import translated
+from stream_dp.messages.base import validated
 from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -81,10 +81,7 @@ class Source(BaseModel):
         Raises:
             InvalidInput: It names the field and the fix.
         """
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            raise translated(error, InvalidInput, document, show_input=True) from None
+        return validated(cls, document, InvalidInput)
 
     def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
         """Where a message has the value of each attribute that is no constant.
