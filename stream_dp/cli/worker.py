@@ -213,6 +213,8 @@ def _set_up_logging(level: str) -> None:
     handler.addFilter(_Readable())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper().replace("WARN", "WARNING"), handlers=[handler])
+    # Below this it writes out what it sends and fetches, rows as well.
+    logging.getLogger("aiokafka.conn").setLevel(logging.INFO)
 
 
 class _Readable(logging.Filter):

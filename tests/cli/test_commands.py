@@ -56,6 +56,19 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
     assert "the question ends before '='; put the whole of it in quotes" in ended.err
 
 
+def test_the_log_never_shows_what_kafka_was_sent() -> None:
+    script = (
+        "from stream_dp.cli.worker import _set_up_logging; _set_up_logging('debug');"
+        "from aiokafka.conn import log as sent;"
+        "from aiokafka.producer.producer import log; log.debug('a fact'); sent.debug('a row')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "a fact" in done.stderr
+    assert "a row" not in done.stderr
+
+
 def test_help_comes_without_loading_what_it_does_not_need() -> None:
     script = (
         "import sys; from stream_dp.cli import root\n"
