@@ -168,7 +168,8 @@ class Published:
             if role == "rejected":
                 self._reject(value, at)
             elif role == "queries":
-                self.asked.update(questions(value))
+                for name, words in questions(value):
+                    self.asked.setdefault(name, words)  # an id that comes again gets its old answer
                 while len(self.asked) > _REMEMBERED:
                     self.asked.popitem(last=False)
             elif role == "catalog":

@@ -18,7 +18,8 @@ _SIGNS: Final = {"eq": "=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
     """Each question of a record: (data set, analyst, id), and its words.
 
-    A record that is no question, or a very long one, has none.
+    A record that is no question, or a very long one, has none; nor has a quote, as another question may
+    come under its id.
     """
     try:
         envelope = QueryEnvelope.read(read_json(value or b"", max_bytes=_LARGEST))
@@ -29,6 +30,8 @@ def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]
             query = Query.read(item)
             words = _words(query)
         except (InvalidInput, AttributeError, TypeError, ValueError):
+            continue
+        if query.quote:
             continue
         short = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
         yield (envelope.dataset, envelope.analyst, query.query_id), short

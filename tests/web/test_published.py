@@ -100,10 +100,20 @@ def test_an_analyst_sees_no_question_no_rejection_and_nothing_of_the_worker(
     public = views.public("people")
     assert set(public) == {"datasets", "schema", "dataset", "answers", "events"}
     assert b"line 7" not in b"".join(public.values())
-    operator = views.operator("people", {"ready": True})
+    operator = views.operator("people")
     assert seen(operator["questions"]) == ["", "city = 'Graz'", ""]
     assert seen(operator["rejected"])[0]["reason"]["message"] == "it is not JSON at line 7"
     assert {name: operator[name] for name in public} == public
+
+
+def test_an_answer_stands_beside_the_question_that_it_answers_whatever_comes_under_its_id(
+    published: Published,
+) -> None:
+    for city, more in (("Bonn", {"quote": True}), ("Graz", {}), ("Bonn", {})):
+        where = {"attribute": "city", "eq": city}
+        take(published, "queries", {"analyst": "ann", "query_id": "q2", "where": where, **more})
+    operator = Views(published).operator("people")
+    assert seen(operator["questions"]) == ["", "city = 'Graz'", ""]
 
 
 def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
