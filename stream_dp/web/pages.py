@@ -24,7 +24,9 @@ __all__ = ["Pages"]
 _TICK_S: Final = 0.5
 _STILL_HERE_S: Final = 5.0  # live.js counts on it
 _MOST_VIEWERS: Final = 32
+_FOR_OPERATORS: Final = 8
 _LARGEST_REQUEST: Final = 65_536
+_PATIENCE_S: Final = 10.0
 _TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",
@@ -74,8 +76,8 @@ class Pages:
         app.router.add_get("/", self._page("operator.html"))
         app.router.add_get("/ask", self._page("analyst.html"))
         app.router.add_get("/static/{name}", self._static)
-        app.router.add_get("/stream/operator", self._stream)
-        app.router.add_get("/stream/analyst", self._stream)
+        app.router.add_get("/stream/operator", self._stream, allow_head=False)
+        app.router.add_get("/stream/analyst", self._stream, allow_head=False)
         app.router.add_post("/question", self._question)
         app.router.add_post("/enter", self._enter)
         app.on_shutdown.append(self._close)
@@ -126,11 +128,11 @@ class Pages:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: documents that have changed, by name."""
-        if self._viewers >= _MOST_VIEWERS:
+        role = self._access.role(request)
+        if self._viewers >= _MOST_VIEWERS - (0 if role == "operator" else _FOR_OPERATORS):
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
         view: Role = "operator" if request.path.endswith("operator") else "analyst"
         dataset = request.query.get("dataset", "")[:64]
-        role = self._access.role(request)
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         )
@@ -199,8 +201,11 @@ async def _document(request: web.Request) -> Mapping[str, Any]:
     if (request.content_length or 0) > _LARGEST_REQUEST:
         raise web.HTTPRequestEntityTooLarge(_LARGEST_REQUEST, request.content_length or 0)
     try:
-        found = await request.json()
-    except (ValueError, RecursionError):
+        async with asyncio.timeout(_PATIENCE_S):
+            found = await request.json()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    except (web.RequestPayloadError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise web.HTTPBadRequest(text="send one JSON object\n")

@@ -198,6 +198,25 @@ async def test_nothing_is_served_but_what_this_project_has_written() -> None:
     }
 
 
+async def test_analysts_leave_room_for_the_operators_pages(serve: Serve) -> None:
+    access = Access("127.0.0.1", 6066, operator_token="o" * 16, analyst_token="a" * 16)
+    client = await serve(access)
+
+    async def opened(view: str, token: str) -> int:
+        headers = {"Authorization": f"Bearer {token * 16}"}
+        return int((await client.get(f"/stream/{view}", headers=headers)).status)
+
+    assert {await opened("analyst", "a") for _ in range(24)} == {200}
+    assert await opened("analyst", "a") == 503
+    assert {await opened("operator", "o") for _ in range(8)} == {200}
+    assert await opened("operator", "o") == 503
+
+
+async def test_a_stream_is_nothing_to_ask_for_its_head(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    assert (await client.head("/stream/operator")).status == 405
+
+
 async def test_only_files_meant_for_browsers_are_served(serve: Serve) -> None:
     client = await serve(Access("127.0.0.1", 6066))
     for name in ("operator.html", "../pages.py", "%2e%2e/pages.py", "page.css/", "none.js"):
@@ -229,6 +248,12 @@ async def test_a_request_that_is_no_question_is_refused(serve: Serve, body: byte
     assert reply.status in (200, 400)
     if reply.status == 200:
         assert "error" in await reply.json()
+
+
+async def test_a_body_that_cannot_be_unpacked_is_a_fault_of_whoever_sent_it(serve: Serve) -> None:
+    client = await serve(Access("127.0.0.1", 6066))
+    packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert (await client.post("/question", data=b"none", headers=packed)).status == 400
 
 
 @pytest.mark.parametrize("path", ["/question", "/enter"])
