@@ -30,15 +30,14 @@ from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.median import harmonic, hypothesis_rows
 from stream_dp.core.memory import Memory
-from stream_dp.core.memory import min_rows_as_printed as memory_rows
 from stream_dp.core.online.stable import StablePlan
 from stream_dp.core.online.tree import Tree, TreePlan
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import Phased, as_written
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.phase_constants import min_rows_as_printed
+from stream_dp.core.phased import Phased
 from stream_dp.core.planner import BASE_MOST
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.sequential import Median, Sequential, least_composition
-from stream_dp.core.sequential import min_rows_as_printed as sequential_rows
 from stream_dp.core.universe import MAX_ROWS, Boolean, Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -547,10 +546,8 @@ def _printed_rows(need: Need, name: Name) -> int:
     alpha, composition = as_written(need.privacy.epsilon) / harmonic(need.phases), Fraction(1)
     if name is Name.SEQUENTIAL:
         composition = least_composition(as_written(need.privacy.epsilon), k, need.phases)
-    in_memory = name is Name.MEMORY
-    rows = hypothesis_rows(k * need.phases if in_memory else k, error)
-    printed = memory_rows if in_memory else sequential_rows
-    return printed(need.universe.n_cells, alpha / composition, error, k, rows)
+    rows = hypothesis_rows(k * need.phases if name is Name.MEMORY else k, error)
+    return min_rows_as_printed(need.universe.n_cells, alpha / composition, error, k, rows)
 
 
 _PAPERS: Final[Mapping[Name, type[Phased]]] = {

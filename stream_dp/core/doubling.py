@@ -26,8 +26,8 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import Phased, QueryLook, as_written
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.phased import Phased, QueryLook
 from stream_dp.core.query import Question
 from stream_dp.errors import CorruptState, InvalidDefinition
 

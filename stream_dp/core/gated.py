@@ -49,7 +49,6 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import grid_index, grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -271,7 +270,7 @@ class Gated:
         window, scales = question.window, self._scales
         n_rows = self._rows(window)
         share = self._set.distribution(
-            whole_mask(self._universe, question.predicate), window
+            question.predicate.whole_mask(self._universe), window
         ).lower_median
         gate = self._segments.gate(
             predicted=predicted_rows(share, n_rows),
@@ -294,7 +293,7 @@ class Gated:
             self._hard += 1
             n_rows = self._rows(release.window)
             self._set.prune(
-                whole_mask(self._universe, release.predicate),
+                release.predicate.whole_mask(self._universe),
                 release.window,
                 Fraction(release.noisy_count, n_rows),
                 Fraction(_KEPT) * self._scales.count / n_rows,

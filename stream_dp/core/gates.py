@@ -22,7 +22,6 @@ from typing import Final
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, tables_of
 from stream_dp.core.noise import Kind, NoiseSource
-from stream_dp.core.phased import predicate_from_bytes, predicate_to_bytes
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
@@ -159,7 +158,7 @@ class CountRelease:
             self.measured,
             self.noisy_count.to_bytes(16, "little", signed=True),
         )
-        return body + predicate_to_bytes(self.predicate)
+        return body + self.predicate.to_bytes()
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> CountRelease:
@@ -172,7 +171,7 @@ class CountRelease:
             raise CorruptState("a release is stored in a version that this one does not know")
         if not start < stop:
             raise CorruptState("a stored release is about no phase")
-        predicate = predicate_from_bytes(universe, data[_BODY.size :])
+        predicate = Predicate.from_bytes(universe, data[_BODY.size :])
         count = int.from_bytes(noisy, "little", signed=True)
         return cls(number, range(start, stop), predicate, measured, count)
 

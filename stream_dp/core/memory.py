@@ -12,7 +12,7 @@ What is built where the thesis slips or leaves something open:
 - A window of phases W is asked as the whole is, with ``|D_W|`` for ``|D|``, when it has the rows that phase j
   asks of the whole, ``j n_min``.
 - The consistent set may be a polytope, which the thesis expects and does not build: with
-  ``alpha'_j = alpha/(1440 j m ln N)`` and ``h_max = 40 j m ln N`` (see ``phased.counted_rows``).
+  ``alpha'_j = alpha/(1440 j m ln N)`` and ``h_max = 40 j m ln N`` (see ``phase_constants.counted_rows``).
 
 **Guarantee.** ``(H_K alpha, K tau)``-differential privacy (Theorem 5.1) for replacing one row of one block.
 ``privacy.epsilon`` is ``H_K alpha``, so every phase runs with ``alpha = epsilon / H_K``.
@@ -38,27 +38,25 @@ from stream_dp.core.median import (
     harmonic,
     hypothesis_rows,
     inverse_privacy,
-    ln_bounds,
-    log2_bounds,
     log_add,
     log_tau,
     noise_failure,
     reciprocal,
 )
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import (
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.phase_constants import (
     Constants,
     PhaseConstants,
-    Phased,
     Representation,
-    as_written,
     check_settings,
     counted_rows,
+    min_rows_as_printed,
     proved_rows,
     resolution,
     rows_for_thresholds,
     share_of,
 )
+from stream_dp.core.phased import Phased
 from stream_dp.core.universe import Universe
 
 
@@ -135,16 +133,6 @@ def constants(
         failure_probability=2.0 * sum(phase.noise_failure for phase in each),  # Theorem 5.1
         phases=each,
     )
-
-
-def min_rows_as_printed(
-    n_cells: int, alpha: Fraction, error: Fraction, queries_per_phase: int, rows: int
-) -> int:
-    """``n_min = 21600 m ln(2k/alpha) log2(k) ln N / (alpha eps)``, rounded up; too small for ``gamma_j``."""
-    _, logarithm = ln_bounds(2 * queries_per_phase / alpha)
-    _, log2_k = log2_bounds(queries_per_phase)
-    _, ln_cells = ln_bounds(n_cells)
-    return math.ceil(21_600 * rows * logarithm * log2_k * ln_cells / (alpha * error))
 
 
 class Memory(Phased):
@@ -238,4 +226,4 @@ def _lines(facts: Constants, privacy: Privacy) -> list[tuple[int, int]]:
     return lines
 
 
-__all__ = ["Memory", "constants", "min_rows_as_printed"]
+__all__ = ["Memory", "constants"]

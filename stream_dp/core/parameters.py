@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from stream_dp.errors import InvalidDefinition
 
@@ -64,6 +65,11 @@ class Accuracy:
                 )
 
 
+def as_written(value: float) -> Fraction:
+    """The decimal number that someone wrote, not the float nearest to it: 0.1 is 1/10."""
+    return Fraction(str(value))
+
+
 def _finite(field: str, value: object) -> float:
     try:
         if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
@@ -73,4 +79,4 @@ def _finite(field: str, value: object) -> float:
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
-__all__ = ["Accuracy", "Privacy"]
+__all__ = ["Accuracy", "Privacy", "as_written"]

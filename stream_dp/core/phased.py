@@ -11,165 +11,31 @@ from __future__ import annotations
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, tables_of
 from stream_dp.core.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
-from stream_dp.core.consistent_set.polytope import sufficient_rows
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.median import (
-    MAX_ERROR,
-    MIN_ERROR,
-    MIN_UNITS,
-    Easiness,
-    Gate,
-    LogTau,
-    ln_bounds,
-    log2_bounds,
-    log_add,
-)
-from stream_dp.core.noise import MAX_SCALE, NoiseSource
+from stream_dp.core.median import Easiness, Gate
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
-from stream_dp.core.universe import MAX_ROWS, Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
-
-Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]
-
-_UNITS_WANTED: Final = (
-    256  # of an easiness' sensitivity: its rounding is then 1% of what the noise covers
+from stream_dp.core.phase_constants import (
+    Constants,
+    PhaseConstants,
+    Representation,
+    check_bounds,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseConstants:
-    """What holds while phase j is the newest one.
-
-    Attributes:
-        phase: j, from 1.
-        inverse_privacy: ``1 / alpha'``, the scale of a hard answer's noise in rows.
-        inverse_slip: ``1 / x``, where x is what all good queries of the phase may cost twice: alpha' in the
-            memory mechanism, alpha in the others; in the logarithm of gamma.
-        hard_limit: ``h_max``, counted as the mechanism counts hard queries.
-        min_rows: Rows that a window must have.
-        last_threshold: L at ``min_rows``; a larger window has no smaller one.
-        log_tau: Bound on the probability that privacy is lost in this phase, in logarithms.
-        noise_failure: Bound on the probability that the noise of some query of this phase is too large.
-    """
-
-    phase: int
-    inverse_privacy: int
-    inverse_slip: Fraction
-    hard_limit: int
-    min_rows: int
-    last_threshold: int
-    log_tau: LogTau
-    noise_failure: float
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """The constants of a mechanism, all public before the first row arrives.
-
-    Attributes:
-        alpha: The papers' alpha, of which the whole loss is a multiple.
-        error: eps.
-        queries_per_phase: k.
-        hypothesis_rows: m in force.
-        papers_hypothesis_rows: m by the papers' formula.
-        proved_hypothesis_rows: m from which on no query is refused for want of hard ones.
-        min_rows: ``n_min``: rows that open a phase.
-        min_rows_as_printed: ``n_min`` as the papers print it, for comparison.
-        sensitivity: Units that the easiness' sensitivity is resolved into.
-        failure_probability: Of some answer of any phase being further than ``error`` from the truth. The
-            noise alone decides, whatever m: see ``Phased.conclude``.
-        phases: One entry a phase.
-    """
-
-    alpha: Fraction
-    error: Fraction
-    queries_per_phase: int
-    hypothesis_rows: int
-    papers_hypothesis_rows: int
-    proved_hypothesis_rows: int
-    min_rows: int
-    min_rows_as_printed: int
-    sensitivity: int
-    failure_probability: float
-    phases: tuple[PhaseConstants, ...]
-
-    @property
-    def log_tau_terms(self) -> LogTau:
-        """Both terms of tau, summed over all phases."""
-        terms = [phase.log_tau for phase in self.phases]
-        return LogTau(
-            log_sum(term.concentration for term in terms),
-            log_sum(term.last_index for term in terms),
-        )
-
-    @property
-    def log_tau(self) -> float:
-        """Logarithm of the sum of all phases' tau."""
-        return self.log_tau_terms.total
-
-    @property
-    def proved(self) -> bool:
-        """Whether m is large enough for the proof that hard queries do not run out."""
-        return self.hypothesis_rows >= self.proved_hypothesis_rows
-
-
-def proved_rows(representation: Representation, papers: int, n_cells: int, error: Fraction) -> int:
-    """m from which on hard queries do not run out: the papers', or the far fewer rows of a polytope."""
-    return sufficient_rows(n_cells, error) if representation == "polytope" else papers
-
-
-def counted_rows(representation: Representation, rows: int) -> int:
-    """The rows that alpha', ``h_max`` and tau count: m, and 2 m for a polytope.
-
-    Its limit on hard queries is ``40 m ln N`` for ``20 m ln N`` (Roth & Roughgarden 2010, section 5), so the
-    proof's count of bad thresholds doubles with all its parts; alpha' is halved to make up for it.
-    """
-    return 2 * rows if representation == "polytope" else rows
-
-
-def resolution(inverse_privacy: int) -> int:
-    """Units for an easiness' sensitivity, where the noise is widest.
-
-    Raises:
-        InvalidDefinition: The noise would be wider than the sampler draws.
-    """
-    sensitivity = min(_UNITS_WANTED, math.floor(MAX_SCALE / inverse_privacy))
-    if sensitivity < MIN_UNITS:
-        raise InvalidDefinition(
-            "mechanism.hypothesis_rows",
-            f"the noise would be about 2**{(inverse_privacy * MIN_UNITS).bit_length()} wide, and the sampler "
-            f"draws up to 2**{MAX_SCALE.numerator.bit_length() - 1}",
-            "raise accuracy.error or privacy.epsilon, lower mechanism.phases, or set "
-            "mechanism.hypothesis_rows by hand",
-        )
-    return sensitivity
-
-
-def rows_for_thresholds(
-    k: int, eps: Fraction, inverse_privacy: int, inverse_slip: Fraction, sensitivity: int
-) -> Fraction:
-    """Rows from which on ``L >= floor(1.125 log2 k)``: ``30 ln(2k/x) log2(k) / (alpha' eps)``.
-
-    The second summand pays for the floors and ceilings of the gate's integers.
-    """
-    _, logarithm = ln_bounds(2 * k * inverse_slip)
-    _, log2_k = log2_bounds(k)
-    exact = 30 * inverse_privacy * logarithm * log2_k / eps
-    return exact + (15 * log2_k + 2) / (sensitivity * eps)
-
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
 
 # ---------------------------------------------------------------- looks and releases
 
@@ -177,7 +43,6 @@ _VERSION: Final = 1
 _PHASE, _QUERY = 0, 1
 _HEADER: Final = struct.Struct("<BBI")  # version, kind, phase
 _BODY: Final = struct.Struct("<QII?16s")  # index, window, hard, noisy count
-_WIDTH: Final = struct.Struct("<H")  # number of attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,43 +97,7 @@ class QueryRelease:
             self.noisy_count.to_bytes(16, "little", signed=True),
         )
         header = _HEADER.pack(_VERSION, _QUERY, self.phase)
-        return header + body + predicate_to_bytes(self.predicate)
-
-
-def predicate_to_bytes(predicate: Predicate) -> bytes:
-    """Bytes whose length depends on its attributes alone."""
-    attributes = predicate.attributes
-    places = struct.pack(f"<{len(attributes)}H", *attributes)
-    return _WIDTH.pack(len(attributes)) + places + np.packbits(predicate.mask).tobytes()
-
-
-def predicate_from_bytes(universe: Universe, data: bytes) -> Predicate:
-    """Inverse of ``predicate_to_bytes``.
-
-    Raises:
-        CorruptState: They are cut short, too long, or of another universe.
-    """
-    try:
-        (n_attributes,) = _WIDTH.unpack_from(data)
-        attributes = struct.unpack_from(f"<{n_attributes}H", data, _WIDTH.size)
-        shape = tuple(universe.shape[a] for a in attributes)
-    except (struct.error, IndexError) as error:
-        raise CorruptState("a stored release is cut short or of another universe") from error
-    packed = np.frombuffer(data, dtype=np.uint8, offset=_WIDTH.size + 2 * n_attributes)
-    n_cells = math.prod(shape)
-    if packed.size != -(-n_cells // 8):
-        raise CorruptState("a stored release has the wrong length")
-    mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
-    return Predicate.of_mask(attributes, mask)
-
-
-def whole_mask(universe: Universe, predicate: Predicate) -> Mask:
-    """A predicate on the whole universe, shape (n_cells,)."""
-    shape = [1] * len(universe.shape)
-    for attribute in predicate.attributes:
-        shape[attribute] = universe.shape[attribute]
-    whole = np.broadcast_to(predicate.mask.reshape(shape), universe.shape)
-    return np.ascontiguousarray(whole).reshape(-1)
+        return header + body + self.predicate.to_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +180,7 @@ class Phased(ABC):
         blocks: int,
         max_tau: float | None,
     ) -> None:
-        _check_bounds(facts, privacy, accuracy, max_tau)
+        check_bounds(facts, privacy, accuracy, max_tau)
         self._universe = universe
         self._privacy = privacy
         self._representation = representation
@@ -598,7 +427,7 @@ class Phased(ABC):
         window, phase = question.window, self._phase
         n_rows = sum(self._sizes[block] for block in window)
         distribution = self._set.distribution(
-            whole_mask(self._universe, question.predicate), self._set_window(window)
+            question.predicate.whole_mask(self._universe), self._set_window(window)
         )
         gate = Gate.of(
             n_rows=n_rows,
@@ -647,7 +476,7 @@ class Phased(ABC):
         if release.hard:
             self._hard += 1
             n_rows = sum(self._sizes[block] for block in release.window)
-            cells = whole_mask(self._universe, release.predicate)
+            cells = release.predicate.whole_mask(self._universe)
             share = Fraction(release.noisy_count, n_rows)
             self._hard_answers.append((cells, release.window, share))
             self._set.prune(
@@ -717,145 +546,14 @@ class Phased(ABC):
             phase,
             index,
             range(start, stop),
-            predicate_from_bytes(self._universe, data[_HEADER.size + _BODY.size :]),
+            Predicate.from_bytes(self._universe, data[_HEADER.size + _BODY.size :]),
             hard,
             int.from_bytes(noisy, "little", signed=True),
         )
-
-
-# ---------------------------------------------------------------- construction
-
-
-def as_written(value: float) -> Fraction:
-    """The decimal number that someone wrote, not the float nearest to it: 0.1 is 1/10."""
-    return Fraction(repr(value))
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def check_settings(
-    universe: Universe,
-    privacy: Privacy,
-    error: Fraction,
-    *,
-    queries_per_phase: int,
-    phases: int,
-    rows: int | None,
-    representation: Representation,
-) -> None:
-    """Refuses settings for which the constants are not defined.
-
-    Raises:
-        InvalidDefinition: It names the field and the fix.
-    """
-    if universe.n_cells < 2:
-        raise InvalidDefinition(
-            "attributes", "the universe has a single cell", "declare an attribute with two"
-        )
-    if not MIN_ERROR <= error < MAX_ERROR:
-        raise InvalidDefinition(
-            "accuracy.error",
-            f"this profile takes {float(MIN_ERROR)} to below {float(MAX_ERROR)}",
-            "give a share such as 0.1",
-        )
-    if privacy.delta == 0.0:
-        raise InvalidDefinition(
-            "privacy.delta",
-            "is zero, and this mechanism loses privacy with a small probability tau",
-            "give a number such as 1e-9",
-        )
-    if queries_per_phase < 2:
-        raise InvalidDefinition(
-            "mechanism.queries_per_phase", "is below 2", "say how many queries a phase may ask"
-        )
-    if phases < 1:
-        raise InvalidDefinition(
-            "mechanism.phases", "is below 1", "say how many phases may be opened"
-        )
-    if rows is not None and rows < 1:
-        raise InvalidDefinition(
-            "mechanism.hypothesis_rows", "is below 1", "leave it out to take the papers' number"
-        )
-    if representation not in {"exhaustive", "entropic", "polytope"}:
-        raise InvalidDefinition(
-            "mechanism.representation",
-            f"there is no {representation!r}",
-            'use "entropic", "polytope" or "exhaustive"',
-        )
-
-
-def _check_bounds(
-    facts: Constants, privacy: Privacy, accuracy: Accuracy, max_tau: float | None
-) -> None:
-    field_name, limit = "privacy.delta", privacy.delta
-    if max_tau is not None and max_tau < limit:
-        field_name, limit = "mechanism.max_tau", max_tau
-    if not facts.log_tau <= (math.log(limit) if limit > 0.0 else -math.inf):
-        terms = facts.log_tau_terms
-        raise InvalidDefinition(
-            "mechanism.hypothesis_rows",
-            f"with {facts.hypothesis_rows:,} rows a hypothesis privacy may be lost with probability "
-            f"{_shown(facts.log_tau)} (concentration {_shown(terms.concentration)}, last threshold "
-            f"{_shown(terms.last_index)}), above the {limit:g} of {field_name}",
-            f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",
-        )
-    if facts.failure_probability > accuracy.failure_probability:
-        raise InvalidDefinition(
-            "accuracy.failure_probability",
-            f"the noise of some query is too large with probability up to {facts.failure_probability:.3g}, "
-            f"above {accuracy.failure_probability:g}",
-            "raise mechanism.queries_per_phase (phases and their noise grow with it), or this limit",
-        )
-    if facts.min_rows > MAX_ROWS:
-        raise InvalidDefinition(
-            "mechanism.hypothesis_rows",
-            f"a phase would need {facts.min_rows:.3g} rows, and a block holds {MAX_ROWS:.3g}",
-            "raise accuracy.error or privacy.epsilon, lower mechanism.phases or "
-            "mechanism.queries_per_phase, or set mechanism.hypothesis_rows by hand",
-        )
-
-
-def log_sum(logs: Iterable[float]) -> float:
-    """``log(exp(a) + exp(b) + ...)`` without leaving log space."""
-    total = -math.inf
-    for log in logs:
-        total = log_add(total, log)
-    return total
-
-
-def _shown(log: float) -> str:
-    """A probability from its logarithm, also one that no float holds."""
-    if log == -math.inf:
-        return "0"
-    return f"{math.exp(log):.2g}" if log > -600.0 else f"10**{log / math.log(10.0):.0f}"
-
-
-def share_of(log_probability: float, delta: float) -> int:
-    """A probability in units of ``delta / 2**50``, rounded up; at least one and at most all of them."""
-    share = math.exp(min(0.0, log_probability - math.log(delta)))
-    return max(1, min(UNITS, math.ceil(share * (1.0 + 1e-12) * UNITS)))
-
-
-__all__ = [
-    "Constants",
-    "PhaseConstants",
-    "PhaseLook",
-    "PhaseRelease",
-    "Phased",
-    "QueryLook",
-    "QueryRelease",
-    "Representation",
-    "as_written",
-    "check_settings",
-    "counted_rows",
-    "log_sum",
-    "predicate_from_bytes",
-    "predicate_to_bytes",
-    "proved_rows",
-    "resolution",
-    "rows_for_thresholds",
-    "share_of",
-    "whole_mask",
-]
+__all__ = ["PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]

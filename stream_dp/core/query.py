@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from stream_dp.core.universe import (
     shown,
     unknown_name,
 )
-from stream_dp.errors import InvalidQuery
+from stream_dp.errors import CorruptState, InvalidQuery
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -64,6 +64,8 @@ class Predicate:
     factors: tuple[Mask, ...] | None
     _mask: Mask | None = field(default=None, repr=False)
     key: bytes = field(init=False)
+
+    _WIDTH: ClassVar[struct.Struct] = struct.Struct("<H")  # number of attributes
 
     def __post_init__(self) -> None:
         if self.factors:
@@ -111,6 +113,40 @@ class Predicate:
             return self._mask
         assert self.factors is not None
         return reduce(np.logical_and.outer, self.factors)
+
+    def whole_mask(self, universe: Universe) -> Mask:
+        """Where it holds in the whole universe, row-major, shape (n_cells,)."""
+        shape = [1] * len(universe.shape)
+        for attribute in self.attributes:
+            shape[attribute] = universe.shape[attribute]
+        whole = np.broadcast_to(self.mask.reshape(shape), universe.shape)
+        return np.ascontiguousarray(whole).reshape(-1)
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on its attributes alone."""
+        places = struct.pack(f"<{len(self.attributes)}H", *self.attributes)
+        header = self._WIDTH.pack(len(self.attributes))
+        return header + places + np.packbits(self.mask).tobytes()
+
+    @classmethod
+    def from_bytes(cls, universe: Universe, data: bytes) -> Predicate:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: They are cut short, too long, or of another universe.
+        """
+        try:
+            (n_attributes,) = cls._WIDTH.unpack_from(data)
+            attributes = struct.unpack_from(f"<{n_attributes}H", data, cls._WIDTH.size)
+            shape = tuple(universe.shape[a] for a in attributes)
+        except (struct.error, IndexError) as error:
+            raise CorruptState("a stored release is cut short or of another universe") from error
+        packed = np.frombuffer(data, dtype=np.uint8, offset=cls._WIDTH.size + 2 * n_attributes)
+        n_cells = math.prod(shape)
+        if packed.size != -(-n_cells // 8):
+            raise CorruptState("a stored release has the wrong length")
+        mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
+        return cls.of_mask(attributes, mask)
 
     @property
     def constant(self) -> bool | None:

@@ -17,7 +17,7 @@ What is built where the sources leave something open:
 - ``n_min`` promises little about accuracy: at k = 100 the noise of some query is too large with probability
   0.51. So a phase waits for as many more rows as ``accuracy.failure_probability`` asks for.
 - With a polytope (Roth & Roughgarden 2010, section 5, "efficient") ``alpha' = alpha/(1440 m ln N)`` and
-  ``h_max = 40 m ln N`` (see ``phased.counted_rows``).
+  ``h_max = 40 m ln N`` (see ``phase_constants.counted_rows``).
 - A query is about the whole dataset: its mechanism knows no parts.
 
 **The ledger's line.** Phase j costs ``c_K alpha / j`` to every block that is there: a block that came in
@@ -39,28 +39,27 @@ from stream_dp.core.median import (
     hypothesis_rows,
     inverse_privacy,
     ln_bounds,
-    log2_bounds,
     log_tau,
     noise_failure,
     reciprocal,
     width_for,
 )
 from stream_dp.core.outcome import RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import (
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.phase_constants import (
     Constants,
     PhaseConstants,
-    Phased,
     Representation,
-    as_written,
     check_settings,
     counted_rows,
     log_sum,
+    min_rows_as_printed,
     proved_rows,
     resolution,
     rows_for_thresholds,
     share_of,
 )
+from stream_dp.core.phased import Phased
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -177,16 +176,6 @@ def constants(
         failure_probability=sum(phase.noise_failure for phase in each),
         phases=tuple(each),
     )
-
-
-def min_rows_as_printed(
-    n_cells: int, alpha: Fraction, error: Fraction, n_queries: int, rows: int
-) -> int:
-    """``n_min = 30 ln(2k/alpha) log2(k) / (alpha' eps)``, rounded up."""
-    _, logarithm = ln_bounds(2 * n_queries / alpha)
-    _, log2_k = log2_bounds(n_queries)
-    _, ln_cells = ln_bounds(n_cells)
-    return math.ceil(21_600 * rows * ln_cells * logarithm * log2_k / (alpha * error))
 
 
 class Sequential(Phased):
@@ -330,5 +319,4 @@ __all__ = [
     "composes",
     "constants",
     "least_composition",
-    "min_rows_as_printed",
 ]

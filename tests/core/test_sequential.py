@@ -20,7 +20,7 @@ from stream_dp.core.memory import constants as memory_constants
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import Constants, Representation
+from stream_dp.core.phase_constants import Constants, Representation
 from stream_dp.core.sequential import (
     Median,
     Sequential,

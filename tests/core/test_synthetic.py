@@ -22,7 +22,7 @@ from stream_dp.core.gated import Gated
 from stream_dp.core.memory import Memory
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import Representation
+from stream_dp.core.phase_constants import Representation
 from stream_dp.core.sequential import Median, Sequential
 from stream_dp.core.synthetic import Synthetic, synthetic
 from stream_dp.core.synthetic.cliques import model_of

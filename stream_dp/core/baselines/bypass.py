@@ -23,7 +23,6 @@ from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
 
@@ -56,7 +55,7 @@ class Bypass(GrowingWeights):
         return super()._step(question)
 
     def _look(self, question: Question) -> CountLook | None:
-        cells = whole_mask(self._universe, question.predicate)
+        cells = question.predicate.whole_mask(self._universe)
         if np.all(self._moves[cells] >= self._bars[cells]):
             test = super()._look(question)
             if test is not None and self._lines.afford(test.charges):
@@ -66,7 +65,7 @@ class Bypass(GrowingWeights):
     def _learn(self, release: CountRelease) -> None:
         """Moves the histogram by a count, unless that is too near to its prediction to say which way."""
         self._known[release.predicate, release.window] = release.noisy_count
-        cells = whole_mask(self._universe, release.predicate)
+        cells = release.predicate.whole_mask(self._universe)
         if not cells.any():
             return
         least = int(self._moves[cells].min())

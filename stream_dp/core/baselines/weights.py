@@ -36,7 +36,6 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.phased import whole_mask
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
 
@@ -95,7 +94,7 @@ class GrowingWeights(Baseline):
         return ()
 
     def _predicted(self, predicate: Predicate, n_rows: int) -> int:
-        share = float(self._shares[whole_mask(self._universe, predicate)].sum())
+        share = float(self._shares[predicate.whole_mask(self._universe)].sum())
         return predicted_rows(Fraction(share), n_rows)
 
     def _step(self, question: Question) -> Outcome | Look:
@@ -146,7 +145,7 @@ class GrowingWeights(Baseline):
     def _learn(self, release: CountRelease) -> None:
         """Moves the histogram towards a published count."""
         low = self._predicted(release.predicate, self._rows(release.window)) < release.noisy_count
-        cells = whole_mask(self._universe, release.predicate)
+        cells = release.predicate.whole_mask(self._universe)
         self._move(cells, self._rate if low else -self._rate)
 
     def _move(self, cells: npt.NDArray[np.bool_], by: float) -> None:

@@ -22,6 +22,7 @@ from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.online.base import Loss, Secret
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.parameters import as_written
 from stream_dp.core.query import EVERYTHING, Predicate
 from stream_dp.core.universe import MAX_ROWS, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
@@ -203,7 +204,7 @@ def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
     """
     if not 0.0 < share <= 1.0:
         raise ValueError(f"a look takes a share of a line: {share}")
-    part = Fraction(math.floor(Fraction(str(share)) * UNITS), UNITS)
+    part = Fraction(math.floor(as_written(share) * UNITS), UNITS)
     rho = part * budget.rho
     epsilon = Fraction(math.sqrt(2 * rho))
     while epsilon**2 / 2 > rho:

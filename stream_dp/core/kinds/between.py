@@ -20,7 +20,6 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
@@ -30,6 +29,7 @@ from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.between import BetweenPlan, BetweenThresholds
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
+from stream_dp.core.parameters import as_written
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -236,7 +236,7 @@ class Between(Answerer):
         return Placed(side, n_rows, bar, confidence, path)
 
     def _too_close(self, asked: Asked, gap: int) -> Refused:
-        low, high = (Fraction(str(share)) for share in asked.numbers)
+        low, high = (as_written(share) for share in asked.numbers)
         enough = math.ceil(self._plan.min_gap / (high - low))
         return Refused(
             RefusalCode.WINDOW_TOO_SMALL,
@@ -247,7 +247,7 @@ class Between(Answerer):
 
 def _in_rows(asked: Asked, n_rows: int) -> tuple[int, int]:
     """Two thresholds, shares as they were written, in whole rows."""
-    low, high = (Fraction(str(share)) * n_rows for share in asked.numbers)
+    low, high = (as_written(share) * n_rows for share in asked.numbers)
     return math.floor(low), math.ceil(high)
 
 
