@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.query import Predicate
 from stream_dp.core.universe import (
     Codes,
     Counts,
@@ -200,6 +201,12 @@ def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Itera
         yield data.marginal(attributes, range(block, block + 1))[0]
 
 
+def count_of(data: Blocks, predicate: Predicate, blocks: range) -> int:
+    """Rows that satisfy a predicate in some blocks together, exact. Private."""
+    tables = tables_of(data, predicate.attributes, blocks)
+    return sum(int(table[predicate.mask].sum()) for table in tables)
+
+
 def _unrolled(rows: Rows, attribute: int) -> Codes:
     """Code of every row, shape (n_rows,)."""
     column = rows.codes[attribute]
@@ -260,4 +267,4 @@ def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Coun
     return order[starts], np.add.reduceat(counts[order], starts)
 
 
-__all__ = ["MAX_ORDERED", "Block", "Blocks", "tables_of"]
+__all__ = ["MAX_ORDERED", "Block", "Blocks", "count_of", "tables_of"]

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Final
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Blocks, tables_of
+from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
@@ -253,8 +253,7 @@ class CountLook:
         draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
         of_count = int(draw(self.scale, 1)[0])
         predicate, window = self.question.predicate, self.question.window
-        tables = tables_of(data, predicate.attributes, window)
-        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        count = count_of(data, predicate, window)
         if gate is None or segment is None:
             return CountRelease(0, window, predicate, True, count + of_count)
         stands = segment.is_below(

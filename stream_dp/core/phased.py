@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.blocks import Blocks, tables_of
+from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.median import Easiness, Gate
@@ -133,8 +133,7 @@ class QueryLook:
         of_count = int(noise.laplace(count_scale, 1)[0])
         index = noise.geometric_half(self.gate.last)
         predicate, window = self.question.predicate, self.question.window
-        tables = tables_of(data, predicate.attributes, window)
-        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        count = count_of(data, predicate, window)
         units = self.gate.units(self.easiness(count))
         hard = not self.gate.is_easy(units, noise=of_easiness, index=index)
         noisy = count + of_count

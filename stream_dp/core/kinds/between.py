@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
-from stream_dp.core.blocks import Blocks, tables_of
+from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, secret_of, window_of
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
@@ -125,8 +125,7 @@ class BetweenLook(KindLook):
     def take(self, noise: NoiseSource, data: Blocks) -> BetweenRelease:
         secret = secret_of(data, self.run.secret, 1)
         window, predicate = self.asked.window, self.asked.predicate
-        tables = tables_of(data, predicate.attributes, window)
-        count = sum(int(table[predicate.mask].sum()) for table in tables)
+        count = count_of(data, predicate, window)
         side = self.run.state.look(count, *self.thresholds, secret=secret, noise=noise)
         return BetweenRelease(self.run.number, window, self.asked.key, side)
 
