@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.base import Baseline, check_cells
+from stream_dp.core.baselines.base import Baseline
 from stream_dp.core.baselines.composition import Basic, Composition, Concentrated, composition_of
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
@@ -38,7 +38,7 @@ from stream_dp.core.phased import Phased
 from stream_dp.core.planner import BASE_MOST
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.sequential import Median, Sequential, least_composition
-from stream_dp.core.universe import MAX_ROWS, Boolean, Universe
+from stream_dp.core.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
 from stream_dp.errors import InvalidDefinition
 
 RECENT: Final = 6
@@ -376,7 +376,7 @@ def _by_composition(need: Need, name: Name, composition: Composition, promise: L
 
 def _weights(need: Need) -> Estimate:
     """As if every question were hard."""
-    check_cells(need.universe)
+    check_kept_cells(need.universe.n_cells)
     composition = composition_of(need.privacy)
 
     def price(phase: int) -> float:
@@ -394,7 +394,7 @@ def _weights(need: Need) -> Estimate:
 
 
 def _bypass(need: Need) -> Estimate:
-    check_cells(need.universe)
+    check_kept_cells(need.universe.n_cells)
     return Estimate(Name.BYPASS, part=None, lines={"mechanism": {"profile": "bypass"}})
 
 
@@ -467,7 +467,7 @@ def _gated(need: Need) -> Estimate:
     def rows(segments: int) -> int:
         return Gated(_ANY_UNIVERSE, need.privacy, need.accuracy, segments=segments).min_rows
 
-    check_cells(need.universe)
+    check_kept_cells(need.universe.n_cells)
     beyond = _least(1, need.queries + 1, lambda n: rows(n) > need.n_rows)
     segments = need.queries if beyond is None else beyond - 1
     if segments == 0:

@@ -26,6 +26,8 @@ from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition, Inva
 
 MAX_ATTRIBUTES = 64
 MAX_CELLS = 65_536
+MAX_KEPT_CELLS = 2**20
+"""Largest universe of which a mechanism keeps every cell."""
 MAX_NAME = 64
 MAX_VALUE = 256
 MAX_ROWS = 2**62
@@ -671,6 +673,20 @@ def _range_label(low: float, high: float) -> str:
     return number_text(low) if low == high else f"{number_text(low)} to {number_text(high)}"
 
 
+def check_kept_cells(n_cells: int) -> None:
+    """Refuses a universe of which not every cell can be kept.
+
+    Raises:
+        InvalidDefinition: It has more than ``MAX_KEPT_CELLS``.
+    """
+    if n_cells > MAX_KEPT_CELLS:
+        raise InvalidDefinition(
+            "attributes",
+            f"the universe has {n_cells:,} cells and this profile keeps every one",
+            f'stay below {MAX_KEPT_CELLS:,} cells, or use the profile "calibrated"',
+        )
+
+
 def check_total(n_rows: int, place: str) -> None:
     """Raises InvalidBatch when int64 sums could wrap."""
     if n_rows > MAX_ROWS:
@@ -681,6 +697,7 @@ __all__ = [
     "COUNT",
     "MAX_ATTRIBUTES",
     "MAX_CELLS",
+    "MAX_KEPT_CELLS",
     "MAX_ROWS",
     "Attribute",
     "Boolean",
@@ -691,6 +708,7 @@ __all__ = [
     "Number",
     "Rows",
     "Universe",
+    "check_kept_cells",
     "check_total",
     "exact_sum",
     "number_text",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Final
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.baselines.composition import Composition
@@ -15,23 +14,6 @@ from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
-from stream_dp.errors import InvalidDefinition
-
-MAX_CELLS: Final = 2**20
-
-
-def check_cells(universe: Universe) -> None:
-    """Refuses a universe of which not every cell can be kept.
-
-    Raises:
-        InvalidDefinition: It has more than ``MAX_CELLS``.
-    """
-    if universe.n_cells > MAX_CELLS:
-        raise InvalidDefinition(
-            "attributes",
-            f"the universe has {universe.n_cells:,} cells and this profile keeps every one",
-            f'stay below {MAX_CELLS:,} cells, or use the profile "calibrated"',
-        )
 
 
 class Baseline(ABC):
@@ -168,4 +150,4 @@ class Baseline(ABC):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["MAX_CELLS", "Baseline", "check_cells"]
+__all__ = ["Baseline"]

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge, gaussian_rho
-from stream_dp.core.baselines.base import Baseline, check_cells
+from stream_dp.core.baselines.base import Baseline
 from stream_dp.core.baselines.composition import Concentrated
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Release
@@ -26,7 +26,7 @@ from stream_dp.core.noise import IntArray, NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Question
-from stream_dp.core.universe import Universe
+from stream_dp.core.universe import Universe, check_kept_cells
 from stream_dp.errors import CorruptState
 
 _VERSION: Final = 1
@@ -84,7 +84,7 @@ class WholeTable(Baseline):
     """
 
     def __init__(self, universe: Universe, privacy: Privacy, accuracy: Accuracy) -> None:
-        check_cells(universe)
+        check_kept_cells(universe.n_cells)
         super().__init__(universe, accuracy, Concentrated(privacy))
         rho = Budget.of(privacy).rho
         self._sigma = grid_sigma(grid_index(float(rho) ** -0.5) + 1)

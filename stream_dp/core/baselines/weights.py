@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from stream_dp.core.baselines.base import Baseline, check_cells
+from stream_dp.core.baselines.base import Baseline
 from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.gates import CountLook, CountRelease, Segments, predicted_rows, segment_loss
 from stream_dp.core.mechanism import Look, Release
@@ -37,7 +37,7 @@ from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Predicate, Question
-from stream_dp.core.universe import Universe
+from stream_dp.core.universe import Universe, check_kept_cells
 
 
 def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
@@ -74,7 +74,7 @@ class GrowingWeights(Baseline):
         rate: float | None = None,
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
     ) -> None:
-        check_cells(universe)
+        check_kept_cells(universe.n_cells)
         super().__init__(universe, accuracy, composition)
         self._rate = 4.0 * accuracy.error / 3.0 if rate is None else rate
         self._on_exhausted = on_exhausted

@@ -8,15 +8,17 @@ values alone. How it is represented touches accuracy, never privacy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """A predicate on the whole universe, shape (n_cells,), row-major."""
+
+_GRID: Final = 2.0**50
 
 
 def block_shares(sizes: Sequence[int], window: range) -> npt.NDArray[np.float64]:
@@ -26,6 +28,26 @@ def block_shares(sizes: Sequence[int], window: range) -> npt.NDArray[np.float64]
     for block in window:
         shares[block] = sizes[block] / total
     return shares
+
+
+def on_grid(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Brought into [0, 1] and rounded to multiples of 2**-50."""
+    return np.asarray(np.rint(np.clip(shares, 0.0, 1.0) * _GRID) / _GRID)
+
+
+@dataclass(frozen=True, slots=True)
+class HardAnswer:
+    """A published hard answer: ``|f^W - value| <= tolerance``."""
+
+    mask: Mask = field(repr=False)
+    window: range
+    value: float
+    tolerance: float
+
+    @classmethod
+    def of(cls, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> HardAnswer:
+        """As ``ConsistentSet.prune`` is told of it; the mask may change afterwards."""
+        return cls(mask.copy(), window, float(answer), float(tolerance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +66,15 @@ class Distribution:
 
     def __post_init__(self) -> None:
         assert len(self.values) == len(self.weights) > 0, "a distribution has support"
+
+    @classmethod
+    def of_nodes(
+        cls, nodes: npt.NDArray[np.float64], *, effective_size: float | None = None
+    ) -> Distribution:
+        """Of equally likely shares that are ``on_grid``, of any shape."""
+        values, weights = np.unique(nodes, return_counts=True)
+        exact = tuple(Fraction(value) for value in values.tolist())
+        return cls(exact, tuple(weights.tolist()), effective_size)
 
     @property
     def mean(self) -> Fraction:
@@ -105,4 +136,4 @@ class ConsistentSet(Protocol):
         ...
 
 
-__all__ = ["ConsistentSet", "Distribution", "Mask", "block_shares"]
+__all__ = ["ConsistentSet", "Distribution", "HardAnswer", "Mask", "block_shares", "on_grid"]

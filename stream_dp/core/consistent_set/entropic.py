@@ -7,7 +7,7 @@ the one nearest to uniform. Around it hypotheses fluctuate by about ``1 / sqrt(h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -15,27 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, optimize, special
 
-from stream_dp.core.consistent_set.base import Distribution, Mask, block_shares
-from stream_dp.errors import InvalidDefinition
-
-MAX_CELLS: Final = 2**20
-"""Largest universe: a point of the set holds this many floats a phase."""
+from stream_dp.core.consistent_set.base import Distribution, HardAnswer, Mask, block_shares, on_grid
+from stream_dp.core.universe import check_kept_cells
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _NODES: Final = 65  # odd: the middle one is the mean, and so the median
-_GRID: Final = 2**50  # values are rounded to multiples of its inverse
 # A violation this small, as a share of an answer's tolerance, is rounding: the answers do not contradict.
 _ROUNDING: Final = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A published hard answer: ``|f^W - value| <= tolerance``."""
-
-    mask: Mask = field(repr=False)
-    window: range
-    value: float
-    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +60,17 @@ class Entropic:
             is uniform, as in the papers.
 
     Raises:
-        InvalidDefinition: The universe has more than ``MAX_CELLS`` cells.
+        InvalidDefinition: The universe has more than ``MAX_KEPT_CELLS`` cells.
     """
 
     def __init__(self, n_cells: int, hypothesis_rows: int, *, carry_over: bool = False) -> None:
-        if n_cells > MAX_CELLS:
-            raise InvalidDefinition(
-                "attributes",
-                f"the universe has {n_cells:,} cells and this profile keeps every one",
-                f'stay below {MAX_CELLS:,} cells, or use the profile "calibrated"',
-            )
+        check_kept_cells(n_cells)
         self._n_cells = n_cells
         self._rows = float(hypothesis_rows)
         self._carry_over = carry_over
         self._sizes: list[int] = []
         self._log_priors: list[_Floats] = []
-        self._answers: list[_Answer] = []
+        self._answers: list[HardAnswer] = []
         self._solution: _Solution | None = None
 
     @property
@@ -106,7 +87,7 @@ class Entropic:
         self._solution = None
 
     def prune(self, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> None:
-        self._answers.append(_Answer(mask.copy(), window, float(answer), float(tolerance)))
+        self._answers.append(HardAnswer.of(mask, window, answer, tolerance))
         self._solution = None
 
     def distribution(self, mask: Mask, window: range) -> Distribution:
@@ -115,12 +96,7 @@ class Entropic:
             raise ValueError("the consistent set is empty")
         mean, variance = self._moments(solved, mask, window)
         steps = special.ndtri((np.arange(_NODES) + 0.5) / _NODES)
-        nodes = np.clip(mean + np.sqrt(variance) * steps, 0.0, 1.0)
-        values, weights = np.unique(np.rint(nodes * _GRID), return_counts=True)
-        return Distribution(
-            tuple(Fraction(int(value), _GRID) for value in values),
-            tuple(int(weight) for weight in weights),
-        )
+        return Distribution.of_nodes(on_grid(mean + np.sqrt(variance) * steps))
 
     def point(self) -> _Floats:
         """The distribution of each block at the point of maximum entropy, shape (n_blocks, n_cells)."""
@@ -322,4 +298,4 @@ def _least_violation(dual: _Dual) -> float:
     return float("inf") if result.fun is None else float(result.fun)
 
 
-__all__ = ["MAX_CELLS", "Entropic"]
+__all__ = ["Entropic"]

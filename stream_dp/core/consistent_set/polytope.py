@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -30,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, optimize
 
-from stream_dp.core.consistent_set.base import Distribution, Mask, block_shares
+from stream_dp.core.consistent_set.base import Distribution, HardAnswer, Mask, block_shares, on_grid
 from stream_dp.errors import InvalidDefinition
 
 MAX_VARIABLES: Final = 1_024
@@ -45,7 +44,6 @@ _WARM_UP: Final = 8  # trajectories
 _TRAJECTORY: Final = 3.0  # in units of the body's half width, on average
 _MAX_REFLECTIONS: Final = 40  # a wall, in one trajectory
 _TOUCHING: Final = 1e-300  # least distance to a wall: it may be divided by
-_GRID: Final = 2**50  # values are rounded to multiples of its inverse
 
 
 def sufficient_rows(n_cells: int, error: Fraction) -> int:
@@ -62,16 +60,6 @@ def sufficient_rows(n_cells: int, error: Fraction) -> int:
     """
     hard = n_cells * math.log(100.0 / float(error)) / -math.log(0.9585)
     return math.ceil(hard / (40.0 * math.log(n_cells)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A published hard answer: ``|f^W - value| <= tolerance``."""
-
-    mask: Mask = field(repr=False)
-    window: range
-    value: float
-    tolerance: float
 
 
 class Polytope:
@@ -112,7 +100,7 @@ class Polytope:
         self._n_cells = n_cells
         self._rounds = draws // _CHAINS
         self._sizes: list[int] = []
-        self._answers: list[_Answer] = []
+        self._answers: list[HardAnswer] = []
         self._body: _Body | None = None
         self._sample: _Floats | None = None
 
@@ -129,18 +117,13 @@ class Polytope:
         self._body = self._sample = None
 
     def prune(self, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> None:
-        self._answers.append(_Answer(mask.copy(), window, float(answer), float(tolerance)))
+        self._answers.append(HardAnswer.of(mask, window, answer, tolerance))
         self._body = self._sample = None
 
     def distribution(self, mask: Mask, window: range) -> Distribution:
         shares = self.sample()[..., mask].sum(axis=-1) @ block_shares(self._sizes, window)
-        nodes = np.rint(np.clip(shares, 0.0, 1.0) * _GRID)
-        values, weights = np.unique(nodes, return_counts=True)
-        return Distribution(
-            tuple(Fraction(int(value), _GRID) for value in values),
-            tuple(int(weight) for weight in weights),
-            effective_size=_effective_size(nodes / _GRID),
-        )
+        nodes = on_grid(shares)
+        return Distribution.of_nodes(nodes, effective_size=_effective_size(nodes))
 
     def point(self) -> _Floats:
         return np.asarray(self.sample().mean(axis=(0, 1)))

@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.base import MAX_CELLS
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Mechanism
@@ -21,7 +20,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, NOTHING, Question
-from stream_dp.core.universe import Universe
+from stream_dp.core.universe import MAX_KEPT_CELLS, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 QuickNoise = Callable[..., NoiseSource]
@@ -146,4 +145,4 @@ def test_a_universe_too_large_for_a_table_is_refused(
     make_universe: Callable[..., Universe],
 ) -> None:
     with pytest.raises(InvalidDefinition, match="cells"):
-        table(make_universe(1024, MAX_CELLS // 1024 + 1))
+        table(make_universe(1024, MAX_KEPT_CELLS // 1024 + 1))
