@@ -27,7 +27,7 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.phased import Phased, QueryLook
+from stream_dp.core.phased import Dues, Phased, QueryLook
 from stream_dp.core.query import Question
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -103,8 +103,7 @@ class Doubling:
         self._accuracy = accuracy
         self._first = first
         self._sizes: list[int] = []
-        self._spent: list[tuple[int, int]] = []
-        self._due: list[tuple[int, int]] = []
+        self._dues = Dues()
         self._now = self._guess(1)
         self._next: _Guess | None = None
 
@@ -186,11 +185,6 @@ class Doubling:
             for c in look.charges
         )
 
-    def _owe(self, charges: Sequence[Charge]) -> None:
-        for charge in charges:
-            rho, delta = self._due[charge.block]
-            self._due[charge.block] = rho + charge.rho, delta + charge.delta
-
     def _enter(self, number: object) -> None:
         """Takes the guess that a release or a lost look was made under.
 
@@ -203,7 +197,7 @@ class Doubling:
         if following is None:
             raise CorruptState(f"the transcript has guess {number} where guess {self.guess} is")
         self._now, self._next = following, None
-        self._owe(following.charges)
+        self._dues.owe(following.charges)
 
     # ------------------------------------------------------------ phases and charges
 
@@ -213,17 +207,14 @@ class Doubling:
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         looks, charges = self._opened(self._now, n_rows)
         self._sizes.append(n_rows)
-        self._spent.append((0, 0))
-        self._due.append((0, 0))
-        self._owe(charges)
+        self._dues.open()
+        self._dues.owe(charges)
         self._next = None
         (look,) = looks
         return (GuessLook(self.guess, look, charges, self._described(self._now, look)),)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        for charge in look_charges:
-            rho, delta = self._spent[charge.block]
-            self._spent[charge.block] = rho + charge.rho, delta + charge.delta
+        self._dues.pay(look_charges)
 
     def _described(self, guess: _Guess, look: Look) -> dict[str, object]:
         facts = guess.mechanism.constants
@@ -237,8 +228,9 @@ class Doubling:
     # ------------------------------------------------------------ questions
 
     def answer(self, question: Question) -> Outcome | Look:
-        if self._unpaid is not None:
-            return self._unpaid
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return unpaid
         guess = self._serving(question)
         step = guess.mechanism.answer(question)
         if not isinstance(step, QueryLook):
@@ -247,23 +239,13 @@ class Doubling:
         return GuessLook(guess.number, step, charges, self._described(guess, step))
 
     def quote(self, question: Question) -> Quote:
-        if self._unpaid is not None:
-            return Quote(self._unpaid, ())
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return Quote(unpaid, ())
         guess = self._serving(question)
         outcome = guess.mechanism.quote(question).outcome
         charged = outcome is None and guess is self._next
         return Quote(outcome, guess.charges if charged else ())
-
-    @property
-    def _unpaid(self) -> Refused | None:
-        if any(
-            spent[0] < due[0] or spent[1] < due[1]
-            for spent, due in zip(self._spent, self._due, strict=True)
-        ):
-            return Refused(
-                RefusalCode.RETRY_AFTER, "the newest phase is not paid for yet", retriable=True
-            )
-        return None
 
     def _serving(self, question: Question) -> _Guess:
         """The guess in force, or the next where this one's queries were asked and the rows suffice."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Final
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
+from stream_dp.core.consistent_set.base import block_shares
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.median import Easiness, Gate
 from stream_dp.core.noise import NoiseSource
@@ -143,6 +144,40 @@ class QueryLook:
 # ---------------------------------------------------------------- the mechanism
 
 
+class Dues:
+    """What each block still owes for phases that were opened: units of rho and of delta."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[int, int]] = []
+
+    def __repr__(self) -> str:
+        return f"Dues({len(self._left)} blocks)"
+
+    def open(self) -> None:
+        """Adds a block that owes nothing."""
+        self._left.append((0, 0))
+
+    def owe(self, charges: Iterable[Charge]) -> None:
+        self._add(charges, 1)
+
+    def pay(self, charges: Iterable[Charge]) -> None:
+        self._add(charges, -1)
+
+    def _add(self, charges: Iterable[Charge], sign: int) -> None:
+        for charge in charges:
+            rho, delta = self._left[charge.block]
+            self._left[charge.block] = rho + sign * charge.rho, delta + sign * charge.delta
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why no question is looked at while something is owed."""
+        if all(rho <= 0 and delta <= 0 for rho, delta in self._left):
+            return None
+        return Refused(
+            RefusalCode.RETRY_AFTER, "the newest phase is not paid for yet", retriable=True
+        )
+
+
 class Phased(ABC):
     """One data set under a mechanism of the family: holds published values only. A ``mechanism.Mechanism``.
 
@@ -186,8 +221,7 @@ class Phased(ABC):
         self._constants = facts
         self._blocks = blocks
         self._set = self._fresh_set()
-        self._spent: list[tuple[int, int]] = []
-        self._due: list[tuple[int, int]] = []
+        self._dues = Dues()
         self._sizes: list[int] = []
         self._asked = 0
         self._asked_before = 0  # until the newest phase opened
@@ -219,7 +253,7 @@ class Phased(ABC):
 
     def _wrong_window(self, window: range) -> Refused | None:
         """Why a window of open phases is not served."""
-        n_rows = sum(self._sizes[block] for block in window)
+        n_rows = self._rows(window)
         if n_rows < self._phase.min_rows:
             return Refused(
                 RefusalCode.WINDOW_TOO_SMALL,
@@ -281,10 +315,8 @@ class Phased(ABC):
         """
         if not self._sizes or window.stop > len(self._sizes) or self._wrong_window(window):
             raise ValueError("no question about this window is answered")
-        blocks = self._set_window(window)
-        sizes = self._set_sizes[blocks.start : blocks.stop]
-        weights = np.array([size / sum(sizes) for size in sizes])
-        return np.asarray(weights @ self._set.point()[blocks.start : blocks.stop])
+        weights = block_shares(self._set_sizes, self._set_window(window))
+        return np.asarray(weights @ self._set.point())
 
     @property
     def published_budget(self) -> dict[str, object]:
@@ -334,15 +366,12 @@ class Phased(ABC):
         if not self.opens(n_rows, 0):
             raise ValueError("no phase opens with this block; ask opens() first")
         self._sizes.append(n_rows)
-        self._spent.append((0, 0))
-        self._due.append((0, 0))
+        self._dues.open()
         self._asked_before = self._asked
         self._take_in(n_rows)
         j = len(self._sizes)
         charges = self._price(j)
-        for charge in charges:
-            rho, delta = self._due[charge.block]
-            self._due[charge.block] = rho + charge.rho, delta + charge.delta
+        self._dues.owe(charges)
         description: dict[str, object] = {
             "kind": "phase",
             "mechanism": self.name,
@@ -356,13 +385,14 @@ class Phased(ABC):
         return (PhaseLook(j, charges, description),)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        for charge in look_charges:
-            rho, delta = self._spent[charge.block]
-            self._spent[charge.block] = rho + charge.rho, delta + charge.delta
+        self._dues.pay(look_charges)
 
     @property
     def _phase(self) -> PhaseConstants:
         return self._constants.phases[len(self._sizes) - 1]
+
+    def _rows(self, window: range) -> int:
+        return sum(self._sizes[block] for block in window)
 
     # ------------------------------------------------------------ questions
 
@@ -392,13 +422,9 @@ class Phased(ABC):
             return Refused(
                 RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
             )
-        if any(
-            spent[0] < due[0] or spent[1] < due[1]
-            for spent, due in zip(self._spent, self._due, strict=True)
-        ):
-            return Refused(
-                RefusalCode.RETRY_AFTER, "the newest phase is not paid for yet", retriable=True
-            )
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return unpaid
         if self._asked - self._asked_before >= k:
             return Refused(
                 RefusalCode.QUERIES_EXHAUSTED,
@@ -424,7 +450,7 @@ class Phased(ABC):
 
     def _look(self, question: Question) -> QueryLook:
         window, phase = question.window, self._phase
-        n_rows = sum(self._sizes[block] for block in window)
+        n_rows = self._rows(window)
         distribution = self._set.distribution(
             question.predicate.whole_mask(self._universe), self._set_window(window)
         )
@@ -474,7 +500,7 @@ class Phased(ABC):
         self._count(release.phase, release.index)
         if release.hard:
             self._hard += 1
-            n_rows = sum(self._sizes[block] for block in release.window)
+            n_rows = self._rows(release.window)
             cells = release.predicate.whole_mask(self._universe)
             share = Fraction(release.noisy_count, n_rows)
             self._hard_answers.append((cells, release.window, share))
@@ -555,4 +581,4 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-__all__ = ["PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]
+__all__ = ["Dues", "PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]
