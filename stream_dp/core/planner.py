@@ -23,6 +23,7 @@ Nothing here sees the data: variances, values and prices are all published or fo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -236,12 +237,7 @@ def plan(
         return table
     if count is not None:
         return count
-    left = purse.lines.left(evidence.window)
-    if _count(evidence, prices, left, limit) is not None:
-        return Unproven(low, high, Lack.PACE)
-    untouched = np.full(len(evidence.window), UNITS)
-    enough = _count(evidence, prices, untouched, limit) is not None
-    return Unproven(low, high, Lack.BUDGET if enough else Lack.ROWS)
+    return Unproven(low, high, _lack(_count, evidence, prices, purse, limit))
 
 
 def plan_total(
@@ -252,13 +248,21 @@ def plan_total(
     if max(evidence.variances.tolist()) <= limit * _TIE:
         return Certified()
     table = _table(evidence, prices, purse.room(evidence.window), limit)
-    if table is not None:
-        return table
-    if _table(evidence, prices, purse.lines.left(evidence.window), limit) is not None:
+    return _lack(_table, evidence, prices, purse, limit) if table is None else table
+
+
+def _lack(
+    way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], Measure | None],
+    evidence: Evidence,
+    prices: Prices,
+    purse: Purse,
+    limit: float,
+) -> Lack:
+    """Why a way to measure, ``_count`` or ``_table``, has too little room now."""
+    if way(evidence, prices, purse.lines.left(evidence.window), limit) is not None:
         return Lack.PACE
     untouched = np.full(len(evidence.window), UNITS)
-    enough = _table(evidence, prices, untouched, limit) is not None
-    return Lack.BUDGET if enough else Lack.ROWS
+    return Lack.ROWS if way(evidence, prices, untouched, limit) is None else Lack.BUDGET
 
 
 def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
