@@ -479,10 +479,9 @@ class Calibrated:
                     mean_bar=None if bar is None else bar * unit,
                 )
             )
-        live = form_of_total(question, self._shape).live
-        if live is not None:
+        if known.live is not None:
             some = iter(cells)
-            cells = [next(some) if is_live else _NO_SUM for is_live in live.tolist()]
+            cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         confidence = 1.0 - self.accuracy.failure_probability
         return Summed(tuple(cells), n, confidence, path)
 

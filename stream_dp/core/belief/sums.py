@@ -16,7 +16,7 @@ import numpy as np
 
 from stream_dp.core.belief.forms import Cells, Floats
 from stream_dp.core.belief.residuals import ResidualMemory
-from stream_dp.core.query import Question
+from stream_dp.core.query import Mask, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Sums:
         variance_of_totals: Infinite where nothing is known.
         variance_of_counts: Likewise.
         covariances: Of totals and counts.
+        live: Which of all answers these are, shape (n_answers,); None for all. The others are 0 for sure.
     """
 
     totals: Floats
@@ -36,6 +37,7 @@ class Sums:
     variance_of_totals: Floats
     variance_of_counts: Floats
     covariances: Floats
+    live: Mask | None
 
 
 def form_of_total(question: Question, shape: tuple[int, ...]) -> Cells:
@@ -60,7 +62,7 @@ def sums(question: Question, shape: tuple[int, ...], tables: ResidualMemory) -> 
     known = np.isfinite(of_both)
     covariances = np.zeros(len(of_both))
     covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
-    return Sums(totals, counts, of_totals, of_counts, covariances)
+    return Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
 
 
 def ratio_bar(
