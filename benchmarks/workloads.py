@@ -23,16 +23,16 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from stream_dp.core.baselines.base import Baseline
-from stream_dp.core.baselines.composition import Concentrated
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import Concentrated
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Question, compile_where
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven, Truth
@@ -242,7 +242,7 @@ class CalibratedMethod:
 class BaselineMethod:
     """One of ``stream_dp.core.baselines``."""
 
-    def __init__(self, name: str, mechanism: Baseline, noise: NoiseSource) -> None:
+    def __init__(self, name: str, mechanism: PredicateMechanism, noise: NoiseSource) -> None:
         self.name = name
         self._driven = Driven(mechanism, noise)
 

@@ -20,12 +20,11 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget
-from stream_dp.core.baselines.base import Baseline
-from stream_dp.core.baselines.composition import Basic, Composition, Concentrated, composition_of
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.baselines.weights import GrowingWeights
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import Basic, Composition, Concentrated, composition_of
 from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.median import harmonic, hypothesis_rows
@@ -36,6 +35,7 @@ from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.phase_constants import min_rows_as_printed
 from stream_dp.core.phased import Phased
 from stream_dp.core.planner import BASE_MOST
+from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.sequential import Median, Sequential, least_composition
 from stream_dp.core.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
@@ -261,7 +261,7 @@ def _fullest(need: Need, price: Callable[[int], float]) -> float:
     return need.queries / need.phases * float(np.cumsum(steps).max())
 
 
-def _quoted(mechanism: Baseline, n_rows: int) -> float:
+def _quoted(mechanism: PredicateMechanism, n_rows: int) -> float:
     """What a new question about ``n_rows`` rows takes of each line; infinite where a line cannot pay it."""
     mechanism.open_phase(n_rows)
     quote = mechanism.quote(_ANY_QUESTION)

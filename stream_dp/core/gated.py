@@ -25,6 +25,7 @@ next question begins a new segment at a new charge.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -34,7 +35,8 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Budget, Charge, Lines, gaussian_rho
+from stream_dp.core.accounting import Budget, gaussian_rho
+from stream_dp.core.composition import Concentrated
 from stream_dp.core.consistent_set import Entropic
 from stream_dp.core.consistent_set.base import block_shares
 from stream_dp.core.gates import (
@@ -45,16 +47,18 @@ from stream_dp.core.gates import (
     segment_loss,
     threshold,
 )
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import grid_index, grid_sigma
-from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Question
-from stream_dp.core.universe import Universe
+from stream_dp.core.universe import MAX_ROWS, Universe
 from stream_dp.errors import InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]
 
+_HYPOTHESIS_ROWS: Final = 10**6  # m, for the set's fluctuations; its point does not depend on it
 _KEPT: Final = (
     6.0  # noise scales that pruning allows: the set is emptied with probability 2e-9 a measurement
 )
@@ -95,7 +99,7 @@ def _above(scale: float) -> Fraction:
     return grid_sigma(grid_index(scale) + 1)
 
 
-class Gated:
+class Gated(PredicateMechanism):
     """One data set under gates and a maximum-entropy set. A ``mechanism.Mechanism``.
 
     Args:
@@ -103,7 +107,6 @@ class Gated:
         privacy: Lifetime promise to a row; ``delta`` above 0.
         accuracy: ``error`` and ``failure_probability`` of every answer.
         segments: S, how many segments a line's budget is for: about as many hard queries a block.
-        hypothesis_rows: m by hand, for the set's fluctuations; its point does not depend on it.
         prior: What a new block is expected to look like.
 
     Raises:
@@ -117,21 +120,16 @@ class Gated:
         accuracy: Accuracy,
         *,
         segments: int,
-        hypothesis_rows: int = 10**6,
         prior: Prior = "uniform",
     ) -> None:
         if segments < 1:
             raise InvalidDefinition(
                 "mechanism.segments", "is below 1", "say how many hard queries a block may cost"
             )
-        self._universe = universe
-        self._accuracy = accuracy
+        super().__init__(universe, accuracy, Concentrated(privacy))
         self._afforded = segments
-        self._budget = Budget.of(privacy)
-        self._scales = Scales.of(self._budget.rho / segments)
-        self._set = Entropic(universe.n_cells, hypothesis_rows, carry_over=prior == "carry_over")
-        self._lines = Lines()
-        self._sizes: list[int] = []
+        self._scales = Scales.of(Budget.of(privacy).rho / segments)
+        self._set = Entropic(universe.n_cells, _HYPOTHESIS_ROWS, carry_over=prior == "carry_over")
         self._segments = Segments()
         self._asked = 0
         self._hard = 0
@@ -144,16 +142,6 @@ class Gated:
     @property
     def scales(self) -> Scales:
         return self._scales
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Cells of each attribute."""
-        return self._universe.shape
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of each phase; public."""
-        return tuple(self._sizes)
 
     def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
         """Share of each cell in a window, by the consistent set's point; shape (n_cells,).
@@ -177,14 +165,7 @@ class Gated:
     @property
     def min_rows(self) -> int:
         """Rows of a window below which no question about it is tested."""
-        low, high = 1, 2**62
-        while low < high:
-            middle = (low + high) // 2
-            if self._too_small(middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return 1 + bisect_left(range(1, MAX_ROWS), True, key=lambda n: not self._too_small(n))
 
     def _threshold(self, n_rows: int) -> int:
         return threshold(
@@ -202,51 +183,22 @@ class Gated:
         noise = wanted * float(self._scales.count)
         return self._threshold(n_rows) < 1 or noise > self._accuracy.error * n_rows
 
-    # ------------------------------------------------------------ phases and charges
-
-    def opens(self, waiting: int, min_rows: int) -> bool:
-        return waiting >= min_rows
-
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Adds a block; opening a phase looks at nothing."""
-        self._sizes.append(n_rows)
-        self._lines.open()
         self._set.add_block(n_rows)
-        return ()
+        return super().open_phase(n_rows)
 
-    def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        self._lines.charge(look_charges)
-
-    # ------------------------------------------------------------ questions
-
-    def answer(self, question: Question) -> Outcome | CountLook:
-        refused = self._refusal(question)
-        return self._look(question) if refused is None else refused
-
-    def quote(self, question: Question) -> Quote:
-        refused = self._refusal(question)
-        return Quote(refused, () if refused is not None else self._price(question.window))
-
-    def _refusal(self, question: Question) -> Refused | None:
-        """Why the question is not tested; from public facts only."""
-        if question.group_by:
-            return Refused(
-                RefusalCode.UNSUPPORTED_KIND,
-                "the gated profile answers predicate questions only; ask each cell as one",
-            )
-        if not self._sizes:
-            return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
-        if question.window.stop > len(self._sizes):
-            return Refused(
-                RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
-            )
-        if self._too_small(self._rows(question.window)):
+    def _step(self, question: Question) -> Outcome | Look:
+        window = question.window
+        n_rows = self._rows(window)
+        if self._too_small(n_rows):
             return Refused(
                 RefusalCode.WINDOW_TOO_SMALL,
-                f"the window has {self._rows(question.window):,} rows, and {self.min_rows:,} are the fewest "
+                f"the window has {n_rows:,} rows, and {self.min_rows:,} are the fewest "
                 "that a prediction can be tested on; ask about more phases",
             )
-        if not self._lines.afford(self._price(question.window)):
+        charges = self._charges(self._segments.unpaid(window), self._scales.rho)
+        if not self._lines.afford(charges):
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED,
                 "a block of the window has no budget left for another segment",
@@ -256,29 +208,15 @@ class Gated:
                 RefusalCode.INCONSISTENT,
                 "no hypothesis agrees with all measurements: no query can be answered any more",
             )
-        return None
-
-    def _rows(self, window: range) -> int:
-        return sum(self._sizes[block] for block in window)
-
-    def _price(self, window: range) -> tuple[Charge, ...]:
-        """One segment for each block that has not paid for the one that runs."""
-        rho = self._scales.rho
-        return tuple(self._budget.charge(block, rho) for block in self._segments.unpaid(window))
-
-    def _look(self, question: Question) -> CountLook:
-        window, scales = question.window, self._scales
-        n_rows = self._rows(window)
-        share = self._set.distribution(
-            question.predicate.whole_mask(self._universe), window
-        ).lower_median
+        cells = question.predicate.whole_mask(self._universe)
+        share = self._set.distribution(cells, window).lower_median
         gate = self._segments.gate(
             predicted=predicted_rows(share, n_rows),
             threshold=self._threshold(n_rows),
-            threshold_scale=scales.threshold,
-            question_scale=scales.question,
+            threshold_scale=self._scales.threshold,
+            question_scale=self._scales.question,
         )
-        return CountLook(question, n_rows, "gaussian", scales.count, self._price(window), gate)
+        return CountLook(question, n_rows, "gaussian", self._scales.count, charges, gate)
 
     def absorb(self, release: Release) -> None:
         """Prunes the set by a measurement.
@@ -302,32 +240,6 @@ class Gated:
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what the segment had left was lost with it."""
         self._segments = self._segments.lost(look["segment"])
-
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        assert isinstance(look, CountLook), "a look of another mechanism"
-        assert isinstance(release, CountRelease), "a release of another mechanism"
-        assert look.gate is not None, "every question is tested"
-        count = release.noisy_count if release.measured else look.gate.predicted
-        return Answered(
-            count=min(look.n_rows, max(0, count)),
-            n=look.n_rows,
-            error_bar=self._accuracy.error,
-            error_bar_simultaneous=None,
-            confidence=1.0 - self._accuracy.failure_probability,
-            path=Path.MEASURED if release.measured else Path.GATED,
-        )
-
-    # ------------------------------------------------------------ restarts
-
-    def remembered(self) -> dict[bytes, bytes]:
-        """Nothing: a repeat is tested like any other question, for free while its segment runs."""
-        return {}
-
-    def recall(self, remembered: dict[bytes, bytes]) -> None:
-        assert not remembered, "this profile remembers nothing"
-
-    def release_from_bytes(self, data: bytes) -> Release:
-        return CountRelease.from_bytes(self._universe, data)
 
 
 __all__ = ["Gated", "Prior", "Scales"]

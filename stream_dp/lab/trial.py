@@ -12,11 +12,11 @@ import numpy.typing as npt
 from stream_dp.core.accounting import UNITS, Lines
 from stream_dp.core.advice import Name, Need, Trial
 from stream_dp.core.baselines.bypass import Bypass
-from stream_dp.core.baselines.composition import Basic, Concentrated, composition_of
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import Basic, Concentrated, composition_of
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path

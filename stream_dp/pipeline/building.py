@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.baselines.bypass import Bypass
-from stream_dp.core.baselines.composition import composition_of
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.baselines.weights import GrowingWeights, Weights
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import composition_of
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.adaptive import Adaptive

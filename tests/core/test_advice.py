@@ -22,11 +22,11 @@ from stream_dp.core.advice import (
     recommended,
     windows,
 )
-from stream_dp.core.baselines.composition import Basic, Concentrated
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.baselines.weights import GrowingWeights
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import Basic, Concentrated
 from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.memory import Memory

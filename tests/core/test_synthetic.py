@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.baselines.composition import Concentrated
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.baselines.weights import GrowingWeights
 from stream_dp.core.belief.residuals import ResidualMemory
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.composition import Concentrated
 from stream_dp.core.doubling import Doubling
 from stream_dp.core.gated import Gated
 from stream_dp.core.memory import Memory

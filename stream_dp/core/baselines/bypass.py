@@ -17,8 +17,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from stream_dp.core.baselines.composition import Composition
 from stream_dp.core.baselines.weights import GrowingWeights
+from stream_dp.core.composition import Composition
 from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path

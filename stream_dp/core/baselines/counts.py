@@ -7,17 +7,17 @@ keeps the promised accuracy; a repeat, however spelt, gets the same answer for n
 
 from __future__ import annotations
 
-from stream_dp.core.baselines.base import Baseline
-from stream_dp.core.baselines.composition import Composition
-from stream_dp.core.gates import CountLook, CountRelease
+from stream_dp.core.composition import Composition
+from stream_dp.core.gates import CountRelease
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe
 
 
-class FreshCounts(Baseline):
+class FreshCounts(PredicateMechanism):
     """Laplace or Gaussian noise, as ``composition`` says, with an exact cache."""
 
     def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
@@ -41,11 +41,6 @@ class FreshCounts(Baseline):
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"
         self._known[release.predicate, release.window] = release.noisy_count
-
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        assert isinstance(look, CountLook), "a look of another mechanism"
-        assert isinstance(release, CountRelease), "a release of another mechanism"
-        return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
 
 
 __all__ = ["FreshCounts"]

@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from stream_dp.core.baselines.base import Baseline
-from stream_dp.core.baselines.composition import Composition
+from stream_dp.core.composition import Composition
 from stream_dp.core.gates import CountLook, CountRelease, Segments, predicted_rows, segment_loss
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Universe, check_kept_cells
 
@@ -51,7 +51,7 @@ def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
     return min(MAX_SCALE, Fraction(accuracy.error * n_rows / 2.0 / x))
 
 
-class GrowingWeights(Baseline):
+class GrowingWeights(PredicateMechanism):
     """Weights over everything that has arrived; a window is all phases. A ``mechanism.Mechanism``.
 
     m rows that arrive after t mix the histogram with the uniform one, ``t : m``: no looks, no loss.
@@ -151,14 +151,6 @@ class GrowingWeights(Baseline):
     def _move(self, cells: npt.NDArray[np.bool_], by: float) -> None:
         self._shares[cells] *= math.exp(by)
         self._shares /= self._shares.sum()
-
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        assert isinstance(look, CountLook), "a look of another mechanism"
-        assert isinstance(release, CountRelease), "a release of another mechanism"
-        if release.measured:
-            return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
-        assert look.gate is not None, "what was not measured was tested"
-        return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
 
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what a segment had left was lost with it."""

@@ -12,8 +12,8 @@ import pytest
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.baselines.bypass import Bypass
-from stream_dp.core.baselines.composition import Basic, Composition, Concentrated
 from stream_dp.core.baselines.weights import Weights, gate_scale
+from stream_dp.core.composition import Basic, Composition, Concentrated
 from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Path, RefusalCode

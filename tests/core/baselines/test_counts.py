@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.baselines.composition import Basic, Composition, Concentrated
 from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.composition import Basic, Composition, Concentrated
 from stream_dp.core.gates import CountLook
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource

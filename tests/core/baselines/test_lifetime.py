@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.baselines.composition import Basic, Composition, Concentrated, composition_of
+from stream_dp.core.composition import Basic, Composition, Concentrated, composition_of
 from stream_dp.core.gated import Scales
 from stream_dp.core.gates import segment_loss
 from stream_dp.core.parameters import Accuracy, Privacy

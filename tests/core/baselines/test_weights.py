@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.baselines.composition import Basic
 from stream_dp.core.baselines.weights import GrowingWeights, Weights, gate_scale
+from stream_dp.core.composition import Basic
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.parameters import Accuracy, Privacy

@@ -1,4 +1,4 @@
-"""How the losses of a baseline add up on a line: epsilons as they are, or as zCDP.
+"""How the losses of a ``PredicateMechanism`` add up on a line: epsilons as they are, or as zCDP.
 
 A line is full at ``UNITS`` either way. Under ``Basic`` these are shares of the promised epsilon, and what is
 kept is pure; under ``Concentrated`` shares of the rho that implies the promise, as everywhere else. One data

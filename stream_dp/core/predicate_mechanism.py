@@ -1,4 +1,7 @@
-"""What the baselines share: lines, refusals, and a count as accurate as promised."""
+"""What ``gated`` and the baselines share: predicate queries alone, a line a block, and one count a look.
+
+They remember nothing beside their releases. What a look costs is added up by a ``Composition``.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from stream_dp.core.accounting import UNITS, Charge, Lines
-from stream_dp.core.baselines.composition import Composition
+from stream_dp.core.accounting import Charge, Lines
+from stream_dp.core.composition import Composition
 from stream_dp.core.gates import CountLook, CountRelease
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
@@ -16,8 +19,8 @@ from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
 
 
-class Baseline(ABC):
-    """One data set under a baseline: holds published values only. A ``mechanism.Mechanism``.
+class PredicateMechanism(ABC):
+    """One data set under one of them: holds published values only. A ``mechanism.Mechanism``.
 
     Args:
         accuracy: ``error`` and ``failure_probability`` of every verified answer.
@@ -52,10 +55,6 @@ class Baseline(ABC):
     def spent(self, block: int) -> float:
         """epsilon of a block's line so far, at the promised delta."""
         return self._composition.epsilon(self._lines.spent(block))
-
-    def spent_share(self) -> float:
-        """The highest share of any block's line that was spent."""
-        return 1.0 - float(self._lines.left().min()) / UNITS
 
     # ------------------------------------------------------------ phases and charges
 
@@ -129,9 +128,13 @@ class Baseline(ABC):
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
 
-    @abstractmethod
     def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        """The answer to ``question`` after ``release`` was absorbed."""
+        assert isinstance(look, CountLook), "a look of another mechanism"
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        if release.measured:
+            return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
+        assert look.gate is not None, "what was not measured was tested"
+        return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
 
     # ------------------------------------------------------------ restarts
 
@@ -140,7 +143,7 @@ class Baseline(ABC):
         return {}
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
-        assert not remembered, "a baseline remembers nothing beside its releases"
+        assert not remembered, "nothing is remembered beside the releases"
 
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; nothing was learnt."""
@@ -150,4 +153,4 @@ class Baseline(ABC):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["Baseline"]
+__all__ = ["PredicateMechanism"]
