@@ -81,7 +81,8 @@ def packing_counts(values: Ints, *, size: int, n_rows: int, alpha: float) -> Cal
 def packing_bound(size: int, *, alpha: float, epsilon: float, failure_probability: float) -> float:
     """Rows below which no epsilon-private search is right on each packing data set.
 
-    ``(ln((T - 1)(1 - beta)) - 2 epsilon) / (2 alpha epsilon)``.
+    ``(ln((T - 1)(1 - beta)) - 2 epsilon) / (2 alpha epsilon)``: T data sets, each with its own only possible
+    answer, differ in at most ``2 alpha n + 2`` rows (Bun, Steinke, Ullman 2016, Lemma 5.6).
     """
     packed = math.log((size - 1) * (1.0 - failure_probability))
     return (packed - 2.0 * epsilon) / (2.0 * alpha * epsilon)

@@ -1,7 +1,7 @@
 """All thresholds of an ordered attribute from one look: the binary tree of counts.
 
 Dwork, Naor, Pitassi, Rothblum 2010 and Chan, Shi, Song 2011, as in Bun, Steinke, Ullman 2016, Proposition
-5.2; approximate medians by search as in their Lemma 5.5 and Figure 6, the lower bound of their Lemma 5.6.
+5.2; approximate medians by search as in their Lemma 5.5 and Figure 6.
 
 Over ``2^L`` leaves, ``#{rows <= y}`` is a sum of at most L nodes that are left children, and the number of
 rows is public, so only left children are published. Numbered from 1 as a Fenwick tree they are one array:
@@ -18,7 +18,6 @@ secret is left after the release, so a restart replays the release and no more.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -235,23 +234,4 @@ def search(n_values: int, rank: int, at_most: Callable[[int], int]) -> int:
     return found
 
 
-def packing_bound(
-    n_values: int, *, rank_error: float, epsilon: float, failure_probability: float
-) -> float:
-    """Rows below which no epsilon-private mechanism finds an approximate median of any data.
-
-    ``(ln((T - 1)(1 - beta)) - 2 epsilon) / (2 alpha epsilon)``: T datasets, each with its own only possible
-    answer, differ in at most ``2 alpha n + 2`` rows. Bun, Steinke, Ullman 2016, Lemma 5.6, with its
-    constants.
-
-    Args:
-        n_values: T, ordered values.
-        rank_error: alpha: the share of rows by which the answer's rank may be off.
-        epsilon: Pure differential privacy; an approximate one can do with fewer.
-        failure_probability: beta.
-    """
-    chance = math.log(n_values - 1) + math.log1p(-failure_probability)
-    return (chance - 2.0 * epsilon) / (2.0 * rank_error * epsilon)
-
-
-__all__ = ["Tree", "TreePlan", "packing_bound", "prefix_sums", "search"]
+__all__ = ["Tree", "TreePlan", "prefix_sums", "search"]

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.online.tree import Tree, TreePlan, packing_bound, search
+from stream_dp.core.online.tree import Tree, TreePlan, search
 from stream_dp.errors import CorruptState
+from stream_dp.lab.median_search import packing_bound
 
 ALARM = 1e-6
 Counts = npt.NDArray[np.int64]
@@ -126,18 +127,6 @@ class TestGolden:
             ],
             dtype=float,
         )
-
-    @pytest.mark.parametrize(
-        ("n_values", "rank_error", "epsilon", "bound"),
-        [(2**16, 0.05, 1.0, 89.85), (2**20, 0.01, 0.1, 6778.8)],
-    )
-    def test_packing_bound(
-        self, n_values: int, rank_error: float, epsilon: float, bound: float
-    ) -> None:
-        found = packing_bound(
-            n_values, rank_error=rank_error, epsilon=epsilon, failure_probability=0.1
-        )
-        assert found == pytest.approx(bound, abs=0.05)
 
 
 def test_each_node_has_noise_of_the_scale_and_not_of_one_a_tenth_off(
@@ -330,7 +319,7 @@ class TestMedianByAdaptiveThresholds:
             wrong += self.search(rows, noise) != value
         assert stats.binomtest(wrong, 400, self.BETA, alternative="greater").pvalue > ALARM
         needed = packing_bound(
-            self.N_VALUES, rank_error=self.ALPHA, epsilon=1.0, failure_probability=self.BETA
+            self.N_VALUES, alpha=self.ALPHA, epsilon=1.0, failure_probability=self.BETA
         )
         assert needed < self.N_ROWS
 
