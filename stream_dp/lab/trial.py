@@ -82,7 +82,9 @@ class Truth:
         if table is None:
             if len(self._tables) > 2000:
                 self._tables.clear()
-            table = self._tables[key] = self._data.marginal(*key[:1], window).sum(axis=0)
+            table = self._tables[key] = self._data.marginal(predicate.attributes, window).sum(
+                axis=0
+            )
         if predicate.constant is not None:
             return int(table) if predicate.constant else 0
         if predicate.factors is None:

@@ -150,11 +150,10 @@ class Answerer(ABC):
 
     def answer(self, asked: Asked) -> Outcome | KindLook:
         """Answers from what is published, refuses, or says which look it needs. Changes nothing."""
-        if not 0 < self._rows(asked.window) <= MAX_ROWS:
+        n_rows = self._rows(asked.window)
+        if not 0 < n_rows <= MAX_ROWS:
             return Refused(
-                RefusalCode.WINDOW_TOO_SMALL
-                if self._rows(asked.window) == 0
-                else RefusalCode.INVALID_QUERY,
+                RefusalCode.INVALID_QUERY if n_rows else RefusalCode.WINDOW_TOO_SMALL,
                 f"window: {asked.kind} needs a window of at least one row and at most {MAX_ROWS:,}",
             )
         return self._step(asked)

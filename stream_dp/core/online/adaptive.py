@@ -48,10 +48,10 @@ from itertools import pairwise
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.base import Loss, Secret, checked_privacy
-from stream_dp.core.online.between import Side
 from stream_dp.core.online.interior import InteriorPlan, InteriorPoint
 from stream_dp.core.online.laplace import scale_from, sum_bound
 from stream_dp.core.online.tree import prefix_sums
+from stream_dp.core.outcome import Side
 
 _ROUND = 1 + Fraction(1, 2**40)
 """More than floats may be off: what privacy depends on is moved by it to the safe side."""

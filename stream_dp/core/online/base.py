@@ -19,9 +19,6 @@ class Loss:
     epsilon: Fraction
     delta: Fraction = Fraction(0)
 
-    def __add__(self, other: Loss) -> Loss:
-        return Loss(self.epsilon + other.epsilon, self.delta + other.delta)
-
     def charge(self, budget: Budget, block: int) -> Charge:
         """Its price on one block's line: ``(epsilon^2 / 2, delta)``.
 

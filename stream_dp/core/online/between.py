@@ -161,4 +161,4 @@ class BetweenThresholds:
         self.absorb(Side.BETWEEN)
 
 
-__all__ = ["BetweenPlan", "BetweenThresholds", "Side"]
+__all__ = ["BetweenPlan", "BetweenThresholds"]

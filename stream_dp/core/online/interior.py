@@ -30,7 +30,8 @@ from functools import cached_property
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.base import Loss, Secret
-from stream_dp.core.online.between import BetweenPlan, BetweenThresholds, Side
+from stream_dp.core.online.between import BetweenPlan, BetweenThresholds
+from stream_dp.core.outcome import Side
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from scipy import stats
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.adaptive import AdaptivePlan, AdaptiveThresholds, chunk_counts
 from stream_dp.core.online.base import Secret
-from stream_dp.core.online.between import Side
 from stream_dp.core.online.tree import prefix_sums
+from stream_dp.core.outcome import Side
 
 ALARM = 1e-6
 ONE, SMALL = Fraction(1), Fraction(1, 10**6)

@@ -20,7 +20,8 @@ from scipy import stats
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.base import Secret
-from stream_dp.core.online.between import BetweenPlan, BetweenThresholds, Side
+from stream_dp.core.online.between import BetweenPlan, BetweenThresholds
+from stream_dp.core.outcome import Side
 
 ALARM = 1e-6
 Floats = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ from scipy import stats
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.base import Secret
-from stream_dp.core.online.between import Side
 from stream_dp.core.online.interior import InteriorPlan, InteriorPoint
+from stream_dp.core.outcome import Side
 
 ALARM = 1e-6
 PLAN = InteriorPlan(Fraction(1), Fraction(1, 10**6), 1000, 0.05)
