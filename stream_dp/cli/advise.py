@@ -243,7 +243,7 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
             f"[b]No mechanism answers {wanted}.[/b] "
             f"{_capital(_called(best.name))} comes nearest: {_percent(best.part or 0.0)} of them."
         )
-    lines = {**best.lines, "phase": {"min_rows": need.n_rows}}
+    lines = {**best.definition, "phase": {"min_rows": need.n_rows}}
     alone = need.universe.names[0] if need.workload == "thresholds" else None
     where = "" if alone is None else f", with the attribute {alone} alone"
     console.print(f"\nIn the definition{where}:", markup=False)

@@ -10,6 +10,7 @@ What a calibrated data set spends depends on the questions, and so only a trial 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -52,7 +53,7 @@ _ERRORS: Final = (1e-9, 0.89)
 _STABLE_SHARE: Final = 0.1
 """One look for an exact median is planned at this share of a line."""
 
-Lines: TypeAlias = Mapping[str, object]
+Fields: TypeAlias = Mapping[str, object]
 Workload: TypeAlias = Literal["conjunctions", "predicates", "thresholds"]
 """Conditions on 1 to 3 attributes that all hold; any sets of their cells; "at most" on the one attribute."""
 
@@ -139,7 +140,7 @@ class Estimate:
             a mechanism of the papers cannot be run, as they print it.
         queries: Most questions that it surely affords; None where their number does not matter.
         opening: Part of a line that opening a phase takes.
-        lines: Fields of a definition under which a data set does this; empty where there is a problem.
+        definition: Fields of one under which a data set does this; empty where there is a problem.
         problem: Why it cannot serve at all.
         distance: Rows that must be replaced to change an answer for it to be released (stable median).
     """
@@ -151,7 +152,7 @@ class Estimate:
     rows: int | None = None
     queries: int | None = None
     opening: float = 0.0
-    lines: Lines = field(default_factory=dict)
+    definition: Fields = field(default_factory=dict)
     problem: str | None = None
     distance: int | None = None
 
@@ -286,13 +287,7 @@ def _least(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
     """The least number from ``low`` on that holds; None where not even ``high`` does."""
     if not holds(high):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    return low + bisect_left(range(low, high), True, key=holds)
 
 
 def _least_error(need: Need, share: Callable[[Need], float]) -> float | None:
@@ -330,17 +325,20 @@ def _calibrated(need: Need) -> Estimate:
         error=_least_error(need, opening),
         rows=_least(1, MAX_ROWS, lambda n: mechanism.base_release(n).share < BASE_MOST),
         opening=mechanism.base_release(need.n_rows).units / UNITS,
-        lines={"mechanism": _calibrated_settings(need)},
+        definition={"mechanism": _calibrated_settings(need)},
     )
 
 
 def _lean(need: Need) -> Estimate:
-    lines = {"mechanism": _calibrated_settings(need) | {"base_share": 0.0}}
-    return Estimate(Name.LEAN, part=None, lines=lines)
+    return Estimate(Name.LEAN, part=None, definition={"mechanism": _lean_settings(need)})
 
 
 def _calibrated_settings(need: Need) -> dict[str, object]:
     return {"profile": "calibrated"} | ({"pacing": False} if need.phases == 1 else {})
+
+
+def _lean_settings(need: Need) -> dict[str, object]:
+    return _calibrated_settings(need) | {"base_share": 0.0}
 
 
 def _of_counts(composition: Composition, need: Need) -> float:
@@ -360,7 +358,7 @@ def _pure_counts(need: Need) -> Estimate:
     return _by_composition(need, Name.PURE_COUNTS, Basic(need.privacy), promise)
 
 
-def _by_composition(need: Need, name: Name, composition: Composition, promise: Lines) -> Estimate:
+def _by_composition(need: Need, name: Name, composition: Composition, promise: Fields) -> Estimate:
     share = partial(_of_counts, composition)
     wanted = share(need)
     return Estimate(
@@ -370,7 +368,7 @@ def _by_composition(need: Need, name: Name, composition: Composition, promise: L
         error=_least_error(need, share),
         rows=_least(1, MAX_ROWS, lambda n: share(replace(need, n_rows=n)) <= 1.0),
         queries=_afforded(need.queries, wanted),
-        lines={**promise, "mechanism": {"profile": "counts"}},
+        definition={**promise, "mechanism": {"profile": "counts"}},
     )
 
 
@@ -389,13 +387,13 @@ def _weights(need: Need) -> Estimate:
         Name.WEIGHTS,
         part=whole * min(1.0, 1.0 / share),
         queries=_afforded(need.queries, share),
-        lines={"mechanism": {"profile": "weights"}},
+        definition={"mechanism": {"profile": "weights"}},
     )
 
 
 def _bypass(need: Need) -> Estimate:
     check_kept_cells(need.universe.n_cells)
-    return Estimate(Name.BYPASS, part=None, lines={"mechanism": {"profile": "bypass"}})
+    return Estimate(Name.BYPASS, part=None, definition={"mechanism": {"profile": "bypass"}})
 
 
 def _table(need: Need) -> Estimate:
@@ -410,7 +408,7 @@ def _table(need: Need) -> Estimate:
         error=_possible(off / need.n_rows),
         rows=math.ceil(off / need.accuracy.error),
         opening=1.0,
-        lines={"mechanism": {"profile": "whole_table"}},
+        definition={"mechanism": {"profile": "whole_table"}},
     )
 
 
@@ -439,7 +437,7 @@ def _tree(need: Need) -> Estimate:
         share=share,
         error=_possible(least / need.n_rows),
         rows=math.ceil(least / need.accuracy.error),
-        lines={"mechanism": _lean(need).lines["mechanism"], "kinds": kinds},
+        definition={"mechanism": _lean_settings(need), "kinds": kinds},
     )
 
 
@@ -454,8 +452,8 @@ def _stable(need: Need) -> Estimate:
         share=loss.charge(budget, 0).rho / UNITS,
         queries=math.floor(1.0 / _STABLE_SHARE),
         distance=_least(1, MAX_ROWS, lambda rows: plan.release_probability(rows) >= sure),
-        lines={
-            "mechanism": _lean(need).lines["mechanism"],
+        definition={
+            "mechanism": _lean_settings(need),
             "kinds": {"median": {"share": _STABLE_SHARE}},
         },
     )
@@ -476,7 +474,7 @@ def _gated(need: Need) -> Estimate:
         Name.GATED,
         part=segments / need.queries,
         queries=segments,
-        lines={"mechanism": {"profile": "gated", "segments": min(segments, 10**6)}},
+        definition={"mechanism": {"profile": "gated", "segments": min(segments, 10**6)}},
     )
 
 
@@ -532,7 +530,7 @@ def _papers(need: Need, name: Name) -> Estimate:
         share=1.0 if serves else None,
         error=_least_error(need, share),
         rows=mechanism.min_rows,
-        lines={"mechanism": settings},
+        definition={"mechanism": settings},
     )
 
 
@@ -573,7 +571,7 @@ __all__ = [
     "RECENT",
     "SERVES",
     "Estimate",
-    "Lines",
+    "Fields",
     "Name",
     "Need",
     "Trial",

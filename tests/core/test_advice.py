@@ -142,7 +142,7 @@ def test_trees_take_the_least_share_of_a_line_whose_bar_is_the_error(thresholds:
         return max(tree.error_bar(code, 0.01) for code in range(37))
 
     assert worst(found.share) <= ACCURACY.error * thresholds.n_rows < worst(found.share - 2e-4)
-    assert found.lines["kinds"] == {"threshold": {"share": found.share}}
+    assert found.definition["kinds"] == {"threshold": {"share": found.share}}
     assert found.rows is not None
     assert not of(replace(thresholds, n_rows=found.rows - 1), Name.TREE).serves
     assert of(replace(thresholds, n_rows=found.rows), Name.TREE).serves
@@ -212,7 +212,7 @@ def test_under_a_pure_promise_only_pure_mechanisms_are_left(need: Need) -> None:
 def test_with_the_rows_of_the_papers_their_mechanism_serves(need: Need) -> None:
     rich = replace(need, n_rows=10**17, phases=1)
     assert of(rich, Name.MEMORY).serves
-    assert of(rich, Name.MEDIAN).lines == {
+    assert of(rich, Name.MEDIAN).definition == {
         "mechanism": {"profile": "median", "representation": "polytope", "queries": 400}
     }
 
