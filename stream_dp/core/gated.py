@@ -35,7 +35,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Budget, gaussian_rho
+from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
 from stream_dp.core.composition import Concentrated
 from stream_dp.core.consistent_set import Entropic
 from stream_dp.core.consistent_set.base import block_shares
@@ -127,8 +127,10 @@ class Gated(PredicateMechanism):
                 "mechanism.segments", "is below 1", "say how many hard queries a block may cost"
             )
         super().__init__(universe, accuracy, Concentrated(privacy))
-        self._afforded = segments
-        self._scales = Scales.of(Budget.of(privacy).rho / segments)
+        budget = Budget.of(privacy)
+        self._scales = Scales.of(budget.rho / segments)
+        # Of S or a few more: scales of the grid cost a little less than was asked for.
+        self._afforded = UNITS // budget.charge(0, self._scales.rho).rho
         self._set = Entropic(universe.n_cells, _HYPOTHESIS_ROWS, carry_over=prior == "carry_over")
         self._segments = Segments()
         self._asked = 0

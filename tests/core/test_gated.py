@@ -17,7 +17,7 @@ from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.consistent_set import Entropic
 from stream_dp.core.gated import Gated, Prior, Scales
-from stream_dp.core.gates import CountLook, CountRelease
+from stream_dp.core.gates import CountLook, CountRelease, threshold
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
@@ -109,6 +109,29 @@ def test_no_line_passes_its_budget(
     assert outcome.code is RefusalCode.BUDGET_EXHAUSTED
     assert 0.85 * UNITS < run.lines[0][0] <= UNITS
     assert mechanism.hard == 5
+
+
+@pytest.mark.parametrize("segments", [20, 60, 300])
+def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
+    cells: Universe, segments: int
+) -> None:
+    """Scales are rounded up to the grid, so a line may pay for a few segments more than were asked for."""
+    mechanism, n_rows = gated(cells, segments), 10**7
+    mechanism.open_phase(n_rows)
+    look = mechanism.answer(Question(EVERYTHING, range(1)))
+    assert isinstance(look, CountLook)
+    assert look.gate is not None
+    (charge,) = look.charges
+    paid_for = UNITS // charge.rho
+    assert segments <= paid_for <= 1.1 * segments
+    assert look.gate.threshold == threshold(
+        error=ACCURACY.error,
+        n_rows=n_rows,
+        threshold_scale=mechanism.scales.threshold,
+        question_scale=mechanism.scales.question,
+        segments=paid_for,
+        failure_probability=ACCURACY.failure_probability / 2,
+    )
 
 
 # ---------------------------------------------------------------- answers
