@@ -348,7 +348,8 @@ class _Translator:
             upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
             subject = ordered[0].this if upwards else None
         if type(function) not in _VALUES or not isinstance(subject, exp.Column):
-            raise self._error(item, f"{_short(item)} is not answered", _SELECTED)
+            fix = self._source.quoting() or _SELECTED
+            raise self._error(item, f"{_short(item)} is not answered", fix)
         kind, word = _VALUES[type(function)]
         attribute = self._column(subject)
         name = attribute["name"]
@@ -599,7 +600,7 @@ class _Translator:
 
     def _refusal(self, node: Any) -> InvalidQuery:
         """In words, why something is no condition or constant."""
-        quoting = self._source.quoting() if isinstance(node, exp.Binary) else None
+        quoting = self._source.quoting() if isinstance(node, exp.Binary | exp.Func) else None
         for kinds, problem, fix in _REFUSALS:
             if isinstance(node, kinds):
                 return self._error(node, f"{problem}: {_short(node)}", quoting or fix)

@@ -27,9 +27,7 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @connected()
 @click.argument("dataset")
 @click.argument("question", required=False)
-@click.option(
-    "--group-by", multiple=True, help="Attribute to group by; may be given several times."
-)
+@click.option("--group-by", multiple=True, help="Attribute to group by; of several, once for each.")
 @click.option(
     "--kind",
     type=click.Choice(_KINDS),
@@ -156,7 +154,7 @@ def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Se
         waiting = client.waiting().get(answer.dataset, 0)
         return (
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
-            f"{rows:,}; send more with: stream-dp ingest FILE"
+            f"{rows:,}; send more with: stream-dp ingest FILE --dataset {answer.dataset}"
         )
     found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
     if found is None:

@@ -63,7 +63,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     console = output()
     console.print(
         f"[b]{dataset}[/b] promises every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, for "
-        f"ever; {odometer.looks:,} looks at the rows so far"
+        f"ever; {odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
     )
     if constants is not None:
         console.print(_tau_line(constants))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
@@ -13,7 +14,7 @@ from rich.table import Table
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import Source
 from stream_dp.cli.ingest import delimiter_option, encoding_option, reading_progress
-from stream_dp.cli.rendering import busy, kinds_table, output, rows_of_a_phase
+from stream_dp.cli.rendering import busy, kinds_table, output, rows_of_a_phase, share
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     TOPICS,
@@ -24,6 +25,10 @@ from stream_dp.messages import (
     WeightsSpec,
     read_json,
 )
+
+if TYPE_CHECKING:
+    from stream_dp.core.kinds.several import WithKinds
+    from stream_dp.core.universe import Universe
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
@@ -42,10 +47,10 @@ def command() -> None:
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def create(connection: Connection, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
-    read = _checked(definition)
+    read, opening = _checked(definition)
     with busy("Defining"), connection.client() as client:
         client.define(read.model_dump())
-    click.echo(f"{read.dataset} is defined; a phase opens at {rows_of_a_phase(read):,} rows")
+    click.echo(f"{read.dataset} is defined; {opening}")
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
 
@@ -63,11 +68,10 @@ def check(definition: Path, file: Path | None, delimiter: str | None, encoding: 
     """
     from stream_dp.pipeline.building import build
 
-    read = _checked(definition)
+    read, opening = _checked(definition)
     universe, _ = build(read)
     click.echo(
-        f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; a phase opens at "
-        f"{rows_of_a_phase(read):,} rows"
+        f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; {opening}"
     )
     if read.kinds != KindsSpec():
         output().print(kinds_table(read))
@@ -102,30 +106,62 @@ def read_definition(file: Path) -> Definition:
     return Definition.read({"version": 1, **document})
 
 
-def _checked(file: Path) -> Definition:
-    """The definition in a file, with warnings about what may be meant otherwise."""
+def _checked(file: Path) -> tuple[Definition, str]:
+    """The definition in a file, and in words when a phase opens; warns of what may be meant otherwise."""
     definition = read_definition(file)
-    opens, given = rows_of_a_phase(definition), definition.phase.min_rows
-    if opens > given:
-        warn(
-            f"phase.min_rows {given:,} is less than the {definition.mechanism.profile} profile needs with "
-            f"these settings, {opens:,}; that many open a phase"
+    with busy("Checking"):
+        from stream_dp.core.accounting import UNITS
+        from stream_dp.core.calibrated import Calibrated
+        from stream_dp.core.kinds.several import WithKinds
+        from stream_dp.pipeline.building import build
+
+        universe, mechanism = build(definition)
+        opens, given = rows_of_a_phase(definition), definition.phase.min_rows
+        if opens > given:
+            warn(
+                f"phase.min_rows {given:,} is less than the {definition.mechanism.profile} profile needs "
+                f"with these settings, {opens:,}; that many open a phase"
+            )
+        warn_of_delta(definition.privacy.delta, opens)
+        counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
+        opening = f"a phase opens at {opens:,} rows"
+        if not isinstance(counts, Calibrated):
+            return definition, opening
+        _warn_of_error(definition, universe, opens)
+        spent = counts.base_release(opens).units
+        if isinstance(mechanism, WithKinds):
+            _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
+        return definition, f"{opening}, which takes {share(spent / UNITS)} of its budget"
+
+
+def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
+    """Says so where no question about a single phase could be answered as promised."""
+    from stream_dp.core.advice import Need, least_error
+    from stream_dp.core.parameters import Accuracy, Privacy
+
+    promised = definition.accuracy
+    least = least_error(
+        Need(
+            universe=universe,
+            privacy=Privacy(definition.privacy.epsilon, definition.privacy.delta),
+            accuracy=Accuracy(promised.error, promised.failure_probability),
+            n_rows=n_rows,
+            phases=1,
+            queries=1,
         )
-    warn_of_delta(definition.privacy.delta, opens)
-    _warn_of_kinds(definition, opens)
-    return definition
+    )
+    if least is None or least > promised.error:
+        reached = "" if least is None else f", which reaches {least:.3g}"
+        warn(
+            f"accuracy.error {promised.error:g} is out of reach of a phase of {n_rows:,} rows{reached}; "
+            "`stream-dp advise` says what would do"
+        )
 
 
-def _warn_of_kinds(definition: Definition, n_rows: int) -> None:
+def _warn_of_kinds(definition: Definition, mechanism: WithKinds, n_rows: int, left: int) -> None:
     """Says so where a single phase has too few rows, or too little budget, for what is turned on."""
     from stream_dp.core.accounting import UNITS
-    from stream_dp.core.kinds.several import WithKinds
-    from stream_dp.pipeline.building import build
 
-    _, mechanism = build(definition)
-    if not isinstance(mechanism, WithKinds):
-        return
-    left = UNITS - mechanism.counts.base_release(n_rows).units
     for kind, least in mechanism.min_rows.items():
         if least > n_rows:
             warn(

@@ -13,6 +13,9 @@ from stream_dp.client.odometer import Odometer
 
 __all__ = ["command"]
 
+_ROOMY = 90
+"""Columns of a terminal that has room for bars beside names of some length."""
+
 
 @click.command()
 @connected()
@@ -47,25 +50,29 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     if not catalog:
         click.echo("no data sets yet; create one with: stream-dp dataset create DEFINITION.json")
         return
+    console = output()
+    roomy = console.width >= _ROOMY
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("data set")
+    table.add_column("data set", overflow="fold")
     for name in ("phases", "rows", "waiting", "epsilon"):
-        table.add_column(name, justify="right")
-    table.add_column("budget spent")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("spent", no_wrap=True)
     for name in ("looks", "easy", "hard"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for name, odometer in odometers.items():
-        definition = catalog[name]
+        bar = f"{spending_bar(odometer.most_spent, width=10)} " if roomy else ""
         table.add_row(
             name,
             str(len(odometer.blocks)),
             f"{odometer.rows:,}",
             f"{waiting.get(name, 0):,}",
-            f"{definition.privacy.epsilon:g}",
-            spending_bar(odometer.most_spent, width=10) + f" {share(odometer.most_spent)}",
+            f"{catalog[name].privacy.epsilon:g}",
+            f"{bar}{share(odometer.most_spent)}",
             f"{odometer.looks:,}",
             f"{easy[name]:,}",
             f"{hard[name]:,}",
         )
-    output().print(table)
-    click.echo("budget: of the phase that spent most; easy and hard: among recent answers")
+    console.print(table)
+    click.echo(
+        "spent: of the budget of the phase that spent most; easy and hard: among recent answers"
+    )

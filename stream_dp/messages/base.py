@@ -76,7 +76,10 @@ def _translated(
     error: ValidationError, kind: type[InvalidInput], document: object, *, show_input: bool
 ) -> InvalidInput:
     """The first fault of a pydantic error as one of ours; the input itself is quoted only on request."""
-    first = error.errors(include_url=False)[0]
+    first, *others = error.errors(include_url=False)
+    if first["type"] == "missing":  # if its name is misspelt, the field that is there tells more
+        beside = (e for e in others if e["loc"][:-1] == first["loc"][:-1])
+        first = next((e for e in beside if e["type"] == "extra_forbidden"), first)
     facts = first.get("ctx", {})
     if first["type"] == "string_pattern_mismatch":
         problem, fix = "it is not spelt as it must be", _spelling(facts["pattern"])

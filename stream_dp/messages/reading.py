@@ -17,14 +17,14 @@ _TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
 
 def _refuse_constant(name: str) -> NoReturn:
     raise InvalidMessage(
-        "value", f"{name} is not a JSON number", "leave the value out or send null"
+        "value", f"{name} is not a JSON number", "leave the value out or write null"
     )
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise InvalidMessage("value", "a number is too large for a float", "send finite numbers")
+        raise InvalidMessage("value", "a number is too large for a float", "write finite numbers")
     return number
 
 
@@ -55,7 +55,7 @@ def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[st
     if found is None:
         found = _read_patiently(value, private=private)
     if not isinstance(found, dict):
-        raise InvalidMessage("value", "it is not a JSON object", "send one JSON object")
+        raise InvalidMessage("value", "it is not a JSON object", "write one JSON object")
     return found
 
 
@@ -95,7 +95,7 @@ def _read_patiently(value: bytes, *, private: bool) -> object:
             else ""
         )
         raise InvalidMessage(
-            "value", f"it is not JSON{place}", "send one JSON object in UTF-8", reason="bad_json"
+            "value", f"it is not JSON{place}", "write one JSON object in UTF-8", reason="bad_json"
         ) from None
     if not private:  # what a row holds is never asked about
         _check_nesting(found)

@@ -228,12 +228,34 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "phases: this field is unknown (got 3); remove it or mend its spelling" in complaint(
         json.dumps({**good, "phases": 3})
     )
+    assert "privacy.eps: this field is unknown (got 1.0)" in complaint(
+        json.dumps({**good, "privacy": {"eps": 1.0, "delta": 1e-9}})
+    )
     assert "phase: this field is missing; add it" in complaint(
         json.dumps({name: value for name, value in good.items() if name != "phase"})
     )
     assert "delta 0.001 is large for phases of 20,000 rows" in complaint(
         json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 1e-3}})
     )
+
+
+def test_what_opening_a_phase_takes_is_said_beforehand_and_what_it_can_never_keep(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps(good))
+    ended = run("dataset", "check", file)
+    assert ended.err == ""
+    assert ended.out.endswith("opens at 20,000 rows, which takes 0.20% of its budget\n")
+    file.write_text(json.dumps({**good, "phase": {"min_rows": 500}}))
+    said = run("dataset", "check", file).err
+    found = re.search(
+        r"error 0.02 is out of reach of a phase of 500 rows, which reaches (0.\d+)", said
+    )
+    assert found is not None, said
+    accuracy = {**good["accuracy"], "error": 1.01 * float(found[1])}
+    file.write_text(json.dumps({**good, "phase": {"min_rows": 500}, "accuracy": accuracy}))
+    assert run("dataset", "check", file).err == ""
 
 
 def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
@@ -358,5 +380,5 @@ def test_a_share_that_a_phase_can_never_pay_is_warned_of(
 def test_a_fault_of_a_source_file_names_the_file_and_the_field(tmp_path: Path) -> None:
     path = tmp_path / "orders.json"
     path.write_text('{"version": 1, "dataset": "orders", "topci": "shop.orders"}')
-    with pytest.raises(InvalidInput, match=r"^orders\.json: topic: this field is missing; add it$"):
+    with pytest.raises(InvalidInput, match=r"^orders\.json: topci: this field is unknown"):
         source_of(path)

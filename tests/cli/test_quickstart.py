@@ -65,7 +65,9 @@ def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
     up, define, ingest, ask, down = commands
     try:
         assert "next: stream-dp dataset create DEFINITION.json" in shell(up)
-        assert shell(define).startswith("people is defined; a phase opens at 20,000 rows\n")
+        assert shell(define).startswith(
+            "people is defined; a phase opens at 20,000 rows, which takes 1."
+        )
         assert "60,000 rows of people.csv are counted\n3 phases are open; 0 rows wait" in shell(
             ingest
         )

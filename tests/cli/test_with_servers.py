@@ -154,7 +154,7 @@ def test_before_a_phase_is_open_the_refusal_counts_what_waits(
     assert ended.code == 1
     assert ended.err == (
         f"refused: no phase is open yet: 700 rows of {name} wait, and the first phase opens at 2,000; send "
-        "more with: stream-dp ingest FILE\n"
+        f"more with: stream-dp ingest FILE --dataset {name}\n"
     )
 
 

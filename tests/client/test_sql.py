@@ -342,6 +342,13 @@ def test_a_name_that_sql_reads_otherwise_is_asked_for_in_double_quotes(name: str
             parse(f"{name} >= 18", schema)
 
 
+@pytest.mark.parametrize("sql", ["age (years) >= 18", "SELECT AVG(age (years))"])
+def test_a_name_that_looks_like_a_function_is_asked_for_in_double_quotes(sql: str) -> None:
+    schema = [{"name": "age (years)", "type": "number", "edges": [18.0]}]
+    with pytest.raises(InvalidQuery, match=r'write this name in double quotes: "age \(years\)"'):
+        parse(sql, schema)
+
+
 def test_a_long_list_of_values_is_cut_in_the_error() -> None:
     airports = {
         "name": "dest",
