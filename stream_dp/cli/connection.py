@@ -157,13 +157,9 @@ def without_password(url: str) -> str:
 
 def store(connection: Connection) -> RedisStore:
     """The store of the workers, as the settings in the environment describe it."""
+    from stream_dp.pipeline.connecting import store_of
     from stream_dp.settings import worker_settings
-    from stream_dp.state.redis import RedisStore
 
-    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
-    return RedisStore.from_url(
-        settings.redis_url,
-        prefix=settings.redis_prefix,
-        cluster=settings.redis_cluster,
-        durability_declared=settings.redis_durability == "declared",
+    return store_of(
+        worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
     )

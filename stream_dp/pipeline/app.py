@@ -11,24 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
-import secrets
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import faust
-import kafka
-import kafka.errors
-from aiokafka.errors import (
-    IllegalStateError,
-    KafkaError,
-)
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust import web
 from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers import aiokafka as driver
@@ -38,31 +31,26 @@ from faust.types.tuples import ConsumerMessage
 
 from stream_dp.core.noise import NoiseSource, PooledNoise
 from stream_dp.errors import RolledBack, ServerUnavailable, UnsafeStore
-from stream_dp.messages import INPUTS, Event, Topics
+from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
-from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
-from stream_dp.pipeline.health import Contact, Health
-from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, Record
-from stream_dp.pipeline.sending import LARGEST_MESSAGE, Sender
+from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.runtime import Runtime
+from stream_dp.pipeline.sending import LARGEST_MESSAGE
 from stream_dp.pipeline.watchdog import Watchdog
-from stream_dp.pipeline.witness import Witness
-from stream_dp.pipeline.worker import GROUP_SIZE, Worker
+from stream_dp.pipeline.worker import GROUP_SIZE
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.redis import RedisStore
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Runtime", "StreamApp", "create_app"]
+__all__ = ["StreamApp", "create_app"]
 
 _BUNCH_SIZE = GROUP_SIZE // 2
 _AHEAD = 2 * GROUP_SIZE
 _PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
 _SEEN_S = 10.0
-_STORE_CHECK_S = 5.0
-_BROKER_CHECK_S = 2.0
 _GROUP_CHECK_S = 5.0
 
 
@@ -157,148 +145,6 @@ def _place(tp: TP) -> str:
 
 class _Transport(driver.Transport):
     Consumer = _Consumer
-
-
-class Runtime:
-    """What the worker stands on: the store's connection, the producer, and the tasks beside the agent."""
-
-    def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
-        self.names = Topics(settings.topic_prefix)
-        self.metrics = Metrics()
-        self.broker = Contact()
-        self._settings = settings
-        self._noise = noise
-        self._fuse = fuse
-        if isinstance(noise, PooledNoise):
-            self.metrics.watch_noise(lambda: noise.waiting)
-
-    async def start(self) -> None:
-        """Opens the connections and makes the worker.
-
-        Raises:
-            ServerUnavailable: No broker there, or the topics are not as they must be.
-            UnsafeStore: The store could forget an acknowledged commit.
-        """
-        settings = self._settings
-        store = self._store = RedisStore.from_url(
-            settings.redis_url,
-            prefix=settings.redis_prefix,
-            cluster=settings.redis_cluster,
-            durability_declared=settings.redis_durability == "declared",
-        )
-        partitions = self.partitions = await self._partitions(store)
-        for role in INPUTS:
-            recorded = await store.partitions(self.names.name(role), partitions)
-            if recorded != partitions:
-                raise ServerUnavailable(
-                    f"{self.names.name(role)} has {partitions} partitions but had {recorded}: data sets "
-                    "would change their owner and their read positions. Restore the old count"
-                )
-        self._sender = Sender(settings.bootstrap_servers, self.names)
-        self._witness = Witness(settings.bootstrap_servers, self.names.name("ledger"))
-        try:
-            await self._sender.start()
-            await self._witness.start()
-        except KafkaError as error:
-            raise self._no_broker(error) from error
-        secret = (
-            settings.secret.get_secret_value().encode()
-            if settings.secret
-            # Kept: a record that is rejected again after a restart must be rejected in the same bytes.
-            else await store.constant("secret of digests", secrets.token_bytes(32))
-        )
-        self.worker = Worker(
-            store,
-            self._noise,
-            self._sender.send,
-            partitions=partitions,
-            secret=secret,
-            metrics=self.metrics,
-            fuse=self._fuse,
-        )
-        await self.worker.check_store()
-        gc.collect()
-        gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
-
-    async def stop(self) -> None:
-        """Closes what was opened."""
-        if hasattr(self, "worker"):
-            await self.worker.put_down()
-        if hasattr(self, "_sender"):
-            await self._sender.stop()
-            await self._witness.stop()
-        if hasattr(self, "_store"):
-            await self._store.close()
-
-    async def watch_store(self) -> None:
-        """Raises UnsafeStore as soon as the store's settings have drifted."""
-        while True:
-            await asyncio.sleep(_STORE_CHECK_S)
-            await self.worker.check_store()
-
-    async def watch_broker(self) -> None:
-        """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
-        while True:
-            await asyncio.sleep(_BROKER_CHECK_S)
-            if await self._sender.broker_answers():
-                self.broker.heard()
-            else:
-                self.broker.lost()
-
-    async def check_witness(self, held: Collection[int]) -> None:
-        """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
-        try:
-            await self._witness.check(
-                self._store, lambda name: partition_of(name.encode(), self.partitions) in held
-            )
-        except RolledBack as error:
-            self.metrics.rolled_back()
-            for name in error.datasets:
-                event = Event(dataset=name, event="rollback_detected")
-                await (await self._sender.send(Outgoing("events", name, event.to_bytes())))
-            raise
-
-    async def _partitions(self, store: RedisStore) -> int:
-        """Partitions of the input topics, which must be alike and those that were read so far."""
-        try:
-            described = await asyncio.to_thread(self._describe)
-        except kafka.errors.KafkaError as error:
-            raise self._no_broker(error) from error
-        missing = [topic["name"] for topic in described if topic["error_code"] != 0]
-        if missing:
-            raise ServerUnavailable(
-                f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
-            )
-        for topic in described:
-            made = str(topic["topic_id"]).encode()
-            if await store.constant(f"topic {topic['name']}", made) != made:
-                raise ServerUnavailable(
-                    f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
-                    "it holds now. Restore it, or start afresh under another topic prefix"
-                )
-        counts = {topic["name"]: len(topic["partitions"]) for topic in described}
-        if len(set(counts.values())) != 1:
-            raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
-        return next(iter(counts.values()))
-
-    def _describe(self) -> list[dict[str, Any]]:
-        # aiokafka does not read the ids of topics.
-        admin = kafka.KafkaAdminClient(
-            bootstrap_servers=self._settings.bootstrap_servers.split(","),
-            bootstrap_timeout_ms=10_000,
-        )
-        try:
-            found: list[dict[str, Any]] = admin.describe_topics(
-                [self.names.name(role) for role in INPUTS]
-            )
-        finally:
-            admin.close()
-        return found
-
-    def _no_broker(self, error: Exception) -> ServerUnavailable:
-        return ServerUnavailable(
-            f"no Kafka broker at {self._settings.bootstrap_servers} ({type(error).__name__})"
-        )
 
 
 class StreamApp(faust.App):

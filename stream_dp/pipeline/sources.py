@@ -22,7 +22,6 @@ from hashlib import blake2b
 from time import monotonic
 from typing import Annotated, Literal
 
-import kafka
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
@@ -35,11 +34,11 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
 from stream_dp.messages.base import validated
 from stream_dp.pipeline.building import build, in_order
+from stream_dp.pipeline.connecting import described_topics, store_of
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Store
 
 __all__ = ["Packing", "Source", "SourceReader", "row_of", "run_sources"]
@@ -261,7 +260,7 @@ class SourceReader:
         universe, mechanism = await self._built()
         paths = source.paths(universe)
         packing = Packing(source, universe, paths, in_order=bool(in_order(mechanism)))
-        log_id = await asyncio.to_thread(self._topic_id)
+        log_id = await self._topic_id()
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._servers,
             group_id=self._group,
@@ -357,20 +356,9 @@ class SourceReader:
             _log.warning("%s is not defined yet; its source waits", self._source.dataset)
             await asyncio.sleep(2.0)
 
-    def _topic_id(self) -> str:
+    async def _topic_id(self) -> str:
         """Tells a topic from a later one of its name."""
-        try:
-            admin = kafka.KafkaAdminClient(
-                bootstrap_servers=self._servers.split(","), bootstrap_timeout_ms=10_000
-            )
-            try:
-                (topic,) = admin.describe_topics([self._source.topic])
-            finally:
-                admin.close()
-        except kafka.errors.KafkaError as error:
-            raise ServerUnavailable(
-                f"no Kafka broker at {self._servers} ({type(error).__name__})"
-            ) from error
+        (topic,) = await described_topics(self._servers, [self._source.topic])
         if topic["error_code"] != 0:
             raise ServerUnavailable(
                 f"there is no topic {self._source.topic}; mend the source, or make it"
@@ -384,12 +372,7 @@ async def run_sources(
     definition_of: Callable[[str], Definition | None],
 ) -> None:
     """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
-    store = RedisStore.from_url(
-        settings.redis_url,
-        prefix=settings.redis_prefix,
-        cluster=settings.redis_cluster,
-        durability_declared=settings.redis_durability == "declared",
-    )
+    store = store_of(settings)
     sender = Sender(settings.bootstrap_servers, Topics(settings.topic_prefix))
     try:
         await sender.start()

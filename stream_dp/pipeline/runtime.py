@@ -1,0 +1,146 @@
+"""What a worker stands on: store, producer and second witness, and whether they can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import secrets
+from collections.abc import Collection
+
+from aiokafka.errors import KafkaError
+
+from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.errors import RolledBack, ServerUnavailable
+from stream_dp.messages import INPUTS, Event, Topics
+from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import Fuse
+from stream_dp.pipeline.health import Contact
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.witness import Witness
+from stream_dp.pipeline.worker import Worker
+from stream_dp.settings import WorkerSettings
+from stream_dp.state.redis import RedisStore
+
+__all__ = ["Runtime"]
+
+_STORE_CHECK_S = 5.0
+_BROKER_CHECK_S = 2.0
+
+
+class Runtime:
+    """The connections and the worker on them; whoever runs it also runs its ``watch_`` tasks."""
+
+    def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
+        self.names = Topics(settings.topic_prefix)
+        self.metrics = Metrics()
+        self.broker = Contact()
+        self._settings = settings
+        self._noise = noise
+        self._fuse = fuse
+        if isinstance(noise, PooledNoise):
+            self.metrics.watch_noise(lambda: noise.waiting)
+
+    async def start(self) -> None:
+        """Opens the connections and makes the worker.
+
+        Raises:
+            ServerUnavailable: No broker there, or the topics are not as they must be.
+            UnsafeStore: The store could forget an acknowledged commit.
+        """
+        settings = self._settings
+        store = self._store = store_of(settings)
+        partitions = self.partitions = await self._partitions(store)
+        for role in INPUTS:
+            recorded = await store.partitions(self.names.name(role), partitions)
+            if recorded != partitions:
+                raise ServerUnavailable(
+                    f"{self.names.name(role)} has {partitions} partitions but had {recorded}: data sets "
+                    "would change their owner and their read positions. Restore the old count"
+                )
+        self._sender = Sender(settings.bootstrap_servers, self.names)
+        self._witness = Witness(settings.bootstrap_servers, self.names.name("ledger"))
+        try:
+            await self._sender.start()
+            await self._witness.start()
+        except KafkaError as error:
+            raise no_broker(settings.bootstrap_servers, error) from error
+        secret = (
+            settings.secret.get_secret_value().encode()
+            if settings.secret
+            # Kept: a record that is rejected again after a restart must be rejected in the same bytes.
+            else await store.constant("secret of digests", secrets.token_bytes(32))
+        )
+        self.worker = Worker(
+            store,
+            self._noise,
+            self._sender.send,
+            partitions=partitions,
+            secret=secret,
+            metrics=self.metrics,
+            fuse=self._fuse,
+        )
+        await self.worker.check_store()
+        gc.collect()
+        gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
+
+    async def stop(self) -> None:
+        """Closes what was opened."""
+        if hasattr(self, "worker"):
+            await self.worker.put_down()
+        if hasattr(self, "_sender"):
+            await self._sender.stop()
+            await self._witness.stop()
+        if hasattr(self, "_store"):
+            await self._store.close()
+
+    async def watch_store(self) -> None:
+        """Raises UnsafeStore as soon as the store's settings have drifted."""
+        while True:
+            await asyncio.sleep(_STORE_CHECK_S)
+            await self.worker.check_store()
+
+    async def watch_broker(self) -> None:
+        """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
+        while True:
+            await asyncio.sleep(_BROKER_CHECK_S)
+            if await self._sender.broker_answers():
+                self.broker.heard()
+            else:
+                self.broker.lost()
+
+    async def check_witness(self, held: Collection[int]) -> None:
+        """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
+        try:
+            await self._witness.check(
+                self._store, lambda name: partition_of(name.encode(), self.partitions) in held
+            )
+        except RolledBack as error:
+            self.metrics.rolled_back()
+            for name in error.datasets:
+                event = Event(dataset=name, event="rollback_detected")
+                await (await self._sender.send(Outgoing("events", name, event.to_bytes())))
+            raise
+
+    async def _partitions(self, store: RedisStore) -> int:
+        """Partitions of the input topics, which must be alike and those that were read so far."""
+        names = [self.names.name(role) for role in INPUTS]
+        described = await described_topics(self._settings.bootstrap_servers, names)
+        missing = [topic["name"] for topic in described if topic["error_code"] != 0]
+        if missing:
+            raise ServerUnavailable(
+                f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
+            )
+        for topic in described:
+            made = str(topic["topic_id"]).encode()
+            if await store.constant(f"topic {topic['name']}", made) != made:
+                raise ServerUnavailable(
+                    f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
+                    "it holds now. Restore it, or start afresh under another topic prefix"
+                )
+        counts = {topic["name"]: len(topic["partitions"]) for topic in described}
+        if len(set(counts.values())) != 1:
+            raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
+        return next(iter(counts.values()))
