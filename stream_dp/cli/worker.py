@@ -123,6 +123,7 @@ def command(
     from stream_dp.pipeline.app import create_app
     from stream_dp.web.access import Access
     from stream_dp.web.pages import Pages
+    from stream_dp.web.runner import Runner
     from stream_dp.web.scraping import serve_metrics
 
     tokens = (settings.web_operator_token, settings.web_analyst_token)
@@ -143,6 +144,7 @@ def command(
         health=app.health,
         durability=settings.redis_durability,
     ).install(app.web.web_app)
+    app.web._runner = Runner(app.web.web_app)  # noqa: SLF001 - Faust has no setting for it
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     threading.Thread(target=_say_when_ready, args=(app, settings, access), daemon=True).start()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from stream_dp.web.access import Access
+from stream_dp.web.runner import Runner
 
 __all__ = ["serve_metrics"]
 
@@ -23,7 +24,7 @@ async def serve_metrics(
     app = web.Application()
     access.install_without_tokens(app)
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None)
+    runner = Runner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
