@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.universe import Universe
-from stream_dp.pipeline import decoding, worker
+from stream_dp.pipeline import compiling, decoding, worker
 from stream_dp.pipeline.quarantine import lift
 from stream_dp.pipeline.worker import MOST_ATTEMPTS
 
@@ -162,7 +162,7 @@ async def test_an_error_while_compiling_refuses_the_question_at_once(
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(worker.answering, "compile_where", fail)
+    monkeypatch.setattr(compiling, "compile_where", fail)
     defined.ask("flights", "q", AA)
     assert await _deaths(defined) == 0
     assert defined.answer("q")["reason"]["code"] == "invalid_query"

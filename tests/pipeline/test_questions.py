@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from stream_dp.core.outcome import Refused
 from stream_dp.core.query import Question, compile_where
 from stream_dp.messages import TOPICS
-from stream_dp.pipeline.answering import MOST_CELLS, MOST_PAID, _outcome
+from stream_dp.pipeline.answering import MOST_PAID, _outcome
+from stream_dp.pipeline.compiling import MOST_CELLS
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}

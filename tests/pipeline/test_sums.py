@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import TOPICS, Answer, Table
-from stream_dp.pipeline.answering import MOST_SUMS
+from stream_dp.pipeline.compiling import MOST_SUMS
 
 ATTRIBUTES = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False},

@@ -1,0 +1,166 @@
+"""A question's message on its data set's schema: what the core is asked."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dp.core.calibrated import Calibrated
+from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.outcome import RefusalCode
+from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
+from stream_dp.core.universe import Number, Universe
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import Query
+from stream_dp.pipeline.building import ANSWERERS
+from stream_dp.pipeline.dataset import Dataset
+
+__all__ = ["MOST_CELLS", "MOST_SUMS", "Compiled", "as_sent", "compile_query"]
+
+_log = logging.getLogger(__name__)
+
+MOST_CELLS = 50_000
+"""Of a table: its answer still fits into one record."""
+
+MOST_SUMS = 30_000
+"""Cells of a table of sums, which says seven numbers of each in place of four."""
+
+_COUNTS = ("predicate", "table")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A question on the data set's schema, before its window is known.
+
+    Attributes:
+        identity: What makes it the same as another spelling of it.
+        on: The question about a window.
+    """
+
+    identity: tuple[object, ...]
+    on: Callable[[range], Question | Asked]
+
+
+def as_sent(query: Query) -> tuple[object, ...]:
+    """What identifies a request that cannot be compiled."""
+    if query.kind in _COUNTS:
+        return query.where, query.group_by
+    return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query)
+
+
+def _numbers(query: Query) -> tuple[float, ...]:
+    """What a question of another kind says in numbers; which they are depends on the kind."""
+    return tuple(n for n in (query.rank, query.low, query.high) if n is not None)
+
+
+def compile_query(dataset: Dataset, query: Query) -> Compiled:
+    """The question on the data set's schema. Raises InvalidQuery."""
+    try:
+        if query.kind in _COUNTS:
+            return _count(dataset.universe, query)
+        if query.kind == "sum":
+            return _sum(dataset, query)
+        return _kind(dataset, query)
+    except (InvalidQuery, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
+        # Compiling depends on the schema and the question alone, and has changed nothing.
+        _log.error("a question cannot be read: %s", type(error).__name__)
+        raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
+
+
+def _count(universe: Universe, query: Query) -> Compiled:
+    predicate = compile_where(universe, query.where)
+    group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
+    return Compiled((predicate.key, group_by), lambda window: Question(predicate, window, group_by))
+
+
+def _grouped(
+    universe: Universe, query: Query, predicate: Predicate, *, most: int
+) -> tuple[int, ...]:
+    """The axes of a table of at most so many cells."""
+    if not query.group_by:
+        return ()
+    group_by = compile_group_by(universe, query.group_by, predicate)
+    if math.prod(universe.shape[attribute] for attribute in group_by) > most:
+        raise InvalidQuery(
+            "group_by",
+            f"the table has more than {most:,} cells",
+            "group by fewer attributes, or ask for some of the cells",
+            reason="too_many_cells",
+        )
+    return group_by
+
+
+def _sum(dataset: Dataset, query: Query) -> Compiled:
+    universe = dataset.universe
+    if not isinstance(dataset.mechanism, Calibrated | WithKinds):
+        raise InvalidQuery(
+            "kind",
+            "a data set of this profile does not answer sums",
+            "ask counts, or a data set of the calibrated profile",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    assert query.attribute is not None, "the message was checked"
+    index = universe.index(query.attribute)
+    attribute = universe.attributes[index]
+    if not isinstance(attribute, Number) or not any(attribute.values):
+        raise InvalidQuery(
+            "attribute",
+            f"{attribute.name} has no numbers to add up",
+            "name an attribute of type number whose representatives are not all 0",
+        )
+    if query.attribute in query.group_by:
+        raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
+    predicate = compile_where(universe, query.where)
+    if attribute.missing:
+        present = {"not": {"attribute": attribute.name, "is_missing": True}}
+        both = present if query.where is None else {"all": [query.where, present]}
+        predicate = compile_where(universe, both)
+    if predicate.constant is False:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
+    total = Total(index, attribute.values)
+    return Compiled(
+        (predicate.key, group_by, index),
+        lambda window: Question(predicate, window, group_by, total),
+    )
+
+
+def _kind(dataset: Dataset, query: Query) -> Compiled:
+    universe, mechanism = dataset.universe, dataset.mechanism
+    kinds = mechanism.kinds if isinstance(mechanism, WithKinds) else frozenset()
+    if query.kind not in kinds:
+        sums = {"sum"} if isinstance(mechanism, Calibrated | WithKinds) else set()
+        answered = ", ".join(sorted({*_COUNTS, *sums, *kinds}))
+        (setting,) = (name for name, one in ANSWERERS.items() if query.kind in one.kinds)
+        raise InvalidQuery(
+            "kind",
+            f"this data set does not answer {query.kind}",
+            f'ask one of {answered}; a definition turns it on by "{setting}" under "kinds", from the start',
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    attribute = None if query.attribute is None else universe.index(query.attribute)
+    predicate = compile_where(universe, query.where)
+    predicates = _each(universe, query.wheres)
+    numbers = _numbers(query)
+    return Compiled(
+        (predicate.key, tuple(each.key for each in predicates), attribute, numbers),
+        lambda window: Asked(query.kind, window, attribute, predicate, predicates, numbers),
+    )
+
+
+def _each(universe: Universe, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate, ...]:
+    """The conditions of a batch."""
+    predicates = []
+    for number, where in enumerate(wheres):
+        try:
+            predicates.append(compile_where(universe, where))
+        except InvalidQuery as fault:
+            field = fault.field.replace("where", f"wheres[{number}]", 1)
+            raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
+    return tuple(predicates)
