@@ -211,6 +211,7 @@ class StreamApp(faust.App):
             self._take_groups,
             self.runtime.watch_store,
             self.runtime.watch_broker,
+            self.runtime.watch_witness,
             self._watch_group,
             *self.beside,
         ):

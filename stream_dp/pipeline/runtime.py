@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import secrets
 from collections.abc import Collection
@@ -19,7 +20,7 @@ from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.sending import Sender
-from stream_dp.pipeline.witness import Witness
+from stream_dp.pipeline.witness import LedgerTopic, Witness
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
@@ -28,6 +29,7 @@ __all__ = ["Runtime"]
 
 _STORE_CHECK_S = 5.0
 _BROKER_CHECK_S = 2.0
+_WITNESS_CHECK_S = 300.0
 
 
 class Runtime:
@@ -61,10 +63,10 @@ class Runtime:
                     "would change their owner and their read positions. Restore the old count"
                 )
         self._sender = Sender(settings.bootstrap_servers, self.names)
-        self._witness = Witness(settings.bootstrap_servers, self.names.name("ledger"))
         try:
             await self._sender.start()
-            await self._witness.start()
+            # Before this worker joins the group, which would wait for it; then little is left to read.
+            await self._witness.check(store, is_held=lambda _: False)
         except KafkaError as error:
             raise no_broker(settings.bootstrap_servers, error) from error
         secret = (
@@ -92,7 +94,6 @@ class Runtime:
             await self.worker.put_down()
         if hasattr(self, "_sender"):
             await self._sender.stop()
-            await self._witness.stop()
         if hasattr(self, "_store"):
             await self._store.close()
 
@@ -111,12 +112,21 @@ class Runtime:
             else:
                 self.broker.lost()
 
+    async def watch_witness(self) -> None:
+        """Compares now and then, so that the next worker has little to read."""
+        while True:
+            await asyncio.sleep(_WITNESS_CHECK_S)
+            with contextlib.suppress(ServerUnavailable):  # then later
+                await self.check_witness(self.worker.held)
+
     async def check_witness(self, held: Collection[int]) -> None:
         """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
         try:
             await self._witness.check(
                 self._store, lambda name: partition_of(name.encode(), self.partitions) in held
             )
+        except KafkaError as error:
+            raise no_broker(self._settings.bootstrap_servers, error) from error
         except RolledBack as error:
             self.metrics.rolled_back()
             for name in error.datasets:
@@ -125,22 +135,33 @@ class Runtime:
             raise
 
     async def _partitions(self, store: RedisStore) -> int:
-        """Partitions of the input topics, which must be alike and those that were read so far."""
-        names = [self.names.name(role) for role in INPUTS]
+        """Partitions of the input topics, which must be alike and those that were read so far.
+
+        Makes the witness too, which has to tell the ledger topic from a later one of its name.
+        """
+        names = [self.names.name(role) for role in (*INPUTS, "ledger")]
         described = await described_topics(self._settings.bootstrap_servers, names)
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
             raise ServerUnavailable(
                 f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
             )
-        for topic in described:
+        by_name = {topic["name"]: topic for topic in described}
+        ledger = by_name.pop(self.names.name("ledger"))
+        self._witness = Witness(
+            LedgerTopic(
+                self._settings.bootstrap_servers, ledger["name"], len(ledger["partitions"])
+            ),
+            str(ledger["topic_id"]),
+        )
+        for topic in by_name.values():
             made = str(topic["topic_id"]).encode()
             if await store.constant(f"topic {topic['name']}", made) != made:
                 raise ServerUnavailable(
                     f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
                     "it holds now. Restore it, or start afresh under another topic prefix"
                 )
-        counts = {topic["name"]: len(topic["partitions"]) for topic in described}
+        counts = {name: len(topic["partitions"]) for name, topic in by_name.items()}
         if len(set(counts.values())) != 1:
             raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
         return next(iter(counts.values()))

@@ -5,98 +5,158 @@ topic before anything leaves that it paid for. So the topic never says more than
 has forgotten something: it came back from an older copy, failed over to a replica that lagged, or was
 emptied. Then its budgets would be spent again, and the worker must not serve.
 
+The store keeps up to which offset it was compared, and later reading begins there. That is sound: the offset
+is written in the same step, and on the same server, as the comparison that it speaks of, and a ledger only
+grows, so whichever older copy comes back, its own offset is that of a comparison in its own past, and what it
+lacks lies above. Of a data set that it does not know even the name, the offset up to which all names are
+listed says the same; an empty store knows no offset, and is compared with the whole topic.
+
 What this cannot see: both lost together, or a forgotten answer that cost nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Mapping
 from functools import partial
+from time import monotonic
+from typing import Protocol
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from stream_dp.errors import CorruptState, RolledBack, ServerUnavailable
+from stream_dp.errors import CorruptState, RolledBack
+from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state import ledger
-from stream_dp.state.store import Store
+from stream_dp.state.store import LedgerRead, Store
 
-__all__ = ["Witness"]
+__all__ = ["LedgerTopic", "Log", "Witness"]
+
+_log = logging.getLogger(__name__)
 
 _POLL_MS = 500
+_QUICK_S = 2.0
+_REPEAT_S = 10.0
+_FEW = 10_000
+
+Take = Callable[[int, bytes | None, bytes | None], None]
+"""Takes a record: its partition, key and value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    """The entry of a data set that is furthest on, as it came first."""
+class Log(Protocol):
+    """The ledger topic."""
 
-    seq: int
-    entry: bytes = field(repr=False)
+    @property
+    def partitions(self) -> int: ...
+
+    async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
+        """Reads each partition from an offset to its end of now, which it returns.
+
+        A partition that ends below its offset is read as a whole.
+        """
+        ...
+
+
+class LedgerTopic:
+    """The real one. Between readings it holds no connection, and fetches nothing ahead."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = topic
+        self.partitions = partitions
+
+    async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
+        """See ``Log``. Raises KafkaError when there is no broker."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap_servers, enable_auto_commit=False
+        )
+        places = {TopicPartition(self._topic, number): start for number, start in starts.items()}
+        await consumer.start()
+        try:
+            consumer.assign(list(places))
+            firsts = await consumer.beginning_offsets(list(places))
+            ends = await consumer.end_offsets(list(places))
+            for place, start in places.items():
+                consumer.seek(
+                    place, start if firsts[place] <= start <= ends[place] else firsts[place]
+                )
+            positions = [await consumer.position(place) for place in places]
+            n_read, total, due = 0, sum(ends.values()) - sum(positions), monotonic() + _QUICK_S
+            while any([await consumer.position(place) < end for place, end in ends.items()]):
+                fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+                for place, records in fetched.items():
+                    for record in records:
+                        take(place.partition, record.key, record.value)
+                    n_read += len(records)
+                if monotonic() > due:
+                    due = monotonic() + _REPEAT_S
+                    _log.warning(
+                        "comparing Redis with the ledger topic: %d of %d records read",
+                        n_read,
+                        total,
+                    )
+        finally:
+            await consumer.stop()
+        return {place.partition: end for place, end in ends.items()}
 
 
 class Witness:
-    """Reads the ledger topic from its beginning, and later what was added; holds one entry a data set."""
+    """Compares the store with the ledger topic.
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._topic = topic
-        # Without a group: all partitions are its own, and stay so.
-        self._consumer = AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=bootstrap_servers,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-        )
-        self._last: dict[str, _Last] = {}
+    Args:
+        name: Of the topic, another one when the topic is deleted and made again.
+    """
 
-    async def start(self) -> None:
-        """Connects, and reads what is there.
+    def __init__(self, log: Log, name: str) -> None:
+        self._log = log
+        self._name = name
+
+    async def check(self, store: Store, is_held: Callable[[str], bool]) -> None:
+        """Compares what was published since the last comparison, by whomever, with the store.
 
         Raises:
             KafkaError: There is no broker.
-            ServerUnavailable: There is no such topic.
+            RolledBack: Of a data set that is held the store lacks an entry that was published, or has
+                another one in its place.
         """
-        await self._consumer.start()
-        if not self._consumer.assignment():
-            raise ServerUnavailable(
-                f"there is no topic {self._topic}; run: stream-dp topics create"
-            )
-        await self.read()
+        numbers = range(self._log.partitions)
+        listed = {n: await persistently(partial(store.listed, self._place(n))) for n in numbers}
+        known = await persistently(
+            partial(store.compared, lambda name: self._place(self._partition(name)))
+        )
+        starts = dict(listed)
+        for name, offset in known.items():
+            number = self._partition(name)
+            starts[number] = min(starts[number], offset)
+        found: dict[int, dict[str, LedgerRead]] = {number: {} for number in numbers}
 
-    async def stop(self) -> None:
-        await self._consumer.stop()
+        def take(number: int, key: bytes | None, value: bytes | None) -> None:
+            try:
+                fields = ledger.read(value or b"")
+            except CorruptState:
+                return  # not ours: the topic is anybody's who may write to it
+            name, seq = fields.get("dataset"), fields.get("seq")
+            if isinstance(name, str) and name.encode() == key and isinstance(seq, int):
+                last = found[number].get(name)
+                if last is None or last.seq is None or seq > last.seq:
+                    found[number][name] = LedgerRead(known.get(name, 0), seq, value or b"")
 
-    async def read(self) -> None:
-        """Reads up to where the topic ends now."""
-        ends = await self._consumer.end_offsets(self._consumer.assignment())
-        while any([await self._consumer.position(place) < end for place, end in ends.items()]):
-            fetched = await self._consumer.getmany(timeout_ms=_POLL_MS)
-            for records in fetched.values():
-                for record in records:
-                    self._note(record.key, record.value)
+        ends = await self._log.read(starts, take)
+        forgotten: list[str] = []
+        for number, end in ends.items():
+            place, there = self._place(number), found[number]
+            names = list(there)
+            for name, offset in known.items():
+                # Written for each rarely: an idle data set is behind by what others have published since.
+                if self._partition(name) == number and end - offset > _FEW:
+                    there.setdefault(name, LedgerRead(offset))
+            forgotten += await persistently(partial(store.compare, place, end, there))
+            await persistently(partial(store.note_listed, place, listed[number], end, names))
+        if mine := sorted(filter(is_held, forgotten)):
+            raise RolledBack(mine)
 
-    def _note(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            fields = ledger.read(value or b"")
-        except CorruptState:
-            return  # not ours: the topic is anybody's who may write to it
-        name, seq = fields.get("dataset"), fields.get("seq")
-        if isinstance(name, str) and name.encode() == key and isinstance(seq, int):
-            known = self._last.get(name)
-            if known is None or seq > known.seq:
-                self._last[name] = _Last(seq, value or b"")
+    def _partition(self, name: str) -> int:
+        return partition_of(name.encode(), self._log.partitions)
 
-    async def check(self, store: Store, is_held: Callable[[str], bool]) -> None:
-        """Compares the topic with the store, for the data sets that are held.
-
-        Raises:
-            RolledBack: The store lacks an entry that was published, or has another one in its place.
-        """
-        await self.read()
-        forgotten = []
-        for name, last in sorted(self._last.items()):
-            if is_held(name):
-                stored = await persistently(partial(store.ledger, name, last.seq))
-                if not stored or stored[0] != last.entry:
-                    forgotten.append(name)
-        if forgotten:
-            raise RolledBack(forgotten)
+    def _place(self, number: int) -> str:
+        return f"{self._name}:{number}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -10,7 +10,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
-from stream_dp.state.store import Snapshot, Transition, check_name, refusal
+from stream_dp.state.store import LedgerRead, Snapshot, Transition, check_name, refusal
 
 
 @dataclass(slots=True, repr=False)
@@ -42,6 +42,7 @@ class LocalStore:
     def __init__(self) -> None:
         self._datasets: dict[str, _Dataset] = {}
         self._watermarks: dict[str, int] = {}
+        self._compared: dict[tuple[str, str], int] = {}
         self._partitions: dict[str, int] = {}
         self._constants: dict[str, bytes] = {}
         self._attempts: dict[str, int] = {}
@@ -51,9 +52,7 @@ class LocalStore:
         return ()
 
     async def datasets(self) -> tuple[str, ...]:
-        return tuple(
-            sorted(name for name, held in self._datasets.items() if held.definition is not None)
-        )
+        return tuple(sorted(self._named()))
 
     async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
         held = self._held(dataset)
@@ -112,6 +111,34 @@ class LocalStore:
         if start < 0:
             raise ValueError("a ledger index is not negative")
         return self._held(dataset).ledger[start:]
+
+    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
+        return {name: self._compared.get((name, places(name)), 0) for name in self._named()}
+
+    async def listed(self, place: str) -> int:
+        return self._compared.get(("", place), 0)
+
+    async def compare(
+        self, place: str, end: int, found: Mapping[str, LedgerRead]
+    ) -> tuple[str, ...]:
+        forgotten = []
+        for name, read in found.items():
+            known = self._compared.get((name, place), 0)
+            if read.seq is None:
+                if known == read.start:
+                    self._compared[name, place] = end
+            elif self._held(name).ledger[read.seq : read.seq + 1] == [read.entry]:
+                self._compared[name, place] = end
+            else:
+                forgotten.append(name)
+        return tuple(forgotten)
+
+    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
+        if self._compared.get(("", place), 0) == start and self._named().issuperset(names):
+            self._compared["", place] = end
+
+    def _named(self) -> set[str]:
+        return {name for name, held in self._datasets.items() if held.definition is not None}
 
     async def watermarks(self) -> dict[str, int]:
         return dict(self._watermarks)

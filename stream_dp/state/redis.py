@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from stream_dp.errors import (
 )
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES
-from stream_dp.state.store import Snapshot, Transition, check_name, refusal
+from stream_dp.state.store import LedgerRead, Snapshot, Transition, check_name, refusal
 
 DEFAULT_PREFIX = "stream-dp"
 _RETRIES = 8  # about two seconds; every step may be repeated
@@ -68,6 +68,8 @@ _COMMIT = _Script("commit.lua")
 _RELEASED = _Script("released.lua")
 _ADVANCE = _Script("advance.lua")
 _HOLD = _Script("hold.lua")
+_COMPARED = _Script("compared.lua")
+_LISTED = _Script("listed.lua")
 
 _Command = tuple[str | int | bytes, ...]
 _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
@@ -254,6 +256,47 @@ class RedisStore:
         async with _translated():
             return await self._pages(dataset, "ledger", start)
 
+    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
+        async with _translated():
+            # Those too that are named and were forgotten.
+            named = await self._command("SMEMBERS", self._shared("datasets"))
+            names = sorted(name.decode() for name in named)
+            offsets = await self._send(
+                [("HGET", self._key(name, "control"), _compared(places(name))) for name in names]
+            )
+        return {name: int(offset or 0) for name, offset in zip(names, offsets, strict=True)}
+
+    async def listed(self, place: str) -> int:
+        async with _translated():
+            return int(await self._command("HGET", self._shared("compared"), place) or 0)
+
+    async def compare(
+        self, place: str, end: int, found: Mapping[str, LedgerRead]
+    ) -> tuple[str, ...]:
+        steps: list[_Step] = []
+        for name, read in found.items():
+            check_name(name)
+            keys = [self._key(name, "control"), self._key(name, "ledger")]
+            entry = [] if read.seq is None else [b"%d" % read.seq, read.entry]
+            span = [_compared(place).encode(), b"%d" % read.start, b"%d" % end]
+            steps.append((_COMPARED, keys, [*span, *entry]))
+        async with _translated():
+            replies = await self._run(steps)
+        forgotten = []
+        for name, reply in zip(found, replies, strict=True):
+            if reply[0] == b"FORGOTTEN":
+                forgotten.append(name)
+            else:
+                _facts(name, reply)
+        return tuple(forgotten)
+
+    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
+        keys = [self._shared("datasets"), self._shared("compared")]
+        span = [place.encode(), b"%d" % start, b"%d" % end]
+        async with _translated():
+            (reply,) = await self._run([(_LISTED, keys, [*span, *(n.encode() for n in names)])])
+        _facts("compared", reply)
+
     # What belongs to no data set ---------------------------------------------------------------
 
     async def watermarks(self) -> dict[str, int]:
@@ -399,6 +442,11 @@ class RedisStore:
             read.extend(page)
             if len(page) < size:
                 return read
+
+
+def _compared(place: str) -> str:
+    """The field that keeps up to where a ledger was compared with that place of the ledger topic."""
+    return f"compared {place}"
 
 
 def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -181,6 +181,21 @@ class Transition:
             raise ValueError("a settled look is named by the seq that announced it")
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerRead:
+    """What a part of the ledger topic says of one data set.
+
+    Attributes:
+        start: Offset that ``compared`` gave for it; the topic was read from there or from before.
+        seq: Of its furthest entry there; None when there was none.
+        entry: That entry, as it came first.
+    """
+
+    start: int
+    seq: int | None = None
+    entry: bytes = field(default=b"", repr=False)
+
+
 class Store(Protocol):
     """Where the truth is kept. Every method may raise StoreUnavailable or another StoreError."""
 
@@ -245,6 +260,43 @@ class Store(Protocol):
         """Ledger entries from index ``start`` on."""
         ...
 
+    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
+        """Up to which offset of the ledger topic each data set's ledger is known to agree with it.
+
+        Args:
+            places: Data set -> the place that its entries are on, in words that no other topic's has.
+
+        Returns:
+            Every data set that was ever named -> offset, 0 where nothing is known.
+        """
+        ...
+
+    async def listed(self, place: str) -> int:
+        """Up to which offset of a place of the ledger topic every data set there is one of those."""
+        ...
+
+    async def compare(
+        self, place: str, end: int, found: Mapping[str, LedgerRead]
+    ) -> tuple[str, ...]:
+        """Compares ledgers with what was found of them on the ledger topic, and keeps up to where they agree.
+
+        Each data set is compared and noted in one step, and the list of them in another: what is kept is
+        true of the very copy of the store that keeps it.
+
+        Args:
+            place: Where it was found.
+            end: Offset up to which the place was read.
+            found: For each data set that is noted, from where on, and its furthest entry.
+
+        Returns:
+            The data sets whose furthest entry the store lacks, or has another one in place of.
+        """
+        ...
+
+    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
+        """Raises ``listed`` from ``start`` to ``end``, if these names, found in between, are listed."""
+        ...
+
     async def watermarks(self) -> dict[str, int]:
         """ "topic:partition" -> offset below which every record is done with."""
         ...
@@ -302,4 +354,4 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["Snapshot", "Store", "Transition", "check_name", "refusal"]
+__all__ = ["LedgerRead", "Snapshot", "Store", "Transition", "check_name", "refusal"]

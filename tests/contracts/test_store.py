@@ -17,6 +17,7 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.state.ledger import GENESIS, verify
+from stream_dp.state.store import LedgerRead
 
 PRIVATE = b"a row about somebody"
 
@@ -625,3 +626,44 @@ async def test_a_partition_that_is_not_put_down_is_known_to_its_next_holder(back
 
 async def test_a_safe_store_has_no_problems(backend: Any) -> None:
     assert await backend.store().problems() == ()
+
+
+# The ledger topic -------------------------------------------------------------------------------
+
+
+async def test_how_far_a_ledger_was_compared_is_kept_only_of_entries_that_are_there(
+    backend: Any, own: Any
+) -> None:
+    store = backend.store()
+    one, two = (await (await own(store, "flights")).commit(entries=2)).ledger
+    await (await own(store, "weather")).commit()
+
+    async def compared() -> dict[str, int]:
+        return dict(await backend.store().compared("t:{}".format))
+
+    assert await compared() == {"flights": 0, "weather": 0}
+    found = {"flights": LedgerRead(0, 1, two), "weather": LedgerRead(0, 1, two)}
+    assert await store.compare("t:flights", 7, found) == ("weather",)
+    assert await compared() == {"flights": 7, "weather": 0}
+    assert await store.compare("t:flights", 9, {"flights": LedgerRead(7, 0, two)}) == ("flights",)
+    assert await store.compare("t:flights", 9, {"flights": LedgerRead(6)}) == ()
+    assert await compared() == {"flights": 7, "weather": 0}, "it was read from elsewhere on"
+    assert await store.compare("t:flights", 9, {"flights": LedgerRead(7)}) == ()
+    assert await compared() == {"flights": 9, "weather": 0}
+    assert await store.compare("t:x", 1, {"never": LedgerRead(0, 0, one)}) == ("never",)
+
+
+async def test_how_far_names_were_compared_is_kept_only_of_names_that_are_listed(
+    backend: Any, own: Any
+) -> None:
+    store = backend.store()
+    await (await own(store, "flights")).commit(definition=b"f")
+    for start, end, names, kept in (
+        (0, 5, ["flights"], 5),
+        (5, 8, ["flights", "never"], 5),
+        (4, 8, [], 5),
+        (5, 8, [], 8),
+    ):
+        await store.note_listed("t:0", start, end, names)
+        assert await backend.store().listed("t:0") == kept
+    assert await store.listed("t:1") == 0
