@@ -1,10 +1,12 @@
 """Topics that exist already, with one row a message: packed into batches, each row once.
 
-A source is read in the order of its partitions' logs. Where a batch ends is written down in the store before
-it is sent, the first one wins, and its id names the range of offsets. So whoever reads a range again, after a
-crash, a rebalance or from the first offset on, makes the same batches under the same ids, and the data set's
-owner knows them (``docs/guarantee.md``, Theorem 10). Where reading goes on is the consumer group's own
-offset: it is only ever too low.
+A source is read in the order of its partitions' logs. For each partition the store keeps one mark: where the
+next batch begins and, once that is decided, where it ends. The end is written down before the batch is sent,
+the first one wins, and the batch's id names its range of offsets; once the broker has it the next one begins.
+So whoever reads a range again, after a crash, a rebalance or beside another reader, makes the same batch
+under the same id, and the data set's owner knows it (``docs/guarantee.md``, Theorem 10). What lies below the
+mark was sent and is never read again, wherever the consumer group stands: its offsets are for those who
+watch.
 
 Every record is one row, whatever it holds: what is no JSON object is a row without values. Else the number
 of rows, which is public, would depend on what is in them.
@@ -212,16 +214,30 @@ class _Partition:
     """What is read of one partition and not in a batch yet.
 
     Attributes:
+        name: Of its mark in the store.
         first: Offset that the next batch begins at.
-        rows: Offset and values of each record from there on.
+        end: Last offset of that batch, once that is written down.
+        rows: Offset and values of each record from ``first`` on.
         since: When the first of them came.
-        end: Last offset of the batch that begins at ``first``, once that is written down.
     """
 
+    name: str
     first: int
+    end: int | None = None
     rows: deque[tuple[int, list[object]]] = field(default_factory=deque, repr=False)
     since: float = 0.0
-    end: int | None = None
+
+    @property
+    def mark(self) -> bytes:
+        """What the store keeps of this."""
+        return b"%d" % self.first if self.end is None else b"%d-%d" % (self.first, self.end)
+
+    def stand_at(self, mark: bytes) -> None:
+        """Takes over what the store keeps; rows that it has passed are dropped."""
+        first, _, end = mark.partition(b"-")
+        self.first, self.end = int(first), int(end) if end else None
+        while self.rows and self.rows[0][0] < self.first:
+            self.rows.popleft()
 
 
 class SourceReader:
@@ -277,9 +293,12 @@ class SourceReader:
                 fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=source.batch_rows)
                 turn = self._reading.turn
                 for place, records in fetched.items():
-                    state = await self._state(consumer, place, turn)
-                    if state is None:
+                    state = self._reading.partitions.get(place)
+                    if turn != self._reading.turn:
                         break
+                    if state is None:
+                        await self._stand(consumer, place, turn, log_id)
+                        continue  # these records come again, from there on
                     if not state.rows:
                         state.since = monotonic()
                     state.rows.extend(
@@ -296,19 +315,18 @@ class SourceReader:
         finally:
             await consumer.stop()
 
-    async def _state(
-        self, consumer: AIOKafkaConsumer, place: TopicPartition, turn: int
-    ) -> _Partition | None:
-        """Where a partition is read; None once the turn is over in which its records were fetched.
-
-        They are fetched again then, by whoever reads the partition, from the committed offset on.
-        """
-        committed = None
-        if turn == self._reading.turn and place not in self._reading.partitions:
-            committed = await consumer.committed(place)
-        if turn != self._reading.turn:
-            return None
-        return self._reading.partitions.setdefault(place, _Partition(committed or 0))
+    async def _stand(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, turn: int, log_id: str
+    ) -> None:
+        """Goes to where a partition is read on, unless the turn is over before that is known."""
+        # The group's own offset counts once, while nothing is sent yet: so a topic's history can be left out.
+        committed = await consumer.committed(place)
+        name = f"source {self._source.dataset} {place.topic} {log_id} {place.partition}"
+        state = _Partition(name, committed or 0)
+        state.stand_at(await persistently(lambda: self._store.swap(name, b"", state.mark)))
+        if turn == self._reading.turn:
+            self._reading.partitions[place] = state
+            consumer.seek(place, state.first)
 
     async def _batches(
         self,
@@ -326,7 +344,8 @@ class SourceReader:
                 if len(state.rows) < source.batch_rows and not waited:
                     return
                 last = state.rows[packing.fitting(min(len(state.rows), source.batch_rows)) - 1][0]
-                state.end = await self._cut(place, state.first, last, log_id)
+                await self._write_down(place, state, b"%d-%d" % (state.first, last))
+                continue
             if state.rows[-1][0] < state.end:
                 return  # another reader's batch went further: read on
             rows = []
@@ -335,17 +354,20 @@ class SourceReader:
             if rows:  # else the topic has dropped a range that was sent before
                 value = packing.batch(_batch_id(place, log_id, state.first, state.end), rows)
                 await (await self._sender.send(Outgoing("batches", source.dataset, value)))
-            state.first, state.end, state.since = state.end + 1, None, monotonic()
+            await self._write_down(place, state, b"%d" % (state.end + 1))
+            state.since = monotonic()
             if self._reading.partitions.get(place) is state:
-                # Lost to a new deal: whoever reads there next sends these batches again, under their ids.
+                # Lost to a new deal: whoever reads there next knows from the mark.
                 with contextlib.suppress(CommitFailedError, IllegalStateError):
                     await consumer.commit({place: state.first})
 
-    async def _cut(self, place: TopicPartition, first: int, last: int, log_id: str) -> int:
-        """Where the batch from ``first`` on ends, for ever and for everybody: at ``last``, if not decided."""
-        name = f"cut {self._source.dataset} {place.topic} {log_id} {place.partition}:{first}"
-        recorded = await persistently(lambda: self._store.constant(name, b"%d" % last))
-        return int(recorded)
+    async def _write_down(self, place: TopicPartition, state: _Partition, mark: bytes) -> None:
+        """Moves a mark, or learns where another reader has moved it meanwhile."""
+        found = await persistently(lambda: self._store.swap(state.name, state.mark, mark))
+        if int(found.partition(b"-")[0]) >= state.first:
+            state.stand_at(found)
+        else:  # an older copy of the store: what lies between is read, and sent, again
+            self._reading.partitions.pop(place, None)
 
     async def _built(self) -> tuple[Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""

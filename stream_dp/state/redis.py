@@ -70,6 +70,7 @@ _ADVANCE = _Script("advance.lua")
 _HOLD = _Script("hold.lua")
 _COMPARED = _Script("compared.lua")
 _LISTED = _Script("listed.lua")
+_SWAP = _Script("swap.lua")
 
 _Command = tuple[str | int | bytes, ...]
 _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
@@ -343,6 +344,12 @@ class RedisStore:
             await self._command("HSETNX", key, name, proposed)
             recorded: bytes = await self._command("HGET", key, name)
         return recorded
+
+    async def swap(self, name: str, known: bytes, proposed: bytes) -> bytes:
+        arguments = [name.encode(), known, proposed]
+        async with _translated():
+            (reply,) = await self._run([(_SWAP, [self._shared("marks")], arguments)])
+        return _facts("marks", reply)[0]
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         arguments = [holder.encode(), *(b"%d" % partition for partition in partitions)]

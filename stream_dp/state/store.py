@@ -326,6 +326,14 @@ class Store(Protocol):
         """Records a value under a name the first time, for all workers; returns the recorded one."""
         ...
 
+    async def swap(self, name: str, known: bytes, proposed: bytes) -> bytes:
+        """Replaces what is recorded under a name, if that is still ``known``; empty stands for nothing.
+
+        Returns:
+            What is recorded then: ``proposed``, or what somebody else has put there.
+        """
+        ...
+
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         """Says which partitions a worker has in hand from now on: these and no others.
 

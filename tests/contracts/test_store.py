@@ -667,3 +667,12 @@ async def test_how_far_names_were_compared_is_kept_only_of_names_that_are_listed
         await store.note_listed("t:0", start, end, names)
         assert await backend.store().listed("t:0") == kept
     assert await store.listed("t:1") == 0
+
+
+async def test_a_mark_is_moved_by_who_knows_where_it_stands(backend: Any) -> None:
+    store = backend.store()
+    assert await store.swap("place", b"", b"7") == b"7"
+    assert await store.swap("place", b"", b"9") == b"7"
+    assert await backend.store().swap("place", b"7", b"7-9") == b"7-9"
+    assert await store.swap("place", b"7", b"8") == b"7-9"
+    assert await store.swap("other", b"", b"1") == b"1"

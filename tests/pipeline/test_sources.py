@@ -16,6 +16,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Batch, read_json
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
 from stream_dp.settings import WorkerSettings
+from stream_dp.state.local import LocalStore
 
 UNIVERSE = Universe(
     (
@@ -149,31 +150,182 @@ def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool)
         assert len(batch) <= TOPICS["batches"].max_value_bytes
 
 
+PLACE = TopicPartition("shop.flights", 0)
+N_ROWS = 40
+
+
+class Consumer:
+    """Knows offsets, and nothing of records."""
+
+    def __init__(self, committed: int | None = None) -> None:
+        self.stands_at = committed
+        self.sought = -1
+
+    async def committed(self, _: TopicPartition) -> int | None:
+        return self.stands_at
+
+    def seek(self, _: TopicPartition, offset: int) -> None:
+        self.sought = offset
+
+    async def commit(self, offsets: dict[TopicPartition, int]) -> None:
+        self.stands_at = offsets[PLACE]
+
+
+class Died(Exception):
+    """The reader did."""
+
+
+class Fuse:
+    """Blows at one of the effects that a reader has on others, before it or after it."""
+
+    def __init__(self, at: int = -1) -> None:
+        self._left = at
+
+    async def __call__(self, effect: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            effect.close()
+            raise Died
+        found = await effect
+        self._left -= 1
+        if self._left == 0:
+            raise Died
+        return found
+
+
+class Marks:
+    """A store, through a fuse."""
+
+    def __init__(self, store: LocalStore, fuse: Fuse) -> None:
+        self._store = store
+        self._fuse = fuse
+
+    async def swap(self, *arguments: Any) -> Any:
+        return await self._fuse(self._store.swap(*arguments))
+
+
+class Sent:
+    """The batches that the broker has, by id."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, list[bytes]] = {}
+        self.fuse = Fuse()
+
+    async def send(self, record: Any) -> Any:
+        async def sent() -> None:
+            batch_id = json.loads(record.value)["batch_id"]
+            self.batches.setdefault(batch_id, []).append(record.value)
+
+        async def acknowledged() -> None:
+            await self.fuse(sent())
+
+        return acknowledged()
+
+
+class Reader:
+    """Reads rows that the test hands out, in pieces as they come."""
+
+    def __init__(self, store: Any, sent: Any, consumer: Any, **changes: Any) -> None:
+        settings = WorkerSettings(bootstrap_servers="localhost:1")
+        of_it = source(wait_seconds=1e-9, **changes)
+        self._reader = SourceReader(of_it, store, sent, lambda _: None, settings=settings)
+        self._consumer = consumer
+        self._packing = Packing(of_it, UNIVERSE, PATHS)
+        self._at = 0
+
+    async def start(self) -> None:
+        reading = self._reader._reading
+        await self._reader._stand(self._consumer, PLACE, reading.turn, "log")
+        self._at = self._consumer.sought
+
+    async def read(self, n_rows: int) -> bool:
+        """Takes that many more rows; whether there are some left."""
+        state = self._reader._reading.partitions[PLACE]
+        last = min(self._at + n_rows, N_ROWS)
+        rows = [(at, ["AA", float(at)]) for at in range(self._at, last)]
+        state.rows.extend(row for row in rows if row[0] >= state.first)
+        self._at = last
+        await self._reader._batches(self._consumer, PLACE, state, self._packing, "log")
+        return last < N_ROWS
+
+
+def assert_each_row_is_in_one_batch(sent: Sent) -> None:
+    spans = []
+    for batch_id, values in sent.batches.items():
+        assert len(set(values)) == 1, "one id, one content"
+        first, _, last = batch_id.rpartition(":")[2].partition("-")
+        spans.append((int(first), int(last)))
+        assert len(json.loads(values[0])["columns"]["carrier"]) == int(last) - int(first) + 1
+    assert [at for first, last in sorted(spans) for at in range(first, last + 1)] == [
+        *range(N_ROWS)
+    ]
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["", "and the group's offsets are lost"])
+@pytest.mark.parametrize("at", range(1, 26))
+async def test_a_reader_that_dies_at_any_step_leaves_each_row_to_one_batch(
+    at: int, forgets: bool
+) -> None:
+    store, sent, consumer = LocalStore(), Sent(), Consumer()
+    sent.fuse = Fuse(at)
+    reader = Reader(Marks(store, sent.fuse), sent, consumer, batch_rows=7)
+    try:
+        await reader.start()
+        while await reader.read(5):
+            pass
+    except Died:
+        sent.fuse = Fuse()
+    if forgets:
+        consumer.stands_at = None
+    reader = Reader(store, sent, consumer, batch_rows=11)
+    await reader.start()
+    while await reader.read(9):
+        pass
+    assert_each_row_is_in_one_batch(sent)
+    assert len(store._marks) == 1, "however many batches there were"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.booleans()), max_size=40))
+async def test_readers_that_know_nothing_of_each_other_leave_each_row_to_one_batch(
+    turns: list[tuple[int, int, bool]],
+) -> None:
+    store, sent, consumer = LocalStore(), Sent(), Consumer()
+    sizes = (3, 7, 12)
+    readers = [Reader(store, sent, consumer, batch_rows=size) for size in sizes]
+    for reader in readers:
+        await reader.start()
+    for who, n_rows, dies in turns:
+        if dies:
+            readers[who] = Reader(store, sent, consumer, batch_rows=sizes[who])
+            await readers[who].start()
+        await readers[who].read(n_rows)
+    while await readers[0].read(4):
+        pass
+    assert_each_row_is_in_one_batch(sent)
+    assert len(store._marks) == 1
+
+
 async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten() -> None:
-    """They are read again from their committed offsets on: kept, it would count twice."""
+    """Kept, it would be sent after what others have sent since."""
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
-    reader = SourceReader(source(), unused, unused, unused, settings=settings)
-    place = TopicPartition("shop.flights", 0)
+    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
     reading = reader._reading
 
-    class Consumer:
-        """Rebalances while it is asked for the committed offset."""
-
+    class Rebalancing(Consumer):
         rebalances = True
 
-        async def committed(self, place: TopicPartition) -> int:
+        async def committed(self, place: TopicPartition) -> int | None:
             if self.rebalances:
                 await reading.on_partitions_revoked([place])
-            return 7
+            return await super().committed(place)
 
-    consumer: Any = Consumer()
-    assert await reader._state(consumer, place, reading.turn) is None
-    assert reading.partitions == {}
+    consumer: Any = Rebalancing(7)
+    await reader._stand(consumer, PLACE, reading.turn, "log")
+    assert (reading.partitions, consumer.sought) == ({}, -1)
     consumer.rebalances = False
-    state = await reader._state(consumer, place, reading.turn)
-    assert state is not None
-    assert state.first == 7
+    await reader._stand(consumer, PLACE, reading.turn, "log")
+    assert (reading.partitions[PLACE].first, consumer.sought) == (7, 7)
 
 
 def test_a_sample_of_each_cell_falls_into_it() -> None:
