@@ -58,7 +58,6 @@ class GrowingWeights(PredicateMechanism):
 
     Args:
         universe: At most 2**20 cells.
-        rate: What a log-weight is moved by; None takes ``4 error / 3``.
         on_exhausted: Whether a question that no line can pay for gets its prediction, or a refusal.
 
     Raises:
@@ -71,15 +70,18 @@ class GrowingWeights(PredicateMechanism):
         accuracy: Accuracy,
         composition: Composition,
         *,
-        rate: float | None = None,
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
     ) -> None:
         check_kept_cells(universe.n_cells)
         super().__init__(universe, accuracy, composition)
-        self._rate = 4.0 * accuracy.error / 3.0 if rate is None else rate
         self._on_exhausted = on_exhausted
         self._shares = np.full(universe.n_cells, 1.0 / universe.n_cells)
         self._segments = Segments()
+
+    @property
+    def _rate(self) -> float:
+        """What a log-weight is moved by."""
+        return 4.0 * self._accuracy.error / 3.0
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
@@ -161,16 +163,9 @@ class GrowingWeights(PredicateMechanism):
 class Weights(GrowingWeights):
     """Weights on the rows of one phase: no other opens. A ``mechanism.Mechanism``."""
 
-    def __init__(
-        self,
-        universe: Universe,
-        accuracy: Accuracy,
-        composition: Composition,
-        *,
-        on_exhausted: Literal["unverified", "refuse"] = "unverified",
-    ) -> None:
-        rate = accuracy.error / 8.0
-        super().__init__(universe, accuracy, composition, rate=rate, on_exhausted=on_exhausted)
+    @property
+    def _rate(self) -> float:
+        return self._accuracy.error / 8.0
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         return not self._sizes and super().opens(waiting, min_rows)
