@@ -6,8 +6,8 @@ pins down is easy; one that it does not is hard, and the data is measured exactl
 lacking. Which of the two follows from the questions asked and from published numbers, never from the
 data, so a quote is exact and free, and the flag leaks nothing.
 
-*Privacy.* Every look is a discrete Gaussian release on named blocks, charged to the line of each
-before it is taken; see ``accounting``. *Accuracy.* For a question fixed before the tables it uses
+*Privacy.* Every look (``measuring``) is a discrete Gaussian release on named blocks, charged to the line
+of each before it is taken; see ``accounting``. *Accuracy.* For a question fixed before the tables it uses
 were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
 the promised probability. Whoever chooses questions by looking at published answers can select noise;
 ``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
@@ -18,11 +18,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import chdtri
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
@@ -30,9 +28,18 @@ from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
 from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, conjunctions_log, form_of
 from stream_dp.core.belief.sums import form_of_total, ratio_bar
-from stream_dp.core.blocks import Blocks
+from stream_dp.core.measuring import (
+    BASE,
+    QUESTION,
+    CountsLook,
+    CountsRelease,
+    Part,
+    TablesLook,
+    TablesRelease,
+    measured_from_bytes,
+)
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.noise import NoiseSource, grid_sigma
+from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
     Outcome,
@@ -64,11 +71,7 @@ from stream_dp.core.query import Question
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
-Integers = npt.NDArray[np.int64]
-
-_VERSION = 1
-_TABLES, _COUNTS = 1, 2
-_BASE, _QUESTION = "base", "question"
+_VERSION = 1  # of remembered answers
 
 _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
@@ -109,131 +112,6 @@ _TOO_MANY_DRAWS = Refused(
 
 MOST_DRAWN: Final = 2**22
 """Draws of noise for one question: its measurements fit into one commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One marginal to measure: which attributes of which block, and how noisy.
-
-    Attributes:
-        attributes: Indices, ascending.
-        block: Index of the block.
-        step: Of the public grid of scales.
-    """
-
-    attributes: tuple[int, ...]
-    block: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class TablesLook:
-    """Measures marginals, each cell with independent noise.
-
-    Attributes:
-        reason: "base" when a phase opens, "question" when one asks for it.
-    """
-
-    reason: str
-    parts: tuple[Part, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    charges: tuple[Charge, ...]
-
-    @property
-    def description(self) -> dict[str, object]:
-        return {
-            "kind": "tables",
-            "reason": self.reason,
-            "tables": [[list(p.attributes), p.block, p.step] for p in self.parts],
-        }
-
-    def reserve(self, noise: NoiseSource) -> None:
-        for part, shape in zip(self.parts, self.shapes, strict=True):
-            noise.reserve("gaussian", grid_sigma(part.step), math.prod(shape))
-
-    def take(self, noise: NoiseSource, data: Blocks) -> TablesRelease:
-        tables = []
-        for part, shape in zip(self.parts, self.shapes, strict=True):
-            (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
-            draws = noise.gaussian(grid_sigma(part.step), counts.size)
-            tables.append(counts + draws.reshape(shape))
-        return TablesRelease(self.parts, tuple(tables))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TablesRelease:
-    """Published marginals: int64, of the attributes' sizes."""
-
-    parts: tuple[Part, ...]
-    tables: tuple[Integers, ...] = field(repr=False)
-
-    def to_bytes(self) -> bytes:
-        chunks = [struct.pack("<BBI", _VERSION, _TABLES, len(self.parts))]
-        for part, table in zip(self.parts, self.tables, strict=True):
-            chunks.append(_pack_attributes(part.attributes))
-            chunks.append(struct.pack("<Ii", part.block, part.step))
-            chunks.append(table.astype("<i8").tobytes())
-        return b"".join(chunks)
-
-
-@dataclass(frozen=True, slots=True)
-class CountsLook:
-    """Measures the answers to one question alone, in some blocks of its window.
-
-    Attributes:
-        question: What is asked.
-        attributes: All that it depends on, ascending.
-        steps: Block and step of the public grid of scales.
-    """
-
-    question: Question = field(repr=False)
-    attributes: tuple[int, ...]
-    steps: tuple[tuple[int, int], ...]
-    n_answers: int
-    charges: tuple[Charge, ...]
-
-    @property
-    def description(self) -> dict[str, object]:
-        return {
-            "kind": "counts",
-            "predicate": self.question.key.hex(),
-            "attributes": list(self.attributes),
-            "answers": self.n_answers,
-            "blocks": [list(step) for step in self.steps],
-        }
-
-    def reserve(self, noise: NoiseSource) -> None:
-        for _, step in self.steps:
-            noise.reserve("gaussian", grid_sigma(step), self.n_answers)
-
-    def take(self, noise: NoiseSource, data: Blocks) -> CountsRelease:
-        values = []
-        for block, step in self.steps:
-            (marginal,) = data.marginal(self.attributes, range(block, block + 1))
-            counts = _exact_answers(self.question, self.attributes, marginal)
-            values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
-        return CountsRelease(self.question.key, self.attributes, self.steps, np.array(values))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CountsRelease:
-    """Published answers to one question in some blocks: int64, shape (blocks, answers)."""
-
-    key: bytes
-    attributes: tuple[int, ...]
-    steps: tuple[tuple[int, int], ...]
-    values: Integers = field(repr=False)
-
-    def to_bytes(self) -> bytes:
-        n_blocks, n_answers = self.values.shape
-        return b"".join(
-            [
-                struct.pack("<BB16sII", _VERSION, _COUNTS, self.key, n_blocks, n_answers),
-                _pack_attributes(self.attributes),
-                *(struct.pack("<Ii", block, step) for block, step in self.steps),
-                self.values.astype("<i8").tobytes(),
-            ]
-        )
 
 
 class Calibrated:
@@ -318,7 +196,7 @@ class Calibrated:
         base = self.base_release(self._belief.rows(range(block, block + 1)))
         parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
         shapes = tuple(tuple(self._shape[a] for a in part.attributes) for part in parts)
-        return TablesLook(_BASE, parts, shapes, (Charge(block, base.units),))
+        return TablesLook(BASE, parts, shapes, (Charge(block, base.units),))
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._purse.lines.charge(look_charges)
@@ -424,7 +302,7 @@ class Calibrated:
         if measure.table:
             shape = tuple(self._shape[a] for a in attributes)
             parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
-            return TablesLook(_QUESTION, parts, (shape,) * len(parts), measure.charges)
+            return TablesLook(QUESTION, parts, (shape,) * len(parts), measure.charges)
         n_answers = math.prod(self._shape[a] for a in question.group_by)
         return CountsLook(question, attributes, measure.steps, n_answers, measure.charges)
 
@@ -641,26 +519,7 @@ class Calibrated:
         return self._answered(question, rows, self._belief.rows(question.window), Path.REPEAT)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        reader = _Reader(data)
-        version, kind = reader.unpack("<BB")
-        if version != _VERSION or kind not in {_TABLES, _COUNTS}:
-            raise CorruptState("a release is stored in a version that is not known")
-        if kind == _COUNTS:
-            key, n_blocks, n_answers = reader.unpack("<16sII")
-            attributes = reader.attributes(len(self._shape))
-            steps = tuple(reader.unpack("<Ii") for _ in range(n_blocks))
-            values = reader.integers((n_blocks, n_answers))
-            reader.finish()
-            return CountsRelease(key, attributes, steps, values)
-        (n_parts,) = reader.unpack("<I")
-        parts, tables = [], []
-        for _ in range(n_parts):
-            attributes = reader.attributes(len(self._shape))
-            block, step = reader.unpack("<Ii")
-            parts.append(Part(attributes, block, step))
-            tables.append(reader.integers(tuple(self._shape[a] for a in attributes)))
-        reader.finish()
-        return TablesRelease(tuple(parts), tuple(tables))
+        return measured_from_bytes(self._shape, data)
 
 
 _NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
@@ -685,62 +544,4 @@ def _repeat_key(question: Question) -> bytes:
     return question.key + struct.pack("<II", question.window.start, question.window.stop)
 
 
-def _exact_answers(question: Question, attributes: tuple[int, ...], marginal: Integers) -> Integers:
-    """The true answers in one block, int64, shape (n_answers,). Private."""
-    predicate, group_by = question.predicate, question.group_by
-    sizes = dict(zip(attributes, marginal.shape, strict=True))
-    mask = predicate.mask.reshape(
-        [sizes[a] if a in predicate.attributes else 1 for a in attributes]
-    )
-    others = tuple(axis for axis, a in enumerate(attributes) if a not in group_by)
-    counts = np.where(mask, marginal, 0).sum(axis=others)
-    as_asked = np.argsort(np.argsort(group_by))  # rank of each grouped attribute
-    return np.asarray(counts.transpose(as_asked).reshape(-1), dtype=np.int64)
-
-
-def _pack_attributes(attributes: tuple[int, ...]) -> bytes:
-    return struct.pack(f"<B{len(attributes)}H", len(attributes), *attributes)
-
-
-class _Reader:
-    """Reads packed fields in order; whatever does not fit is CorruptState."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def unpack(self, layout: str) -> tuple[Any, ...]:
-        return struct.unpack(layout, self._take(struct.calcsize(layout)))
-
-    def attributes(self, n_known: int) -> tuple[int, ...]:
-        (k,) = self.unpack("<B")
-        attributes = self.unpack(f"<{k}H")
-        if list(attributes) != sorted(set(attributes)) or any(a >= n_known for a in attributes):
-            raise CorruptState("a stored release names attributes that there are not")
-        return attributes
-
-    def integers(self, shape: tuple[int, ...]) -> Integers:
-        data = self._take(8 * math.prod(shape))
-        return np.frombuffer(data, dtype="<i8").reshape(shape).astype(np.int64)
-
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise CorruptState("a stored release is too long")
-
-    def _take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise CorruptState("a stored release is cut short")
-        self._at += size
-        return part
-
-
-__all__ = [
-    "MOST_DRAWN",
-    "Calibrated",
-    "CountsLook",
-    "CountsRelease",
-    "Part",
-    "TablesLook",
-    "TablesRelease",
-]
+__all__ = ["MOST_DRAWN", "Calibrated"]

@@ -19,15 +19,8 @@ from stream_dp.core.accounting import UNITS, Charge, gaussian_rho
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.forms import conjunctions_log
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.calibrated import (
-    MOST_DRAWN,
-    Calibrated,
-    CountsLook,
-    CountsRelease,
-    Part,
-    TablesLook,
-    TablesRelease,
-)
+from stream_dp.core.calibrated import MOST_DRAWN, Calibrated
+from stream_dp.core.measuring import CountsLook, CountsRelease, Part, TablesLook, TablesRelease
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource, grid_sigma
 from stream_dp.core.outcome import (

@@ -1,0 +1,247 @@
+"""What the calibrated profile looks at: marginals and single answers of blocks, with Gaussian noise.
+
+The looks see exact counts; their releases are published as they are. What to measure, and how precisely, is
+decided elsewhere (``planner``), from public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.noise import NoiseSource, grid_sigma
+from stream_dp.core.query import Question
+from stream_dp.errors import CorruptState
+
+Integers = npt.NDArray[np.int64]
+
+BASE: Final = "base"
+QUESTION: Final = "question"
+
+_VERSION = 1
+_TABLES, _COUNTS = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One marginal to measure: which attributes of which block, and how noisy.
+
+    Attributes:
+        attributes: Indices, ascending.
+        block: Index of the block.
+        step: Of the public grid of scales.
+    """
+
+    attributes: tuple[int, ...]
+    block: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class TablesLook:
+    """Measures marginals, each cell with independent noise.
+
+    Attributes:
+        reason: ``BASE`` when a phase opens, ``QUESTION`` when one asks for it.
+    """
+
+    reason: str
+    parts: tuple[Part, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": "tables",
+            "reason": self.reason,
+            "tables": [[list(p.attributes), p.block, p.step] for p in self.parts],
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for part, shape in zip(self.parts, self.shapes, strict=True):
+            noise.reserve("gaussian", grid_sigma(part.step), math.prod(shape))
+
+    def take(self, noise: NoiseSource, data: Blocks) -> TablesRelease:
+        tables = []
+        for part, shape in zip(self.parts, self.shapes, strict=True):
+            (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
+            draws = noise.gaussian(grid_sigma(part.step), counts.size)
+            tables.append(counts + draws.reshape(shape))
+        return TablesRelease(self.parts, tuple(tables))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablesRelease:
+    """Published marginals: int64, of the attributes' sizes."""
+
+    parts: tuple[Part, ...]
+    tables: tuple[Integers, ...] = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        chunks = [struct.pack("<BBI", _VERSION, _TABLES, len(self.parts))]
+        for part, table in zip(self.parts, self.tables, strict=True):
+            chunks.append(_pack_attributes(part.attributes))
+            chunks.append(struct.pack("<Ii", part.block, part.step))
+            chunks.append(table.astype("<i8").tobytes())
+        return b"".join(chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class CountsLook:
+    """Measures the answers to one question alone, in some blocks of its window.
+
+    Attributes:
+        question: What is asked.
+        attributes: All that it depends on, ascending.
+        steps: Block and step of the public grid of scales.
+    """
+
+    question: Question = field(repr=False)
+    attributes: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
+    n_answers: int
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return {
+            "kind": "counts",
+            "predicate": self.question.key.hex(),
+            "attributes": list(self.attributes),
+            "answers": self.n_answers,
+            "blocks": [list(step) for step in self.steps],
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for _, step in self.steps:
+            noise.reserve("gaussian", grid_sigma(step), self.n_answers)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> CountsRelease:
+        values = []
+        for block, step in self.steps:
+            (marginal,) = data.marginal(self.attributes, range(block, block + 1))
+            counts = _exact_answers(self.question, self.attributes, marginal)
+            values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
+        return CountsRelease(self.question.key, self.attributes, self.steps, np.array(values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountsRelease:
+    """Published answers to one question in some blocks: int64, shape (blocks, answers)."""
+
+    key: bytes
+    attributes: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
+    values: Integers = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        n_blocks, n_answers = self.values.shape
+        return b"".join(
+            [
+                struct.pack("<BB16sII", _VERSION, _COUNTS, self.key, n_blocks, n_answers),
+                _pack_attributes(self.attributes),
+                *(struct.pack("<Ii", block, step) for block, step in self.steps),
+                self.values.astype("<i8").tobytes(),
+            ]
+        )
+
+
+def _exact_answers(question: Question, attributes: tuple[int, ...], marginal: Integers) -> Integers:
+    """The true answers in one block, int64, shape (n_answers,). Private."""
+    predicate, group_by = question.predicate, question.group_by
+    sizes = dict(zip(attributes, marginal.shape, strict=True))
+    mask = predicate.mask.reshape(
+        [sizes[a] if a in predicate.attributes else 1 for a in attributes]
+    )
+    others = tuple(axis for axis, a in enumerate(attributes) if a not in group_by)
+    counts = np.where(mask, marginal, 0).sum(axis=others)
+    as_asked = np.argsort(np.argsort(group_by))  # rank of each grouped attribute
+    return np.asarray(counts.transpose(as_asked).reshape(-1), dtype=np.int64)
+
+
+def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | CountsRelease:
+    """Inverse of the releases' ``to_bytes``.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+
+    Raises:
+        CorruptState: They are cut short, too long, of another universe, or in an unknown version.
+    """
+    reader = _Reader(data)
+    version, kind = reader.unpack("<BB")
+    if version != _VERSION or kind not in {_TABLES, _COUNTS}:
+        raise CorruptState("a release is stored in a version that is not known")
+    if kind == _COUNTS:
+        key, n_blocks, n_answers = reader.unpack("<16sII")
+        attributes = reader.attributes(len(shape))
+        steps = tuple(reader.unpack("<Ii") for _ in range(n_blocks))
+        values = reader.integers((n_blocks, n_answers))
+        reader.finish()
+        return CountsRelease(key, attributes, steps, values)
+    (n_parts,) = reader.unpack("<I")
+    parts, tables = [], []
+    for _ in range(n_parts):
+        attributes = reader.attributes(len(shape))
+        block, step = reader.unpack("<Ii")
+        parts.append(Part(attributes, block, step))
+        tables.append(reader.integers(tuple(shape[a] for a in attributes)))
+    reader.finish()
+    return TablesRelease(tuple(parts), tuple(tables))
+
+
+def _pack_attributes(attributes: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<B{len(attributes)}H", len(attributes), *attributes)
+
+
+class _Reader:
+    """Reads packed fields in order; whatever does not fit is CorruptState."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        return struct.unpack(layout, self._take(struct.calcsize(layout)))
+
+    def attributes(self, n_known: int) -> tuple[int, ...]:
+        (k,) = self.unpack("<B")
+        attributes = self.unpack(f"<{k}H")
+        if list(attributes) != sorted(set(attributes)) or any(a >= n_known for a in attributes):
+            raise CorruptState("a stored release names attributes that there are not")
+        return attributes
+
+    def integers(self, shape: tuple[int, ...]) -> Integers:
+        data = self._take(8 * math.prod(shape))
+        return np.frombuffer(data, dtype="<i8").reshape(shape).astype(np.int64)
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise CorruptState("a stored release is too long")
+
+    def _take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise CorruptState("a stored release is cut short")
+        self._at += size
+        return part
+
+
+__all__ = [
+    "BASE",
+    "QUESTION",
+    "CountsLook",
+    "CountsRelease",
+    "Part",
+    "TablesLook",
+    "TablesRelease",
+    "measured_from_bytes",
+]
