@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -106,6 +106,7 @@ class Doubling:
         self._dues = Dues()
         self._now = self._guess(1)
         self._next: _Guess | None = None
+        self._next_known = False  # until a phase or a guess begins
 
     def __repr__(self) -> str:
         return f"Doubling(guess={self._now.number}, {self._now.mechanism!r})"
@@ -159,18 +160,21 @@ class Doubling:
 
     def _following(self) -> _Guess | None:
         """The next guess on the blocks that there are; None where they are too few rows for it."""
-        if self._next is None:
-            try:
-                fresh = self._guess(self.guess + 1)
-            except InvalidDefinition:
-                return None
-            charges: list[Charge] = []
-            for n_rows in self._sizes:
-                if not fresh.mechanism.opens(n_rows, 0):
-                    return None
-                charges += self._opened(fresh, n_rows)[1]
-            self._next = _Guess(fresh.number, fresh.mechanism, fresh.parts, _merged(charges))
+        if not self._next_known:
+            self._next, self._next_known = self._begun(self.guess + 1), True
         return self._next
+
+    def _begun(self, number: int) -> _Guess | None:
+        try:
+            fresh = self._guess(number)
+        except InvalidDefinition:
+            return None
+        charges: list[Charge] = []
+        for n_rows in self._sizes:
+            if not fresh.mechanism.opens(n_rows, 0):
+                return None
+            charges += self._opened(fresh, n_rows)[1]
+        return replace(fresh, charges=_merged(charges))
 
     def _opened(self, guess: _Guess, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
         """Opens a phase of a guess; its looks, and what they cost in units of the whole budget."""
@@ -196,7 +200,7 @@ class Doubling:
         following = self._following() if number == self.guess + 1 else None
         if following is None:
             raise CorruptState(f"the transcript has guess {number} where guess {self.guess} is")
-        self._now, self._next = following, None
+        self._now, self._next, self._next_known = following, None, False
         self._dues.owe(following.charges)
 
     # ------------------------------------------------------------ phases and charges
@@ -209,7 +213,7 @@ class Doubling:
         self._sizes.append(n_rows)
         self._dues.open()
         self._dues.owe(charges)
-        self._next = None
+        self._next, self._next_known = None, False
         (look,) = looks
         return (GuessLook(self.guess, look, charges, self._described(self._now, look)),)
 

@@ -107,6 +107,28 @@ def test_the_last_guess_that_the_rows_allow_refuses_what_is_beyond_it(
     assert mechanism.quote(question).outcome == refused
 
 
+def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
+    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    made: list[int] = []
+
+    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Phased:
+        made.append(queries)
+        return Sequential(
+            cells, privacy, accuracy, queries_per_phase=queries, phases=2, representation="polytope"
+        )
+
+    mechanism = Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), first=4)
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    for _ in range(2):
+        run.open([1, 1, 1, 1], mechanism.min_rows)
+        for _ in range(4):
+            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Answered)
+        for _ in range(3):
+            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Refused)
+    assert made == [4, 8, 8]
+
+
 @pytest.mark.parametrize("kind", ["sequential", "memory"])
 def test_a_phase_opens_under_the_guess_in_force(
     kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
