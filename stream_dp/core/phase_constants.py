@@ -97,8 +97,8 @@ class Constants:
         """Both terms of tau, summed over all phases."""
         terms = [phase.log_tau for phase in self.phases]
         return LogTau(
-            log_sum(term.concentration for term in terms),
-            log_sum(term.last_index for term in terms),
+            _log_sum(term.concentration for term in terms),
+            _log_sum(term.last_index for term in terms),
         )
 
     @property
@@ -249,7 +249,7 @@ def check_bounds(
         )
 
 
-def log_sum(logs: Iterable[float]) -> float:
+def _log_sum(logs: Iterable[float]) -> float:
     """``log(exp(a) + exp(b) + ...)`` without leaving log space."""
     total = -math.inf
     for log in logs:
@@ -277,7 +277,6 @@ __all__ = [
     "check_bounds",
     "check_settings",
     "counted_rows",
-    "log_sum",
     "min_rows_as_printed",
     "proved_rows",
     "resolution",

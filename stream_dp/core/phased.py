@@ -240,7 +240,7 @@ class Phased(ABC):
 
     @abstractmethod
     def _price(self, phase: int) -> tuple[Charge, ...]:
-        """What opening a phase costs, one entry a block."""
+        """What opening a phase costs, one entry a block; asked once for each phase, in order."""
 
     @abstractmethod
     def _set_window(self, window: range) -> range:

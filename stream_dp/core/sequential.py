@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -39,6 +40,7 @@ from stream_dp.core.median import (
     hypothesis_rows,
     inverse_privacy,
     ln_bounds,
+    log_add,
     log_tau,
     noise_failure,
     reciprocal,
@@ -52,7 +54,6 @@ from stream_dp.core.phase_constants import (
     Representation,
     check_settings,
     counted_rows,
-    log_sum,
     min_rows_as_printed,
     proved_rows,
     resolution,
@@ -178,6 +179,21 @@ def constants(
     )
 
 
+@dataclass(slots=True)
+class _Line:
+    """What the phases that a block has been in cost it.
+
+    Attributes:
+        loss: Their sum, in multiples of ``c_K alpha``.
+        log_tau: Logarithm of the sum of their taus.
+        units: Both, as charged.
+    """
+
+    loss: Fraction = Fraction(0)
+    log_tau: float = -math.inf
+    units: tuple[int, int] = (0, 0)
+
+
 class Sequential(Phased):
     """One data set under a new median mechanism in every phase, on all rows so far.
 
@@ -242,6 +258,8 @@ class Sequential(Phased):
             blocks=1,
             max_tau=None,
         )
+        self._whole = harmonic(phases)
+        self._lines: list[_Line] = []
 
     def _take_in(self, n_rows: int) -> None:
         self._set = self._fresh_set()
@@ -249,23 +267,19 @@ class Sequential(Phased):
         self._hard_before = self._hard
 
     def _price(self, phase: int) -> tuple[Charge, ...]:
+        log_tau = self._constants.phases[phase - 1].log_tau.total
+        self._lines.append(_Line())
         charges = []
-        for block in range(phase):
-            before, after = self._line(block + 1, phase - 1), self._line(block + 1, phase)
-            charges.append(Charge(block, after[0] - before[0], after[1] - before[1]))
+        for block, line in enumerate(self._lines):
+            before = line.units
+            line.loss += reciprocal(phase)
+            line.log_tau = log_add(line.log_tau, log_tau)
+            line.units = (
+                math.ceil(UNITS * line.loss / self._whole),
+                share_of(line.log_tau, self._privacy.delta),
+            )
+            charges.append(Charge(block, line.units[0] - before[0], line.units[1] - before[1]))
         return tuple(charges)
-
-    def _line(self, came: int, phase: int) -> tuple[int, int]:
-        """What a block that came in one phase has spent after another, in units."""
-        phases = range(came, phase + 1)
-        if not phases:
-            return 0, 0
-        loss = sum((reciprocal(j) for j in phases), Fraction(0))
-        taus = [self._constants.phases[j - 1].log_tau.total for j in phases]
-        return (
-            math.ceil(UNITS * loss / harmonic(len(self._constants.phases))),
-            share_of(log_sum(taus), self._privacy.delta),
-        )
 
     def _set_window(self, window: range) -> range:
         return range(1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.accounting import UNITS, Lines
 from stream_dp.core.consistent_set.polytope import sufficient_rows
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median import last_threshold, noise_failure, width_for
@@ -204,6 +204,23 @@ def test_a_block_pays_for_the_phases_that_it_is_in(
     for came, (_, delta) in enumerate(run.lines):
         assert delta / UNITS == pytest.approx(sum(taus[came:]) / 0.9)
         assert delta / UNITS >= sum(taus[came:]) / 0.9 * (1 - 1e-12)
+
+
+def test_a_line_is_full_after_hundreds_of_phases_and_never_overdrawn(
+    make_universe: MakeUniverse,
+) -> None:
+    """A restart opens them all again: each must cost a moment, however many there were."""
+    mechanism = Sequential(
+        make_universe(2, 2), Privacy(1.0, 1e-6), Accuracy(0.2, 0.05), queries_per_phase=1000, phases=300
+    )  # fmt: skip
+    lines = Lines()
+    for _ in range(300):
+        lines.open()
+        (look,) = mechanism.open_phase(mechanism.min_rows)
+        mechanism.charged(look.charges)
+        lines.charge(look.charges)
+    assert lines.spent(0).rho == UNITS
+    assert lines.spent(299).rho < UNITS / 1000
 
 
 # ---------------------------------------------------------------- answers
