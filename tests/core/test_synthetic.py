@@ -194,6 +194,11 @@ def test_rows_of_a_whole_table_are_within_its_gap_of_the_truth(
     gap = found.fitted[0, 1]
     assert np.abs(shares(found.columns, (0, 1), cells.shape) - truth).max() <= gap.error
     assert 0.0 < gap.distance < gap.error < 0.1
+    for _ in range(3):
+        run.open([0, 0, 1, 0, 0, 0], 2**62)
+    found = synthetic(mechanism, range(1, 4), 1_000, generator())
+    of_each = shares(found.columns, (0, 1), cells.shape).ravel()
+    assert of_each.tolist() == [0, 0, 1, 0, 0, 0], "more rows than 64 bits can hold"
 
 
 # ---------------------------------------------------------------- from the belief

@@ -16,6 +16,7 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from stream_dp.core.accounting import Budget, Charge, gaussian_rho
 from stream_dp.core.blocks import Blocks
@@ -96,15 +97,17 @@ class WholeTable(PredicateMechanism):
         """The noise of a cell, in rows: a row moves between two of them, so ``rho = 1 / sigma^2``."""
         return self._sigma
 
-    def counts(self, window: range) -> IntArray:
-        """The noisy counts of a window, shape that of the universe.
+    def counts(self, window: range) -> npt.NDArray[np.float64]:
+        """The noisy counts of a window, shape that of the universe; rounded from 2**53 rows on.
 
         Raises:
             ValueError: A block of it has no table: it is not there, or its table was lost.
         """
         if not window or not all(block in self._tables for block in window):
             raise ValueError("a block of the window has no table")
-        return np.asarray(sum(self._tables[block] for block in window))
+        # One block alone may hold 2**62 rows: a sum of integers would wrap.
+        tables = [self._tables[block].astype(np.float64) for block in window]
+        return np.asarray(sum(tables))
 
     def error_bar(self, n_cells: int, n_blocks: int) -> float:
         """Rows by which a predicate over so many cells of each of so many blocks errs, but for the failure
