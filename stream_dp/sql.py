@@ -89,10 +89,13 @@ def parse(
         InvalidQuery: Its ``field`` is the place, such as "line 1, column 15".
     """
     source = _Source(sql, attributes)
-    select = source.select()
-    translator = _Translator(source, {a["name"]: a for a in attributes})
-    translator.check_from(select, dataset)
-    return translator.question(select)
+    try:
+        select = source.select()
+        translator = _Translator(source, {a["name"]: a for a in attributes})
+        translator.check_from(select, dataset)
+        return translator.question(select)
+    except RecursionError:
+        raise source.error(0, "this is nested too deeply", "ask in parts") from None
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:
@@ -157,8 +160,6 @@ class _Source:
             statement = sqlglot.parse_one(self._prefix + self._text)
         except ParseError as error:
             raise self._syntax_error(error.errors[0]) from None
-        except RecursionError:
-            raise self.error(0, "this is nested too deeply", "ask in parts") from None
         if not isinstance(statement, exp.Select):
             raise self.error(0, "this is not one SELECT", "ask one question at a time")
         for clause, content in statement.args.items():

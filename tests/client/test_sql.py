@@ -295,6 +295,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late " * 2001, (1, 1), "longer than 10000 characters"),
         ("(" * 100 + "late" + ")" * 100, (1, 33), "parentheses nest deeper than 32"),
         ("NOT " * 2000 + "late", (1, 1), "nested too deeply"),
+        (f"late{'::int' * 1900}", (1, 1), "nested too deeply"),
     ],
 )  # fmt: skip
 def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
