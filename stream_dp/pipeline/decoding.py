@@ -41,6 +41,8 @@ __all__ = [
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 _QUERIES = TypeAdapter(list[Query])
 
+_MOST_VALUES = 1 << 23  # of an Arrow stream, whose few bytes can stand for any number
+
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -187,7 +189,13 @@ def _arrow(record: Record, limit: int) -> Ingest:
         )
     try:
         table = pa.ipc.open_stream(value).read_all()
+        if table.num_rows * table.num_columns > _MOST_VALUES:
+            raise InvalidMessage(
+                "value", f"more than {_MOST_VALUES:,} values", "split the batch", reason="too_large"
+            )
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    except InvalidMessage:
+        raise
     except (pa.ArrowException, ValueError, OSError):
         raise InvalidMessage(
             "value", "it is not an Arrow IPC stream", "write it with pyarrow.ipc.new_stream"

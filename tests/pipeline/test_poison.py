@@ -288,13 +288,27 @@ async def test_bytes_that_are_not_arrow_are_rejected(
     await _is_alive(ready)
 
 
-async def test_arrow_without_an_id_is_rejected(ready: Any) -> None:
+def _stream(table: Any) -> bytes:
     pa = pytest.importorskip("pyarrow")
     sink = pa.BufferOutputStream()
-    table = pa.table({name: [CANARY] for name in ("carrier", "delay", "cancelled")})
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    value = sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
+
+
+async def test_a_few_bytes_of_arrow_cannot_stand_for_any_number_of_values(ready: Any) -> None:
+    pa = pytest.importorskip("pyarrow")
+    value = _stream(pa.table({"delay": pa.nulls(2**23 + 1)}))
+    assert len(value) < 1_000
+    record = ready.produce("batches", value, key="flights", headers=ARROW | {"batch_id": b"long"})
+    await ready.processes[0].run()
+    assert ready.rejection(record)["reason"]["code"] == "too_large"
+    await _is_alive(ready)
+
+
+async def test_arrow_without_an_id_is_rejected(ready: Any) -> None:
+    pa = pytest.importorskip("pyarrow")
+    value = _stream(pa.table({name: [CANARY] for name in ("carrier", "delay", "cancelled")}))
     for headers in (ARROW, ARROW | {"batch_id": None}, ARROW | {"batch_id": b"a b"}):
         record = ready.produce("batches", value, key="flights", headers=headers)
         await ready.processes[0].run()
