@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Final, get_args
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
 from stream_dp.cli.files import Source
 from stream_dp.cli.ingest import delimiter_option, encoding_option
-from stream_dp.cli.rendering import output
+from stream_dp.cli.progress import bar
+from stream_dp.cli.rendering import bare_table, output
 from stream_dp.core.advice import (
     RECENT,
     Estimate,
@@ -139,7 +138,7 @@ def command(
         )
     warn_of_delta(need.privacy.delta, n_rows)
     _warn_of_error(need)
-    with _progress() as progress:
+    with bar() as progress:
         task = progress.add_task("Trying", total=4 * phases)
         tick = partial(progress.advance, task)
         trials = trial(need, _TRIED_PURE if need.pure else _TRIED, sample=drawn, tick=tick)
@@ -252,10 +251,7 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
 
 
 def _table(need: Need, found: Sequence[Estimate], trials: Mapping[Name, Trial]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("mechanism")
-    for name in ("answers", "budget", "error", "rows a phase"):
-        table.add_column(name, justify="right")
+    table = bare_table("mechanism", numbers=("answers", "budget", "error", "rows a phase"))
     table.add_column("because")
     best = recommended(found)
     for estimate in found:
@@ -399,18 +395,3 @@ def _number(number: int) -> str:
         return f"{number:,}"
     mantissa, exponent = f"{number:.1e}".split("e+")
     return f"{mantissa.removesuffix('.0')}·10^{exponent}"
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        yield progress

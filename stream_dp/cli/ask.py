@@ -91,16 +91,16 @@ def command(
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     texts = [text for text in (question, *more) if text is not None]
     asked = Question(
-        None if is_batch else question,
-        group_by,
-        window,
-        query_id,
-        kind,
-        attribute,
-        tuple(texts) if is_batch else (),
-        rank,
-        low,
-        high,
+        condition=None if is_batch else question,
+        group_by=group_by,
+        last_phases=window,
+        query_id=query_id,
+        kind=kind,
+        attribute=attribute,
+        conditions=tuple(texts) if is_batch else (),
+        rank=rank,
+        low=low,
+        high=high,
     )
     with busy("Asking"), connection.client(analyst) as client:
         spelt = _spelt(client, dataset, asked, texts)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import busy, kinds_table, output, papers_mechanism, share, spending_bar
+from stream_dp.cli.rendering import bare_table, busy, kinds_table, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import KindsSpec
 
@@ -21,15 +20,17 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    from stream_dp.pipeline.building import epsilon_spent, prices_of
+    from stream_dp.core.doubling import Doubling
+    from stream_dp.core.phased import Phased
+    from stream_dp.pipeline.building import build, epsilon_spent, prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
     epsilons = [epsilon_spent(definition, block.spent) for block in odometer.blocks]
     privacy, profile = definition.privacy, definition.mechanism.profile
-    papers = papers_mechanism(definition)
-    constants = None if papers is None else papers.published_budget
+    _, mechanism = build(definition)
+    constants = mechanism.published_budget if isinstance(mechanism, Phased | Doubling) else None
     if as_json:
         phases = [
             {
@@ -74,9 +75,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("phase", "rows"):
-        table.add_column(name, justify="right")
+    table = bare_table(numbers=("phase", "rows"))
     table.add_column("spent")
     for name in ("epsilon so far", "looks"):
         table.add_column(name, justify="right")

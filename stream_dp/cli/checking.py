@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.files import Source
+from stream_dp.cli.rendering import bare_table
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 
 __all__ = ["Reading", "reading_table", "readings"]
@@ -76,10 +77,7 @@ def _strict(attribute: Attribute) -> Attribute:
 
 def reading_table(universe: Universe, found: Mapping[str, Reading]) -> Table:
     """For each attribute what its column holds, how much of it, and what that would count as."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("attribute")
-    table.add_column("values")
-    table.add_column("rows", justify="right")
+    table = bare_table("attribute", "values", numbers=("rows",))
     table.add_column("counted as")
     for attribute in universe.attributes:
         reading = found[attribute.name]

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
-from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.connection import Connection, connected, store
 from stream_dp.cli.files import Source
-from stream_dp.cli.ingest import delimiter_option, encoding_option, reading_progress
-from stream_dp.cli.rendering import busy, kinds_table, output, rows_of_a_phase, share
+from stream_dp.cli.ingest import delimiter_option, encoding_option
+from stream_dp.cli.progress import bar
+from stream_dp.cli.rendering import (
+    NONE_YET,
+    bare_table,
+    busy,
+    kinds_table,
+    output,
+    rows_of_a_phase,
+    share,
+)
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     TOPICS,
@@ -34,7 +42,6 @@ __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
-_NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 
 @click.group()
@@ -80,7 +87,7 @@ def check(definition: Path, file: Path | None, delimiter: str | None, encoding: 
     from stream_dp.cli.checking import reading_table, readings
 
     source = Source(file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter)
-    with reading_progress() as progress:
+    with bar() as progress:
         task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
         found = readings(source, universe, lambda n_bytes: progress.update(task, completed=n_bytes))
     output().print(reading_table(universe, found))
@@ -223,7 +230,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         console.print(
             f"{definition.synthetic_rows:,} synthetic rows come with each phase: stream-dp synthesize {name}"
         )
-    table = Table("attribute", "type", "cells", box=None, header_style="bold", pad_edge=False)
+    table = bare_table("attribute", "type", "cells")
     for spec, attribute in zip(definition.attributes, universe.attributes, strict=True):
         kind = "whole number" if getattr(spec, "integer", False) else spec.type
         table.add_row(escape(spec.name), kind, escape(", ".join(attribute.labels)))
@@ -247,14 +254,9 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
             click.echo(definition.to_bytes().decode())
         return
     if not catalog:
-        click.echo(_NONE_YET)
+        click.echo(NONE_YET)
         return
-    table = Table(
-        *("data set", "attributes", "epsilon", "delta", "error", "rows a phase"),
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-    )
+    table = bare_table("data set", "attributes", "epsilon", "delta", "error", "rows a phase")
     for name, definition in sorted(catalog.items()):
         table.add_row(
             name,
@@ -303,7 +305,6 @@ def unlock(connection: Connection, name: str) -> None:
 
 
 async def _unlock(connection: Connection, name: str) -> str:
-    from stream_dp.cli.connection import store
     from stream_dp.pipeline.quarantine import lift
 
     opened = store(connection)

@@ -9,16 +9,14 @@ import shlex
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import Batch, Source, rows_a_batch
+from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import rows_of_a_phase
 from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
@@ -26,7 +24,7 @@ from stream_dp.messages import Definition, Event
 if TYPE_CHECKING:
     from stream_dp.client import Client
 
-__all__ = ["command", "delimiter_option", "encoding_option", "reading_progress"]
+__all__ = ["command", "delimiter_option", "encoding_option"]
 
 _HOUR_MS = 3_600_000
 
@@ -113,7 +111,7 @@ def command(
             encoding=encoding,
             delimiter=delimiter,
         )
-        with reading_progress() as progress:
+        with bar() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
             total = source.check(lambda n_bytes: progress.update(task, completed=n_bytes))
             if total == 0:
@@ -205,23 +203,6 @@ def _sent(
     finally:
         # Whoever stops us does not wait for a reply: closing the client wakes the thread up.
         sender.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def reading_progress() -> Iterator[Progress]:
-    """A bar on a terminal, and nothing elsewhere."""
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        yield progress
 
 
 def _report(definition: Definition, file: Path, total: int, done: int, event: Event | None) -> None:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from stream_dp.cli.rendering import output
+from stream_dp.cli.progress import bar
+from stream_dp.cli.rendering import bare_table, output
 from stream_dp.core.online.correlated import ResponsePlan
 from stream_dp.errors import InvalidInput
 from stream_dp.lab import conjecture, median_search, reconstruction, tracing
@@ -72,9 +71,8 @@ def tracing_command(out: Path) -> None:
             )
             inside += traced.inside.tolist()
             outside += traced.outside.tolist()
-    table = _table("noise of a share", "queries", "score inside", "expected", "sd outside")
-    table.add_column("expected", justify="right")
-    table.add_column("rows found", justify="right")
+    names = ("noise of a share", "queries", "score inside", "expected", "sd outside", "expected")
+    table = bare_table(numbers=(*names, "rows found"))
     for (scale, k), (inside, outside) in scores.items():
         expected = tracing.expected_inside(n, k)
         found = np.mean(np.array(inside) > expected / 2)
@@ -111,7 +109,7 @@ def reconstruction_command(out: Path) -> None:
             found[float(epsilon)].append((k, reconstruction.agreement(guess, bits), expected))
         guess = reconstruction.majority_attack(lambda vectors: kept, n_rows=_BITS, n_queries=k)
         once.append((k, reconstruction.agreement(guess, bits)))
-    table = _table("epsilon an answer", "answers", "bits guessed right", "expected")
+    table = bare_table(numbers=("epsilon an answer", "answers", "bits guessed right", "expected"))
     for each, rows in found.items():
         for k, agreed, expected in rows:
             table.add_row(f"{each:g}", str(k), _right(agreed), _right(expected))
@@ -134,7 +132,8 @@ def median_search_command(out: Path) -> None:
         n_searches=2_000,
     )
     needed = list(_progress(steps, "Searching", total=len(_SIZES)))
-    table = _table("values", "queries", "packing bound", "rows used", "proved enough")
+    names = ("values", "queries", "packing bound", "rows used", "proved enough")
+    table = bare_table(numbers=names)
     for row in needed:
         cells = (row.size, row.queries, round(row.bound), row.used, round(row.enough))
         table.add_row(*(f"{cell:,}" for cell in cells))
@@ -152,8 +151,7 @@ def conjecture_command(seeds: int, out: Path) -> None:
     total = seeds * len(conjecture.DATA) * len(conjecture.MECHANISMS) * setting.phases
     steps = conjecture.experiment(setting, seeds=seeds)
     results = list(_progress(steps, "Asking", total=total))
-    table = _table("data", "mechanism", "answered", "hard", "too far off")
-    table.columns[0].justify = table.columns[1].justify = "left"
+    table = bare_table("data", "mechanism", numbers=("answered", "hard", "too far off"))
     for data in conjecture.DATA:
         for mechanism in conjecture.MECHANISMS:
             rows = [p for p in results if (p.data, p.mechanism) == (data, mechanism)]
@@ -197,22 +195,8 @@ def _plots() -> ModuleType:
 
 
 def _progress(steps: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    console = Console(stderr=True)
-    yield from track(
-        steps,
-        what,
-        total=total,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="right")
-    return table
+    with bar() as progress:
+        yield from progress.track(steps, total, description=what)
 
 
 def _show(table: Table, figure: Figure, file: Path) -> None:

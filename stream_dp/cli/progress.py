@@ -1,4 +1,4 @@
-"""How the start of the embedded servers is drawn."""
+"""How work that takes a while is drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["StartProgress"]
+__all__ = ["StartProgress", "bar"]
+
+
+def bar() -> Progress:
+    """A bar on a terminal, gone when its ``with`` ends, and nothing elsewhere."""
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 class StartProgress:

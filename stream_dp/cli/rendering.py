@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,25 +15,24 @@ from rich.text import Text
 
 from stream_dp.messages import Answer, Definition, Event, PhasedSpec, Rejected
 
-if TYPE_CHECKING:
-    from stream_dp.core.doubling import Doubling
-    from stream_dp.core.phased import Phased
-
 __all__ = [
+    "NONE_YET",
     "answer_line",
     "answer_lines",
     "answer_table",
+    "bare_table",
     "busy",
     "difficulty",
     "event_line",
     "kinds_table",
     "output",
-    "papers_mechanism",
     "rejection_line",
     "rows_of_a_phase",
     "share",
     "spending_bar",
 ]
+
+NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 _WIDTH = 1000
 
@@ -241,7 +240,7 @@ def answer_table(answer: Answer, *, bars: int = 20) -> Table:
         )
         if values is not None and half_widths is not None
     ]
-    table = _table(*found.attributes, sums=[name for name, _, _ in sums])
+    table = _shares_table(*found.attributes, sums=[name for name, _, _ in sums])
     most = max(found.values, default=0.0) or 1.0
     for row, labels in enumerate(itertools.product(*found.labels)):
         error = found.error_bars[row]
@@ -262,18 +261,24 @@ def _batch_table(answer: Answer, texts: Sequence[str], *, bars: int = 20) -> Tab
     """The answers to a batch, a line each, with one error for all."""
     found = answer.batch
     assert found is not None, "a batch answer holds its batch"
-    table = _table("condition")
+    table = _shares_table("condition")
     for text, value, count in zip(texts, found.values, found.counts, strict=True):
         figures = _share_and_rows(value, answer.error_bar_simultaneous, count)
         table.add_row(escape(text), *figures, _bar(value, bars))
     return table
 
 
-def _table(*names: str, sums: Sequence[str] = ()) -> Table:
-    table = Table(*names, box=None, header_style="bold", pad_edge=False)
-    for name in ("share", "± error", "rows", *sums):
-        table.add_column(name, justify="right")
+def _shares_table(*names: str, sums: Sequence[str] = ()) -> Table:
+    table = bare_table(*names, numbers=("share", "± error", "rows", *sums))
     table.add_column("")
+    return table
+
+
+def bare_table(*names: str, numbers: Sequence[str] = ()) -> Table:
+    """A table without lines: its columns by their heads, of which ``numbers`` come last and stand right."""
+    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    for name in numbers:
+        table.add_column(name, justify="right")
     return table
 
 
@@ -290,9 +295,9 @@ def kinds_table(definition: Definition) -> Table:
     """The other kinds of questions that a data set answers, and what a look of each costs."""
     from stream_dp.pipeline.building import ANSWERERS, prices_of
 
-    table = Table("asked", "setting", box=None, header_style="bold", pad_edge=False)
-    for name in ("a look takes", "epsilon", "delta", "looks a phase"):
-        table.add_column(name, justify="right")
+    table = bare_table(
+        "asked", "setting", numbers=("a look takes", "epsilon", "delta", "looks a phase")
+    )
     for name, price in prices_of(definition).items():
         spec = getattr(definition.kinds, name)
         others = spec.model_dump(exclude={"share"}, exclude_defaults=True)
@@ -309,22 +314,12 @@ def kinds_table(definition: Definition) -> Table:
 
 def rows_of_a_phase(definition: Definition) -> int:
     """How many waiting rows open a phase."""
-    mechanism = papers_mechanism(definition)
-    least = 1 if mechanism is None else mechanism.min_rows
-    return max(definition.phase.min_rows, least)
-
-
-def papers_mechanism(definition: Definition) -> Phased | Doubling | None:
-    """The mechanism before its first phase, of a data set under one of the papers' profiles."""
     if not isinstance(definition.mechanism, PhasedSpec):
-        return None
-    from stream_dp.core.doubling import Doubling
-    from stream_dp.core.phased import Phased
-    from stream_dp.pipeline.building import build
+        return definition.phase.min_rows
+    # Only here: what builds mechanisms takes a second to load.
+    from stream_dp.pipeline import building
 
-    _, mechanism = build(definition)
-    assert isinstance(mechanism, Phased | Doubling)
-    return mechanism
+    return building.rows_of_a_phase(definition)
 
 
 _EVENTS = {

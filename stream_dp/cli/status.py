@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import busy, output, share, spending_bar
+from stream_dp.cli.rendering import NONE_YET, bare_table, busy, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
 
 __all__ = ["command"]
@@ -48,11 +47,11 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     if problem is not None:
         click.echo(problem, err=True)
     if not catalog:
-        click.echo("no data sets yet; create one with: stream-dp dataset create DEFINITION.json")
+        click.echo(NONE_YET)
         return
     console = output()
     roomy = console.width >= _ROOMY
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = bare_table()
     table.add_column("data set", overflow="fold")
     for name in ("phases", "rows", "waiting", "epsilon"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -64,7 +64,7 @@ class PublishedDataset:
 
     @property
     def quarantined(self) -> bool:
-        """Whether it takes nothing more. No event says that it does again; what is paid for later shows it."""
+        """Whether it takes nothing more. No event says when that is over, but what is paid for later."""
         if self.quarantine is None:
             return False
         return not self.spending or self.spending[-1][0] <= self.quarantine
