@@ -25,6 +25,8 @@ from sqlglot.tokens import TokenType
 
 from stream_dp.errors import InvalidQuery
 
+__all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]
+
 MAX_LENGTH = 10_000
 MAX_NESTING = 32
 
@@ -709,6 +711,3 @@ def _short(piece: Any) -> str:
     """A piece of SQL to show, cut where it is long."""
     text = piece if isinstance(piece, str) else piece.sql()
     return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-__all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]
