@@ -2,8 +2,8 @@
 
 from stream_dp.client.aio import AsyncClient
 from stream_dp.client.client import Client
-from stream_dp.client.documents import answer_frame, answers_frame
 from stream_dp.client.exchange import Rejection
+from stream_dp.client.frames import answer_frame, answers_frame
 from stream_dp.client.questions import Question
 
 __all__ = [

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from stream_dp.client import documents
 from stream_dp.client.client import Client
 from stream_dp.client.exchange import Exchange
+from stream_dp.client.frames import answer_frame
 from stream_dp.client.mailbox import Reply
 from stream_dp.client.questions import Condition, Question, question_of
 from stream_dp.errors import StreamDPError
@@ -167,7 +167,7 @@ class AsyncClient:
         """As ``Client.table``."""
         answer = await self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
         conditions = question.conditions if isinstance(question, Question) else ()
-        return documents.answer_frame(answer, conditions)
+        return answer_frame(answer, conditions)
 
     async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
         """As ``Client.follow``."""

@@ -11,19 +11,20 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from stream_dp.client import documents
+from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.questions import Condition, Question, attributes_of, question_of
-from stream_dp.client.topics import check_reachable, no_broker, no_topic, worker_group, workers
+from stream_dp.client.questions import Condition, Question, packed, question_of, spelt
+from stream_dp.client.reading import TopicReader
+from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
     InvalidDefinition,
     InvalidInput,
@@ -32,7 +33,6 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.messages import (
-    FIELDS,
     TOPICS,
     Answer,
     Definition,
@@ -46,14 +46,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Client", "Rejection"]
+__all__ = ["Client"]
 
 _ATTEMPTS = 3
 _PATIENCE_S = 3.0
-_QUESTIONS_A_RECORD = 100
 _CLOSE_S = 5.0
 _BLOCK_MS = 20_000
-_SILENCE_S = 20.0
 _Headers = Sequence[tuple[str, bytes]]
 
 
@@ -91,6 +89,7 @@ class Client:
             "bootstrap_timeout_ms": _BLOCK_MS,
             **self._kafka,
         }
+        self._reader = TopicReader(bootstrap_servers, self._config, self._topics)
         self._lock = threading.Lock()
         self._mailbox: Mailbox | None = None
         self._closed = False
@@ -161,7 +160,7 @@ class Client:
     def catalog(self) -> dict[str, Definition]:
         """All data sets in force, by name."""
         found: dict[str, Definition] = {}
-        for key, value in self._read_topic("catalog"):
+        for key, value in self._reader.read("catalog"):
             found.pop(key, None)
             if value:
                 with contextlib.suppress(InvalidDefinition):  # of a newer release
@@ -195,7 +194,7 @@ class Client:
     def ledger_entries(self) -> dict[str, list[bytes]]:
         """The same as bytes, which the hash chain is about; an entry that was sent twice comes once."""
         found: dict[str, dict[bytes, None]] = {}
-        for key, value in self._read_topic("ledger"):
+        for key, value in self._reader.read("ledger"):
             found.setdefault(key, {})[value or b"{}"] = None
         return {name: list(entries) for name, entries in found.items()}
 
@@ -217,7 +216,7 @@ class Client:
             )
         # They may be long, and the newest are near the end.
         for latest in (1, 16, None):
-            records = self._read_topic("synthetic", latest=latest)
+            records = self._reader.read("synthetic", latest=latest)
             values = [value for key, value in records if key == dataset]
             if values:
                 break
@@ -238,7 +237,7 @@ class Client:
         """Easy and hard answers of each data set among the ``latest`` of each partition."""
         counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
         seen: set[tuple[str, str, str]] = set()
-        for key, value in self._read_topic("answers", latest=latest):
+        for key, value in self._reader.read("answers", latest=latest):
             answer = documents.read(Answer, value)
             if answer is None or answer.status != "answered" or answer.difficulty is None:
                 continue
@@ -251,7 +250,7 @@ class Client:
     def waiting(self) -> dict[str, int]:
         """Rows of each data set that wait for the next phase, as far as recent events tell."""
         found: dict[str, int] = {}
-        for key, value in self._read_topic("events", latest=5000):
+        for key, value in self._reader.read("events", latest=5000):
             event = documents.read(Event, value)
             if event is None:
                 continue
@@ -267,7 +266,7 @@ class Client:
         Args:
             since_ms: Milliseconds since 1970.
         """
-        records = self._read_topic("events", since_ms=since_ms)
+        records = self._reader.read("events", since_ms=since_ms)
         events = [documents.read(Event, value) for key, value in records if key == dataset]
         return [event for event in events if event is not None and event.batch_id is not None]
 
@@ -332,12 +331,12 @@ class Client:
         batch_id = batch_id or uuid.uuid4().hex
         if arrow is not None:
             names = [attribute.name for attribute in self.definition(dataset).attributes]
-            value = documents.arrow_stream(arrow, names)
-            headers = [("content-type", documents.ARROW), ("batch_id", batch_id.encode())]
+            value = frames.arrow_stream(arrow, names)
+            headers = [("content-type", frames.ARROW), ("batch_id", batch_id.encode())]
             return self._send_batch(dataset, value, batch_id, timeout_s, headers)
         if frame is not None:
             names = [attribute.name for attribute in self.definition(dataset).attributes]
-            given = {"columns": documents.frame_columns(frame, names)}
+            given = {"columns": frames.frame_columns(frame, names)}
         body = {name: value for name, value in given.items() if value is not None}
         document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **body}
         return self._send_batch(dataset, documents.to_json(document), batch_id, timeout_s)
@@ -431,56 +430,13 @@ class Client:
             InvalidInput: What it says does not go together.
             InvalidQuery: Its SQL does not fit the schema; the message points at the piece.
         """
-        item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
-        if isinstance(question.condition, str):
-            item.update(self._parsed(dataset, question.condition))
-        elif question.condition is not None:
-            item["where"] = dict(question.condition)
-        if question.group_by:
-            if item.get("kind", "predicate") == "predicate":
-                item["kind"] = "table"
-            item["group_by"] = list(question.group_by)
-        if question.kind is not None:
-            if item.get("kind", "predicate") not in ("predicate", "table", question.kind):
-                raise InvalidInput(
-                    "kind", f"the question asks {item['kind']} itself", "leave the kind out"
-                )
-            item["kind"] = question.kind
-        for name in ("attribute", "rank", "low", "high"):
-            if (said := getattr(question, name)) is not None:
-                item[name] = said
-        if question.conditions:
-            item["wheres"] = [self._where(dataset, each) for each in question.conditions]
-        kind = item.get("kind", "predicate")
-        needed, _ = FIELDS.get(kind, ((), ()))
-        if "attribute" in needed and kind != "sum" and "attribute" not in item:
-            named = set(attributes_of([item.get("where"), item.get("wheres")]))
-            if len(named) > 1:
-                raise InvalidInput(
-                    "attribute",
-                    f"the conditions are about {' and '.join(sorted(named))}",
-                    f"ask {kind} about one attribute at a time",
-                )
-            if named:
-                item["attribute"] = named.pop()
-        if question.last_phases is not None:
-            item["window"] = {"last_phases": question.last_phases}
-        return item
+        return spelt(question, partial(self._parsed, dataset))
 
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
         from stream_dp import sql  # sqlglot takes its time to load
 
         attributes = [attribute.model_dump() for attribute in self.definition(dataset).attributes]
         return sql.parse(text, attributes, dataset=dataset)
-
-    def _where(self, dataset: str, condition: Condition) -> dict[str, Any]:
-        """One condition of a batch."""
-        if not isinstance(condition, str):
-            return dict(condition)
-        item = self._parsed(dataset, condition)
-        if item["kind"] != "predicate":
-            raise InvalidInput("conditions", f"{condition!r} is no condition", "leave SELECT out")
-        return item["where"] or {"all": []}
 
     def ask_many(
         self,
@@ -510,71 +466,29 @@ class Client:
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
         try:
             start = 0
-            for value, taken in self._packed(dataset, items):
+            head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
+            for value, taken in packed(head, items):
                 place = self._put("queries", dataset, value, timeout_s=timeout_s)
                 stop = start + taken
                 for item, future in zip(items[start:stop], expected[start:stop], strict=True):
                     mailbox.expect_rejection(future, place, item["query_id"])
                 start = stop
-            return [
-                self._reply(index, item, mailbox, future, timeout_s, on_answer)
-                for index, (future, item) in enumerate(zip(expected, items, strict=True))
-            ]
+            replies: list[Answer | Rejection] = []
+            for index, (item, future) in enumerate(zip(items, expected, strict=True)):
+                reply = mailbox.receive(future, timeout_s)
+                if reply is None:
+                    raise self._timeout(f"question {item['query_id']}", timeout_s)
+                if isinstance(reply, Rejected):
+                    replies.append(Rejection(reply))
+                    continue
+                assert isinstance(reply, Answer)
+                replies.append(reply)
+                if on_answer is not None:
+                    on_answer(index, reply)
+            return replies
         finally:
             for future in expected:
                 mailbox.forget(future)
-
-    def _packed(
-        self, dataset: str, items: Sequence[Mapping[str, Any]]
-    ) -> Iterator[tuple[bytes, int]]:
-        """Questions in as few records as their number and size allow."""
-        limit = TOPICS["queries"].max_value_bytes
-        head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
-        chunk: list[Mapping[str, Any]] = []
-        size = 1000
-        for item in items:
-            more = len(documents.to_json(item)) + 1
-            if chunk and (size + more > limit or len(chunk) == _QUESTIONS_A_RECORD):
-                yield documents.to_json({**head, "queries": chunk}), len(chunk)
-                chunk, size = [], 1000
-            chunk.append(item)
-            size += more
-        if chunk:
-            yield documents.to_json({**head, "queries": chunk}), len(chunk)
-
-    def _reply(
-        self,
-        index: int,
-        item: Mapping[str, Any],
-        mailbox: Mailbox,
-        future: Future[Reply],
-        timeout_s: float,
-        on_answer: Callable[[int, Answer], None] | None,
-    ) -> Answer | Rejection:
-        reply = mailbox.receive(future, timeout_s)
-        if reply is None:
-            raise self._timeout(f"question {item['query_id']}", timeout_s)
-        if isinstance(reply, Rejected):
-            return Rejection(reply)
-        assert isinstance(reply, Answer)
-        if on_answer is not None:
-            on_answer(index, reply)
-        return reply
-
-    def ask_soon(self, dataset: str, question: Question) -> Future[Reply]:
-        """Sends one question and returns at once; the future gets its ``Answer`` or ``Rejected``."""
-        item = self.spelt(dataset, question)
-        document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
-        mailbox, topic = self._open_mailbox(), self._topics.name("queries")
-        future = mailbox.expect(self._answer_key(dataset, item))
-        sent = self._producer.send(topic, key=dataset.encode(), value=documents.to_json(document))
-        sent.add_callback(
-            lambda at: mailbox.expect_rejection(
-                future, (topic, at.partition, at.offset), item["query_id"]
-            )
-        )
-        sent.add_errback(lambda error: mailbox.give_up(future, self._lost(error)))
-        return future
 
     def table(
         self,
@@ -591,7 +505,7 @@ class Client:
         """
         answer = self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
         conditions = question.conditions if isinstance(question, Question) else ()
-        return documents.answer_frame(answer, conditions)
+        return frames.answer_frame(answer, conditions)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
         """Answers, events and rejections from now on, as they come; ends when the client closes."""
@@ -698,54 +612,6 @@ class Client:
                     self._bootstrap_servers, self._config, self._topics, on_delay=self._on_delay
                 )
             return self._mailbox
-
-    def _read_topic(
-        self, role: str, *, latest: int | None = None, since_ms: int = 0
-    ) -> list[tuple[str, bytes | None]]:
-        """What is on a topic up to its end as of now, in order for each key.
-
-        Args:
-            latest: At most that many records of each partition.
-            since_ms: Only records from then on.
-        """
-        topic = self._topics.name(role)
-        found: list[tuple[str, bytes | None]] = []
-        try:
-            consumer = KafkaConsumer(**self._config, enable_auto_commit=False)
-            try:
-                numbers = consumer.partitions_for_topic(topic)
-                if not numbers:
-                    raise no_topic(self._topics, role)
-                places = [TopicPartition(topic, number) for number in numbers]
-                ends = consumer.end_offsets(places)
-                starts = consumer.beginning_offsets(places)
-                if since_ms:
-                    later = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
-                    starts = {
-                        place: at.offset if at else ends[place] for place, at in later.items()
-                    }
-                consumer.assign(places)
-                for place in places:
-                    start = starts[place]
-                    consumer.seek(
-                        place, start if latest is None else max(start, ends[place] - latest)
-                    )
-                heard_s = time.monotonic()
-                while any(consumer.position(place) < ends[place] for place in places):
-                    arrived = consumer.poll(timeout_ms=500)
-                    for records in arrived.values():
-                        found += [(record.key.decode(), record.value) for record in records]
-                    if arrived:
-                        heard_s = time.monotonic()
-                    elif time.monotonic() - heard_s > _SILENCE_S:
-                        raise no_broker(self._bootstrap_servers, "it has stopped sending")
-                    else:  # the consumer would wait for a broker that is gone
-                        check_reachable(self._bootstrap_servers)
-            finally:
-                consumer.close()
-        except KafkaError as error:
-            raise no_broker(self._bootstrap_servers, error) from error
-        return found
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

@@ -1,54 +1,15 @@
-"""Python's values to messages, and messages to data frames."""
+"""Python's values to messages, and messages as they come off a topic."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from stream_dp.client.exchange import Rejection
-from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = [
-    "ARROW",
-    "answer_frame",
-    "answers_frame",
-    "arrow_stream",
-    "frame_columns",
-    "plain",
-    "read",
-    "to_json",
-]
-
-ARROW: Final = b"application/vnd.apache.arrow.stream"
-
-_SCALARS: Final = (
-    "query_id",
-    "status",
-    "value",
-    "count",
-    "n",
-    "error_bar",
-    "error_bar_simultaneous",
-    "confidence",
-    "total",
-    "total_bar",
-    "mean",
-    "mean_bar",
-    "side",
-    "no_answer",
-    "difficulty",
-    "path",
-    "note",
-)
+__all__ = ["plain", "read", "to_json"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -91,126 +52,6 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
-
-
-def frame_columns(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, list[object]]:
-    """The named columns of a data frame as JSON values; missing values become null.
-
-    Raises:
-        InvalidInput: A column is not there.
-    """
-    _check_columns("frame", [str(name) for name in frame.columns], names)
-    chosen = frame.loc[:, list(names)]
-    objects = chosen.astype(object).where(chosen.notna(), None)
-    return {name: objects[name].tolist() for name in names}
-
-
-def arrow_stream(data: Any, names: Sequence[str]) -> bytes:
-    """The named columns of an Arrow table or record batch as an IPC stream.
-
-    Raises:
-        InvalidInput: A column is not there, or pyarrow is not installed.
-    """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise InvalidInput(
-            "arrow", "this form needs pyarrow", "pip install 'stream-dp[arrow]'"
-        ) from None
-    table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
-    _check_columns("arrow", table.column_names, names)
-    table = table.select(list(names))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> None:
-    if absent := [name for name in names if name not in found]:
-        raise InvalidInput(
-            place,
-            f"there is no column {', '.join(absent)} (found: {', '.join(found)})",
-            "rename the columns as the definition has them",
-        )
-
-
-def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
-    """An answer of many values: a table, one row a cell, of sums with their totals and means; or a batch.
-
-    Args:
-        conditions: Those of the batch, in words, to stand beside the values.
-
-    Raises:
-        StreamDPError: The answer is a refusal, or one value alone; or pandas is not installed.
-    """
-    _need_pandas()
-    import pandas as pd
-
-    if answer.batch is not None:
-        frame = pd.DataFrame({"condition": conditions} if conditions else {})
-        frame["value"] = answer.batch.values
-        frame["count"] = answer.batch.counts
-        for name in ("error_bar", "error_bar_simultaneous"):
-            if (bar := getattr(answer, name)) is not None:
-                frame[name] = bar
-        return frame
-    table = answer.table
-    if table is None:
-        raise StreamDPError(
-            answer.reason.message if answer.reason else "this answer holds no table; add GROUP BY"
-        )
-    cells = list(itertools.product(*table.labels))
-    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
-    frame["value"] = table.values
-    frame["count"] = table.counts
-    columns = {
-        "error_bar": table.error_bars,
-        "total": table.totals,
-        "total_bar": table.total_bars,
-        "mean": table.means,
-        "mean_bar": table.mean_bars,
-    }
-    for name, values in columns.items():
-        if values is not None:
-            frame[name] = pd.array(values, dtype="Float64").to_numpy(
-                dtype="float64", na_value=math.nan
-            )
-    return frame
-
-
-def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
-    """Answers side by side, one row each, as ``ask_many`` returns them; columns that none has are left out.
-
-    Raises:
-        StreamDPError: pandas is not installed.
-    """
-    _need_pandas()
-    import pandas as pd
-
-    frame = pd.DataFrame([_row(reply) for reply in replies], columns=[*_SCALARS, "found", "reason"])
-    return frame.dropna(axis="columns", how="all")
-
-
-def _row(reply: Answer | Rejection) -> dict[str, object]:
-    if isinstance(reply, Rejection):
-        return {
-            "query_id": reply.rejected.query_id,
-            "status": "rejected",
-            "reason": reply.reason.message,
-        }
-    return {
-        **{name: getattr(reply, name) for name in _SCALARS},
-        "found": None if reply.found is None else reply.found.label,
-        "reason": None if reply.reason is None else reply.reason.message,
-    }
-
-
-def _need_pandas() -> None:
-    try:
-        import pandas as pd  # noqa: F401
-    except ImportError:
-        raise StreamDPError("data frames need pandas: pip install pandas") from None
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:

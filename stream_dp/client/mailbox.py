@@ -10,8 +10,8 @@ from concurrent.futures import Future
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
-from pydantic import BaseModel, ValidationError
 
+from stream_dp.client import documents
 from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
@@ -25,7 +25,7 @@ Key = tuple[str | int | None, ...]
 """What a waiter waits for: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
 ``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``."""
 
-_MODELS: dict[str, type[BaseModel]] = {"answers": Answer, "events": Event, "rejected": Rejected}
+_MODELS: dict[str, type[Reply]] = {"answers": Answer, "events": Event, "rejected": Rejected}
 _POLL_MS = 200
 _REMEMBERED_REJECTIONS = 10_000
 _LOOK_S = 5.0
@@ -135,11 +135,9 @@ class Mailbox:
                 future.set_exception(end)
 
     def _sort(self, role: str, value: bytes | None) -> None:
-        try:
-            reply = _MODELS[role].model_validate_json(value or b"")
-        except ValidationError:
-            return  # written by a newer release, or by somebody else
-        assert isinstance(reply, Answer | Event | Rejected)
+        reply = documents.read(_MODELS[role], value)
+        if reply is None:
+            return
         key = _key(reply)
         with self._lock:
             for follower in self._followers:
@@ -197,13 +195,6 @@ class Mailbox:
     def _check_open(self) -> None:
         if self._end is not None:
             raise self._end
-
-    def give_up(self, future: Future[Reply], error: StreamDPError) -> None:
-        """Tells who waits for this future that no reply can come."""
-        with self._lock:
-            self._drop(future)
-            if not future.done():
-                future.set_exception(error)
 
     def receive(self, future: Future[Reply], timeout_s: float) -> Reply | None:
         """Waits for an expected reply; None when it does not come in time.

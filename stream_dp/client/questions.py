@@ -1,14 +1,20 @@
-"""What is asked: counts, and the other kinds of questions, as a person says them."""
+"""What is asked: counts, and the other kinds of questions, as a person says them and as messages do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 
+from stream_dp.client import documents
 from stream_dp.errors import InvalidInput
+from stream_dp.messages import FIELDS, TOPICS
 
-__all__ = ["Condition", "Question", "attributes_of", "question_of"]
+__all__ = ["Condition", "Question", "packed", "question_of", "spelt"]
+
+_QUESTIONS_A_RECORD: Final = 100
+_HEAD_BYTES: Final = 1000
 
 Condition: TypeAlias = str | Mapping[str, Any]
 """SQL, or the JSON tree of ``where``."""
@@ -133,13 +139,100 @@ def question_of(
     return question
 
 
-def attributes_of(where: object) -> Iterator[str]:
+Parse: TypeAlias = Callable[[str], dict[str, Any]]
+"""SQL to fields of a query message: ``sql.parse`` for the attributes of a data set."""
+
+
+def spelt(question: Question, parse: Parse) -> dict[str, Any]:
+    """A question as its message says it, under a new id where it has none.
+
+    Raises:
+        InvalidInput: What it says does not go together.
+        InvalidQuery: ``parse`` does not take its SQL.
+    """
+    item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
+    if isinstance(question.condition, str):
+        item.update(parse(question.condition))
+    elif question.condition is not None:
+        item["where"] = dict(question.condition)
+    if question.group_by:
+        if item.get("kind", "predicate") == "predicate":
+            item["kind"] = "table"
+        item["group_by"] = list(question.group_by)
+    if question.kind is not None:
+        if item.get("kind", "predicate") not in ("predicate", "table", question.kind):
+            raise InvalidInput(
+                "kind", f"the question asks {item['kind']} itself", "leave the kind out"
+            )
+        item["kind"] = question.kind
+    for name in ("attribute", "rank", "low", "high"):
+        if (said := getattr(question, name)) is not None:
+            item[name] = said
+    if question.conditions:
+        item["wheres"] = [_where(condition, parse) for condition in question.conditions]
+    _name_attribute(item)
+    if question.last_phases is not None:
+        item["window"] = {"last_phases": question.last_phases}
+    return item
+
+
+def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
+    """One condition of a batch."""
+    if not isinstance(condition, str):
+        return dict(condition)
+    item = parse(condition)
+    if item["kind"] != "predicate":
+        raise InvalidInput("conditions", f"{condition!r} is no condition", "leave SELECT out")
+    return item["where"] or {"all": []}
+
+
+def _name_attribute(item: dict[str, Any]) -> None:
+    """Adds the attribute that the conditions name, where the kind needs one and none is given."""
+    kind = item.get("kind", "predicate")
+    needed, _ = FIELDS.get(kind, ((), ()))
+    if "attribute" not in needed or kind == "sum" or "attribute" in item:
+        return
+    named = set(_attributes_of([item.get("where"), item.get("wheres")]))
+    if len(named) > 1:
+        raise InvalidInput(
+            "attribute",
+            f"the conditions are about {' and '.join(sorted(named))}",
+            f"ask {kind} about one attribute at a time",
+        )
+    if named:
+        item["attribute"] = named.pop()
+
+
+def _attributes_of(where: object) -> Iterator[str]:
     """The names in a tree of conditions, each as often as it stands there."""
     if isinstance(where, Mapping):
         if isinstance(name := where.get("attribute"), str):
             yield name
         for part in where.values():
-            yield from attributes_of(part)
+            yield from _attributes_of(part)
     elif isinstance(where, list | tuple):
         for part in where:
-            yield from attributes_of(part)
+            yield from _attributes_of(part)
+
+
+def packed(
+    head: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[bytes, int]]:
+    """Questions in as few records as their number and size allow: each record, and how many are in it.
+
+    Args:
+        head: What they have in common.
+        items: As ``spelt`` has them.
+    """
+    limit = TOPICS["queries"].max_value_bytes
+    chunk: list[Mapping[str, Any]] = []
+    size = _HEAD_BYTES
+    for item in items:
+        more = len(documents.to_json(item)) + 1
+        if chunk and (size + more > limit or len(chunk) == _QUESTIONS_A_RECORD):
+            yield documents.to_json({**head, "queries": chunk}), len(chunk)
+            chunk, size = [], _HEAD_BYTES
+        chunk.append(item)
+        size += more
+    if chunk:
+        yield documents.to_json({**head, "queries": chunk}), len(chunk)

@@ -16,8 +16,8 @@ from stream_dp.messages import Answer
 
 pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
 
-# Of no use to who can await: instead of asking soon one makes a task.
-BLOCKING_ONLY = {"ask_soon", "asking", "following"}
+# Of no use to who can await.
+BLOCKING_ONLY = {"asking", "following"}
 
 
 def public(client: type) -> dict[str, Callable[..., Any]]:

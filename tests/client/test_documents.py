@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Rejection, answer_frame, answers_frame, documents
+from stream_dp.client import Rejection, answer_frame, answers_frame, documents, frames
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
@@ -43,18 +43,18 @@ def through_json(columns: object) -> list[list[int]]:
 
 
 def test_a_data_frame_arrives_as_it_is_with_its_missing_values() -> None:
-    assert through_json(documents.frame_columns(FRAME, UNIVERSE.names)) == CODES
+    assert through_json(frames.frame_columns(FRAME, UNIVERSE.names)) == CODES
 
 
 def test_columns_that_are_not_declared_stay_here() -> None:
-    assert set(documents.frame_columns(FRAME, UNIVERSE.names)) == set(UNIVERSE.names)
-    stream = documents.arrow_stream(pa.Table.from_pandas(FRAME), UNIVERSE.names)
+    assert set(frames.frame_columns(FRAME, UNIVERSE.names)) == set(UNIVERSE.names)
+    stream = frames.arrow_stream(pa.Table.from_pandas(FRAME), UNIVERSE.names)
     assert pa.ipc.open_stream(stream).read_all().column_names == list(UNIVERSE.names)
 
 
-@pytest.mark.parametrize("form", [documents.frame_columns, documents.arrow_stream])
+@pytest.mark.parametrize("form", [frames.frame_columns, frames.arrow_stream])
 def test_a_missing_column_is_named(form: object) -> None:
-    data = FRAME if form is documents.frame_columns else pa.Table.from_pandas(FRAME)
+    data = FRAME if form is frames.frame_columns else pa.Table.from_pandas(FRAME)
     with pytest.raises(InvalidInput, match=r"no column height \(found: id, city, age, smoker\)"):
         form(data, ["city", "height"])  # type: ignore[operator]
 
@@ -63,7 +63,7 @@ def test_a_record_batch_is_as_good_as_an_arrow_table() -> None:
     table = pa.Table.from_pandas(FRAME)
     (batch,) = table.to_batches()
     names = UNIVERSE.names
-    assert documents.arrow_stream(batch, names) == documents.arrow_stream(table, names)
+    assert frames.arrow_stream(batch, names) == frames.arrow_stream(table, names)
 
 
 def test_what_json_does_not_know_becomes_what_the_worker_reads_the_same_way() -> None:
@@ -98,7 +98,7 @@ def test_without_pandas_a_table_says_what_to_install(monkeypatch: pytest.MonkeyP
     answer = Answer(dataset="people", query_id="q", analyst="ann", status="answered")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(StreamDPError, match="pip install pandas"):
-        documents.answer_frame(answer)
+        frames.answer_frame(answer)
 
 
 def answer(query_id: str, **fields: object) -> Answer:

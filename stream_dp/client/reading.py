@@ -1,0 +1,82 @@
+"""What is on a topic by now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from stream_dp.client.topics import check_reachable, no_broker, no_topic
+from stream_dp.messages import Topics
+
+__all__ = ["TopicReader"]
+
+_SILENCE_S = 20.0
+
+
+class TopicReader:
+    """Reads topics up to their ends, over a new connection each time.
+
+    Args:
+        config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, config: Mapping[str, object], topics: Topics
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._config = config
+        self._topics = topics
+
+    def read(
+        self, role: str, *, latest: int | None = None, since_ms: int = 0
+    ) -> list[tuple[str, bytes | None]]:
+        """The records of a topic up to its end as of now: key and value, in order for each key.
+
+        Args:
+            latest: At most that many records of each partition.
+            since_ms: Only records from then on, in milliseconds since 1970.
+
+        Raises:
+            ServerUnavailable: The topic does not exist, or the broker is gone.
+        """
+        topic = self._topics.name(role)
+        found: list[tuple[str, bytes | None]] = []
+        try:
+            consumer = KafkaConsumer(**self._config, enable_auto_commit=False)
+            try:
+                numbers = consumer.partitions_for_topic(topic)
+                if not numbers:
+                    raise no_topic(self._topics, role)
+                places = [TopicPartition(topic, number) for number in numbers]
+                ends = consumer.end_offsets(places)
+                starts = consumer.beginning_offsets(places)
+                if since_ms:
+                    later = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+                    starts = {
+                        place: at.offset if at else ends[place] for place, at in later.items()
+                    }
+                consumer.assign(places)
+                for place in places:
+                    start = starts[place]
+                    consumer.seek(
+                        place, start if latest is None else max(start, ends[place] - latest)
+                    )
+                heard_s = time.monotonic()
+                while any(consumer.position(place) < ends[place] for place in places):
+                    arrived = consumer.poll(timeout_ms=500)
+                    for records in arrived.values():
+                        found += [(record.key.decode(), record.value) for record in records]
+                    if arrived:
+                        heard_s = time.monotonic()
+                    elif time.monotonic() - heard_s > _SILENCE_S:
+                        raise no_broker(self._bootstrap_servers, "it has stopped sending")
+                    else:  # the consumer would wait for a broker that is gone
+                        check_reachable(self._bootstrap_servers)
+            finally:
+                consumer.close()
+        except KafkaError as error:
+            raise no_broker(self._bootstrap_servers, error) from error
+        return found
