@@ -429,15 +429,33 @@ def make_deployment(
         deployment.close()
 
 
+@contextlib.contextmanager
+def _shared(
+    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("deployment")
+    made = Deployment(kafka_server, valkey_server, f"t{secrets.token_hex(6)}.", folder, 2)
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="module")
 def module_deployment(
     kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """Topics and keys that the tests of a module share, for those that change nothing of each other's."""
-    folder = tmp_path_factory.mktemp("deployment")
-    made = Deployment(kafka_server, valkey_server, f"t{secrets.token_hex(6)}.", folder, 2)
-    yield made
-    made.close()
+    with _shared(kafka_server, valkey_server, tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def served_deployment(
+    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """Topics under which one worker answers for the whole run: name each data set as no other is."""
+    with _shared(kafka_server, valkey_server, tmp_path_factory) as made:
+        made.worker().wait_ready()
+        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import random
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,6 @@ from typing import Any
 import pytest
 
 from stream_dp import cli
-from stream_dp.cli.up import await_worker
-from stream_dp.client.topics import create_topics
-from stream_dp.embedded import ports
-from stream_dp.embedded.child import Child
-from stream_dp.messages import Topics
 
 
 @dataclass(frozen=True)
@@ -49,35 +44,14 @@ def run(
     return run
 
 
-@pytest.fixture(scope="session")
-def served_prefix(
-    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """A topic prefix under which a worker answers, for the whole run."""
-    prefix = f"cli{secrets.token_hex(4)}."
-    folder = tmp_path_factory.mktemp("worker")
-    port = ports.choose("the worker's pages", None)
-    create_topics(kafka_server, Topics(prefix), partitions=2)
-    command = [sys.executable, "-m", "stream_dp", "worker", "--topic-prefix", prefix]
-    command += ["--bootstrap-servers", kafka_server, "--redis-url", valkey_server]
-    command += ["--web-port", str(port)]
-    with Child("worker", command, log=folder / "worker.log", folder=folder) as worker:
-        await_worker(worker, port)
-        yield prefix
-
-
 @pytest.fixture
 def served(
-    run: Callable[..., Ended],
-    served_prefix: str,
-    kafka_server: str,
-    valkey_server: str,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[..., Ended], served_deployment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Ended]:
     """``run``, with the servers in the environment."""
-    monkeypatch.setenv("STREAM_DP_BOOTSTRAP_SERVERS", kafka_server)
-    monkeypatch.setenv("STREAM_DP_REDIS_URL", valkey_server)
-    monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", served_prefix)
+    monkeypatch.setenv("STREAM_DP_BOOTSTRAP_SERVERS", served_deployment.bootstrap_servers)
+    monkeypatch.setenv("STREAM_DP_REDIS_URL", served_deployment.redis_url)
+    monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", served_deployment.prefix)
     return run
 
 

@@ -14,6 +14,7 @@ import redis
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
+from stream_dp.cli import doctor
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS
@@ -119,7 +120,10 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     assert fix == "start it, or pass another --redis-url"
 
 
-def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(examine: Examine) -> None:
+def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -129,7 +133,7 @@ def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(examine: E
         )
     faults = dict(found["bad"])
     assert (
-        faults["Redis took the connection and has not answered for 15 seconds"]
+        faults["Redis took the connection and has not answered for 0.5 seconds"]
         == "see what it does, and start it again"
     )
 
@@ -232,20 +236,20 @@ def test_a_forged_ledger_is_bad(
 
 
 def test_a_large_delta_and_a_spent_line_are_noted(
-    examine: Examine, deployment: Any, definition: dict[str, Any]
+    examine: Examine, served_deployment: Any, definition: dict[str, Any]
 ) -> None:
-    deployment.worker().wait_ready()
     definition["privacy"] = {"epsilon": 0.02, "delta": 1e-4}
     definition["accuracy"] = {"error": 0.05, "failure_probability": 0.01}
     definition["phase"] = {"min_rows": 1000}
-    with deployment.client() as client:
+    with served_deployment.client() as client:
         name = client.define(definition).dataset
         client.send(name, cells=[{"city": "Bonn", "count": 2000}])
         for question in ("smoker", "age >= 30", "city = 'Bonn'", "smoker AND age >= 45"):
             for _ in range(3):
                 client.ask(name, question)
-    notes = [text for text, _ in examine()["note"]]
+    notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
     assert any("delta 0.0001 is large for 2,000 rows" in text for text in notes), notes
+    assert any(f"{name}: more than 90% is spent on phase 1" in text for text in notes), notes
 
 
 def test_another_version_of_a_pinned_package_is_bad(

@@ -7,18 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from kafka import KafkaConsumer
 
-from stream_dp.client import Client, Question, Rejection
+from stream_dp.client import Client, Question, Rejection, mailbox
 from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
-from stream_dp.embedded.child import Child
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import (
     InvalidInput,
@@ -27,7 +26,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import FIELDS, Answer, Query, Rejected, Topics
+from stream_dp.messages import FIELDS, Answer, Query, Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -224,13 +223,6 @@ def test_large_questions_are_spread_over_records_that_are_served(
     assert {reply.status for reply in replies if isinstance(reply, Answer)} == {"answered"}
 
 
-def test_a_question_asked_without_waiting_gets_its_rejection_too(client: Client) -> None:
-    tree = {"attribute": "smoker", "eq": True}
-    reply = client.ask_soon("no-such-data-set", Question(tree)).result(20)
-    assert isinstance(reply, Rejected)
-    assert reply.reason.code == "unknown_dataset"
-
-
 def test_a_wrong_question_is_never_sent(client: Client, people: str) -> None:
     with pytest.raises(InvalidQuery, match="line 1, column 1: there is no attribute agee"):
         client.ask(people, "agee >= 18")
@@ -299,18 +291,22 @@ def test_followers_see_what_happens_until_the_client_closes(
 ) -> None:
     watcher = Client(kafka_server, topic_prefix=served_prefix)
     watcher.open()
-    seen: list[str] = []
-    thread = threading.Thread(
-        target=lambda: seen.extend(type(r).__name__ for r in watcher.follow(people))
-    )
+    seen: SimpleQueue[str] = SimpleQueue()
+
+    def watch() -> None:
+        for reply in watcher.follow(people):
+            seen.put(type(reply).__name__)
+
+    thread = threading.Thread(target=watch)
     thread.start()
     time.sleep(0.3)
     client.ask(people, "smoker")
     client.send(people, columns=columns(1))
-    time.sleep(1)
+    assert [seen.get(timeout=20), seen.get(timeout=20)] == ["Answer", "Event"]
     watcher.close()
     thread.join(10)
-    assert seen == ["Answer", "Event"]
+    assert not thread.is_alive()
+    assert seen.empty()
 
 
 # ---------------------------------------------------------------- nobody replies
@@ -330,33 +326,24 @@ def test_without_a_worker_the_timeout_says_so_and_what_to_do(
     assert len(told) == 1
 
 
-def test_a_request_without_a_reply_is_sent_again_under_the_same_id(
-    kafka_server: str, silent_prefix: str
-) -> None:
-    with Client(kafka_server, topic_prefix=silent_prefix) as client, pytest.raises(RequestTimeout):
+def test_a_request_without_a_reply_is_sent_again_under_the_same_id(deployment: Any) -> None:
+    with deployment.client() as client, pytest.raises(RequestTimeout):
         client.ask("people", {"all": []}, query_id="q", timeout_s=1.5)
-    consumer = KafkaConsumer(
-        f"{silent_prefix}queries",
-        bootstrap_servers=kafka_server,
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=2000,
-    )
-    values = [record.value for record in consumer]
-    consumer.close()
+    values = [record.value for record in deployment.read("queries")]
     assert len(values) == 3
     assert len(set(values)) == 1
 
 
-def test_a_worker_that_starts_late_still_answers(
-    kafka_server: str,
-    silent_prefix: str,
-    start_worker: Callable[[str], Child],
-    definition: Words,
+def test_a_worker_that_starts_late_still_answers_and_one_that_ended_is_missed(
+    deployment: Any, definition: Words
 ) -> None:
-    with Client(kafka_server, topic_prefix=silent_prefix) as client, ThreadPoolExecutor(1) as pool:
+    with deployment.client() as client, ThreadPoolExecutor(1) as pool:
         defined = pool.submit(client.define, definition, timeout_s=60)
-        start_worker(silent_prefix)
+        worker = deployment.worker().wait_ready()
         assert defined.result().dataset == definition["dataset"]
+        assert client.worker_problem() is None
+        worker.stop()
+        worker.until(client.worker_problem)  # the broker takes a while to forget a member
 
 
 def test_closing_wakes_up_who_waits(kafka_server: str, silent_prefix: str) -> None:
@@ -388,47 +375,37 @@ def test_without_a_broker_the_error_says_where_it_looked() -> None:
 
 # kafka-python forgets a socket now and then when connections come and go.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_when_the_broker_dies_the_error_names_it_and_closing_is_quick(
-    tidy: None, own_kafka: KafkaServer
+def test_when_the_broker_dies_whoever_asks_reads_or_listens_is_told_and_closing_is_quick(
+    tidy: None, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(mailbox, "_LOOK_S", 0.5)
+    monkeypatch.setattr(mailbox, "_AWAY_S", 8.0)  # longer than who asks waits to send again
     where = own_kafka.bootstrap_servers
     create_topics(where, Topics(), partitions=1)
-    waits = threading.Event()
-    client = Client(where, on_delay=lambda _: waits.set())
+    told: SimpleQueue[str] = SimpleQueue()
+    client = Client(where, on_delay=told.put)
 
     def read_on() -> None:
         while True:
             client.catalog()
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         asked = pool.submit(client.ask, "people", {"all": []}, timeout_s=12)
         reading = pool.submit(read_on)
-        assert waits.wait(30)
+        listening = pool.submit(lambda: next(client.follow()))
+        assert "no worker runs" in told.get(timeout=30)
         os.kill(own_kafka.pid, signal.SIGKILL)
+        assert told.get(timeout=30).startswith(f"no Kafka broker answers at {where}")
         with pytest.raises(ServerUnavailable, match=rf"answers at {where} \(Connection refused\)"):
             asked.result(15)
         with pytest.raises(ServerUnavailable, match=f"answers at {where}"):
             reading.result(60)
+        with pytest.raises(ServerUnavailable, match=f"lost: no Kafka broker answers at {where}"):
+            listening.result(60)
         assert (client.worker_problem() or "").startswith(f"no Kafka broker answers at {where}")
         began = time.monotonic()
         client.close()
     assert time.monotonic() - began < 15
-
-
-@pytest.mark.slow
-def test_who_only_listens_is_told_that_the_broker_stays_away(
-    tidy: None, own_kafka: KafkaServer
-) -> None:
-    where = own_kafka.bootstrap_servers
-    create_topics(where, Topics(), partitions=1)
-    told: list[str] = []
-    with Client(where, on_delay=told.append) as client:
-        client.open()
-        os.kill(own_kafka.pid, signal.SIGKILL)
-        with pytest.raises(ServerUnavailable, match=f"lost: no Kafka broker answers at {where}"):
-            next(client.follow())
-    (at_once,) = told
-    assert at_once.startswith(f"no Kafka broker answers at {where}")
 
 
 def test_without_topics_the_error_says_how_to_make_them(

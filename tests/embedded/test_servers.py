@@ -18,6 +18,7 @@ import pytest
 import redis
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from kafka.errors import KafkaTimeoutError
 
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import (
@@ -237,10 +238,15 @@ class TestKafka:
     def test_a_topic_is_not_made_by_a_typing_error(
         self, kafka_server: str, topic_prefix: str
     ) -> None:
+        topic = f"{topic_prefix}typo"
+        producer = KafkaProducer(bootstrap_servers=kafka_server, max_block_ms=500)
         admin = KafkaAdminClient(bootstrap_servers=kafka_server)
         try:
-            assert f"{topic_prefix}typo" not in admin.list_topics()
+            with pytest.raises(KafkaTimeoutError):
+                producer.send(topic, b"")
+            assert topic not in admin.list_topics()
         finally:
+            producer.close()
             admin.close()
 
     def test_a_folder_that_java_would_split_is_refused(
