@@ -61,7 +61,9 @@ _ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
     attribute["name"]: attribute for attribute in FLIGHTS_DEFINITION["attributes"]
 }
 _PLAIN_WIDTH: Final = 120
-_MOST_OUTSIDE: Final = 0.05  # five times what may be; by chance once in many thousand runs
+_MOST_OUTSIDE: Final = 0.2
+"""Twenty times what may be: a question that is asked each month meets the same noise, and misses again. Of the
+47 of ``--fast`` that makes three at once."""
 
 
 @click.command()
