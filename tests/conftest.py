@@ -435,8 +435,8 @@ def _shared(
 ) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
     made = Deployment(kafka_server, valkey_server, f"t{secrets.token_hex(6)}.", folder, 2)
-    yield made
-    made.close()
+    with contextlib.closing(made):
+        yield made
 
 
 @pytest.fixture(scope="module")
