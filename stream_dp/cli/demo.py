@@ -62,8 +62,8 @@ _ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
 }
 _PLAIN_WIDTH: Final = 120
 _MOST_OUTSIDE: Final = 0.2
-"""Twenty times what may be: a question that is asked each month meets the same noise, and misses again. Of the
-47 of ``--fast`` that makes three at once."""
+"""Twenty times what may be: a question that is asked each month meets the same noise, and misses again. Of
+the 47 of ``--fast`` that makes three at once."""
 
 
 @click.command()
