@@ -197,7 +197,7 @@ def test_a_topic_that_was_made_again_is_bad(
 
 
 def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
+    tidy: None, examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
     def alter(role: str, **settings: str) -> None:
         name = deployment.topics.name(role)
