@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from stream_dp.cli.contracts import command
+from stream_dp.cli import root
 from stream_dp.contracts import asyncapi, schemas
 from stream_dp.messages import TOPICS
 
@@ -33,7 +33,7 @@ def faults(name: str, document: Any) -> list[str]:
 
 
 def test_what_is_committed_is_what_the_models_make(tmp_path: Path) -> None:
-    done = CliRunner().invoke(command, [str(tmp_path)])
+    done = CliRunner().invoke(root, ["contracts", str(tmp_path)])
     assert done.exit_code == 0, done.output
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}
     committed = {path.name: path.read_text() for path in (DOCS / "contracts").glob("*.json")}
