@@ -4,12 +4,7 @@ Requests forbid unknown fields; replies ignore them when read, so that a field c
 has ``version: 1``; a field never changes its meaning.
 """
 
-from stream_dp.messages.base import (
-    DATASET_PATTERN,
-    AttributeName,
-    DatasetName,
-    Id,
-)
+from stream_dp.messages.base import DATASET_PATTERN, AttributeName, DatasetName, Id
 from stream_dp.messages.definitions import (
     MAX_SYNTHETIC_ROWS,
     AttributeSpec,
@@ -30,9 +25,7 @@ from stream_dp.messages.definitions import (
     WeightsSpec,
     WholeTableSpec,
 )
-from stream_dp.messages.reading import (
-    read_json,
-)
+from stream_dp.messages.reading import read_json
 from stream_dp.messages.replies import (
     Answer,
     Batched,
@@ -58,12 +51,7 @@ from stream_dp.messages.requests import (
     QueryEnvelope,
     SingleQuery,
 )
-from stream_dp.messages.topics import (
-    INPUTS,
-    TOPICS,
-    Topics,
-    TopicSettings,
-)
+from stream_dp.messages.topics import INPUTS, TOPICS, Topics, TopicSettings
 
 __all__ = [
     "ABSENT",

@@ -39,7 +39,7 @@ from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.pipeline.sending import LARGEST_MESSAGE
 from stream_dp.pipeline.watchdog import Watchdog
-from stream_dp.pipeline.worker import GROUP_SIZE
+from stream_dp.pipeline.worker import GROUP_SIZE, lost_records
 from stream_dp.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -286,10 +286,7 @@ class StreamApp(faust.App):
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
             for place, read, end in self._read():
                 if read is not None and end is not None and end < read:
-                    raise ServerUnavailable(
-                        f"{place} was read to offset {read} and ends at {end}: the topic was deleted and "
-                        "made again, or cut. Restore it, or start afresh under another topic prefix"
-                    )
+                    raise lost_records(place, read, end)
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
         """Each place that is read: the offset behind the last record taken, and the last known end.

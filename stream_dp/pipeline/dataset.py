@@ -304,8 +304,8 @@ class Dataset:
             self._draft.settles.append(seq)
         if self._lost:
             self._drop_secrets()
-        if self._lost and self.phase:
-            self._synthesize()
+            if self.phase:
+                self._synthesize()
         self._lost = []
         await self.flush()
 

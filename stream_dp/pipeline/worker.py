@@ -62,7 +62,7 @@ from stream_dp.state.codec import Record as StoredRecord
 from stream_dp.state.codec import outbox_from_bytes
 from stream_dp.state.store import Store
 
-__all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "Send", "Worker"]
+__all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "Send", "Worker", "lost_records"]
 
 _log = logging.getLogger(__name__)
 
@@ -269,10 +269,7 @@ class Worker:
                     "raise retention.ms"
                 )
             if position > end:
-                raise ServerUnavailable(
-                    f"{place} was read to offset {position} and ends at {end}: the topic was deleted and "
-                    "made again, or cut. Restore it, or start afresh under another topic prefix"
-                )
+                raise lost_records(place, position, end)
             positions[place] = position
         # Who died said no goodbye, and the next one must find out at which record.
         inherited = await persistently(partial(self._store.hold, self._name, self._held))
@@ -823,6 +820,14 @@ class _Stopped(RuntimeError):
 _UNREADABLE = InvalidMessage(
     "value", "the worker fails when it reads this", "send it in another form", reason="unreadable"
 )
+
+
+def lost_records(place: str, read: int, end: int) -> ServerUnavailable:
+    """What to raise where a log ends before what was read of it."""
+    return ServerUnavailable(
+        f"{place} was read to offset {read} and ends at {end}: the topic was deleted and made again, or cut. "
+        "Restore it, or start afresh under another topic prefix"
+    )
 
 
 def _refuse_in_quarantine(dataset: Dataset) -> None:
