@@ -27,10 +27,12 @@ def pointed_error(sql: str, error: InvalidQuery) -> str:
 
 
 def pointed_refusal(sql: str, where: Mapping[str, Any] | None, reason: Reason) -> str:
-    """A worker's refusal of a condition in words, with the piece under them where it can be found."""
-    found = re.match(r"(where[\w.\[\]]*): (.*)", reason.message, re.DOTALL)
-    if found is None or where is None:
+    """A worker's refusal in words, with the piece of a condition under them where it can be found."""
+    found = re.match(r"([\w.\[\]]+): (.*)", reason.message, re.DOTALL)
+    if found is None:
         return reason.message
+    if where is None or not found[1].startswith("where"):
+        return found[2]
     span = _span_of_comparison(sql, _leaf(where, found[1]))
     return found[2] + (_picture(sql, *span) if span else "")
 

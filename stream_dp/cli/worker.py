@@ -100,20 +100,22 @@ def command(
         if settings.metrics_port is not None:
             _check_port(settings.web_bind, settings.metrics_port, "set STREAM_DP_METRICS_PORT")
     check_reachable(settings.bootstrap_servers)
+    read = [source_of(path) for path in sources]
+    if role == "counter" and not read:
+        raise InvalidInput("--role", "a counter reads sources", "pass --source FILE")
     click.echo(
         f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
         f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}",
         err=True,
     )
+    for source in read:
+        click.echo(f"reading {source.topic} for {source.dataset}", err=True)
     _set_up_logging(log_level)
 
     from stream_dp.pipeline.sources import run_sources
 
-    read = [source_of(path) for path in sources]
     definition_of = partial(_definition_of, connection)
     if role == "counter":
-        if not read:
-            raise InvalidInput("--role", "a counter reads sources", "pass --source FILE")
         asyncio.run(run_sources(settings, read, definition_of))
         return
 

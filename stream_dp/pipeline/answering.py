@@ -34,8 +34,7 @@ _RETIRED = Refused(RefusalCode.RETIRED, "this data set was retired")
 
 _NO_PHASE = Refused(
     RefusalCode.NO_PHASE,
-    "no phase is open yet: the data set still gathers rows. This refusal is final for this id; wait for "
-    "the event phase_opened and ask again under a new id",
+    "no phase is open yet: the data set gathers rows. Ask again once one is, under a new id",
 )
 
 

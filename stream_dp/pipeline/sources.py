@@ -371,11 +371,14 @@ class SourceReader:
 
     async def _built(self) -> tuple[Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
+        waits = False
         while True:
             definition = await asyncio.to_thread(self._definition_of, self._source.dataset)
             if definition is not None:
                 return build(definition)
-            _log.warning("%s is not defined yet; its source waits", self._source.dataset)
+            if not waits:
+                _log.warning("%s is not defined yet; its source waits", self._source.dataset)
+            waits = True
             await asyncio.sleep(2.0)
 
     async def _topic_id(self) -> str:

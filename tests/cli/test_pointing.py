@@ -82,5 +82,7 @@ def test_a_long_question_is_shown_around_the_piece() -> None:
 def test_a_refusal_that_names_no_piece_stays_as_it_is() -> None:
     reason = Reason(code="budget_exhausted", message="a block of the window has no budget left")
     assert pointed_refusal("age >= 30", {"attribute": "age", "ge": 30}, reason) == reason.message
+    kind = Reason(code="invalid_query", message="kind: this data set does not answer mode; ask")
+    assert pointed_refusal("", None, kind) == "this data set does not answer mode; ask"
     odd = Reason(code="cuts_bin", message="where.all[0].ge: this cuts a bin; ask another")
     assert pointed_refusal("TRUE", {"all": [7]}, odd) == "this cuts a bin; ask another"

@@ -208,6 +208,9 @@ def test_a_wrong_question_is_pointed_at(visit: Open) -> None:
         "       ^",
     ]
     assert page.evaluate("document.querySelector('#question').getAttribute('aria-invalid')")
+    page.write("#question", "age > 35")
+    page.click("#ask")
+    page.until_text("Refused: this cuts the bin 30 to 44 of age; ask >= 30 or >= 45", "#answer")
     assert (page.overflow(), page.errors()) == ([], [])
 
 

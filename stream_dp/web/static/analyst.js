@@ -2,7 +2,7 @@
 
 import { draw, marginal, overPhases } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
-import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { figure, sharedParts } from "./parts.js";
 
@@ -119,7 +119,7 @@ async function busily(work) {
 async function showPrice() {
   const quote = await send("/question", { ...request(), quote: true });
   if (quote.error) complain(quote.error);
-  else if (quote.status === "refused") complain({ message: `It would be refused: ${quote.reason.message}` });
+  else if (quote.status === "refused") complain({ message: `It would be refused: ${why(quote.reason)}` });
   else say(false, `${price(quote)}; ${share(quote.budget.left)} of the budget is left. `, how(quote));
 }
 
@@ -243,7 +243,7 @@ function predicateAnswer(place, question, answer) {
 function showAnswer({ question, answer }) {
   const place = h("div", { class: "answer" });
   place.append(h("p", { class: "question code" }, words(question)));
-  if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${answer.reason.message}`));
+  if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
     if (answer.table) tableAnswer(place, answer.table);
     else if (answer.value !== undefined) predicateAnswer(place, question, answer);
@@ -261,7 +261,7 @@ function showHistory() {
     $("history"),
     scrolling("Asked on this page", table(
       "Asked on this page, newest first",
-      [["time", "tight roomy"], ["question", ""], ["answer", ""], ["how", "tight roomy"]],
+      [["time", "tight roomy"], ["question", "half"], ["answer", ""], ["how", "tight roomy"]],
       asked.map((entry, index) =>
         h(
           "tr",

@@ -124,23 +124,25 @@ export function marginal(cells, say) {
   const least = Math.min(...cells.map(([, value]) => value)) < 0 ? Math.min(...cells.map(([, value, error]) => value - bar(error))) : 0;
   const most = Math.max(...cells.map(([, value, error]) => value + bar(error)), least + 1e-9, 0);
   return (width) => {
-    const room = Math.floor((width * 0.34) / 7.4);
-    const left = Math.min(width * 0.34, 10 + 7.4 * Math.max(...cells.map(([label]) => Math.min(room, label.length))));
+    const longest = 10 + 7.4 * Math.max(...cells.map(([label]) => label.length));
+    const above = width < 480 && longest > width * 0.34;
+    const left = above ? 0 : Math.min(width * 0.34, longest);
+    const room = Math.floor((above ? width : left) / 7.4);
     const right = width - 14 - 7.4 * Math.max(...cells.map(([, value]) => say(value).length));
     const x = (value) => left + ((Math.max(least, value) - least) / (most - least)) * (right - left);
-    const pitch = 26;
+    const pitch = above ? 42 : 26;
     return picture(
       width,
       cells.length * pitch + 4,
       `Values with error bars: ${cells.map(said).join("; ")}`,
       cells.map((cell, index) => {
         const [label, value, error] = cell;
-        const y = index * pitch + pitch / 2 + 2;
+        const y = (index + 1) * pitch - 11;
         return s(
           "g",
           {},
           s("title", {}, said(cell)),
-          s("text", { class: "strong", x: left - 8, y: y + 4, "text-anchor": "end" }, cut(label, room)),
+          s("text", above ? { class: "strong", x: 0, y: y - 12 } : { class: "strong", x: left - 8, y: y + 4, "text-anchor": "end" }, cut(label, room)),
           s("rect", { class: "mark", x: Math.min(x(0), x(value)), y: y - 7, width: Math.max(1, Math.abs(x(value) - x(0))), height: 14, rx: 2 }),
           error === null ? null : lying(x(value - error), x(value + error), y),
           s("text", { class: "strong", x: width, y: y + 4, "text-anchor": "end" }, say(value)),

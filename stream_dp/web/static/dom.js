@@ -88,6 +88,9 @@ export const pill = (text, kind = "") => h("span", { class: `pill ${kind}` }, te
 export const how = (answer) =>
   pill(`${answer.difficulty}, ${answer.path}`, answer.path === "unverified" ? "bad" : answer.difficulty);
 
+/** Why something was refused, without the place in a message that nobody wrote. */
+export const why = (reason) => (reason?.message ?? "").replace(/^[\w.[\]]+: /, "");
+
 /** A table; columns are [heading, class of its cells]. */
 export function table(caption, columns, rows) {
   return h(

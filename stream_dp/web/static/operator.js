@@ -1,6 +1,6 @@
 // The operator's view: everything that is public, and how this worker is.
 
-import { empty, fill, h, how, pill, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { empty, fill, h, how, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
 
@@ -70,7 +70,7 @@ async function showPrices() {
   for (const [words, group_by] of questions()) {
     const quote = await send("/question", { dataset: schema.name, group_by, quote: true });
     if (mine !== round) return;
-    const refused = quote.error?.message ?? (quote.status === "refused" ? quote.reason.message : null);
+    const refused = quote.error?.message ?? (quote.status === "refused" ? why(quote.reason) : null);
     rows.push(
       h(
         "tr",

@@ -1,14 +1,16 @@
 // Parts that both views have.
 
-import { answerBar, empty, fill, h, how, measured, percent, plural, scrolling, share, spendingBar, table, when, whole, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, measured, percent, pill, plural, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
+const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine" };
+
 /** The name of the data set and what it promises. */
-function showHead(schema) {
+function showHead(schema, state) {
   const promise = schema?.privacy
     ? `every row is promised ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
     : "";
-  fill($("head"), schema ? [h("h1", {}, schema.name), h("p", {}, promise)] : h("h1", {}, "No data set yet"));
+  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise)] : h("h1", {}, "No data set yet"));
 }
 
 const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
@@ -82,7 +84,7 @@ const known = new Set();
 
 /** An answer in a few words. */
 export function figure(answer) {
-  if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${answer.reason?.message ?? ""}`);
+  if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${why(answer.reason)}`);
   if (answer.no_answer) return h("span", {}, "none that may be named");
   const error = answer.error_bar === undefined || answer.error_bar === null ? "" : ` ± ${share(answer.error_bar)}`;
   if (answer.cells !== undefined) return h("span", {}, `${plural(answer.cells, "cell")}${error}`);
@@ -155,9 +157,10 @@ function showEvents(events) {
 export function sharedParts() {
   const now = { dataset: null, schema: null, answers: [], questions: null };
   const tiles = () => showTiles(now.dataset, now.schema, now.answers);
+  const head = () => { showHead(now.schema, now.dataset?.state); tiles(); };
   return {
-    schema(schema) { now.schema = schema; showHead(schema); tiles(); },
-    dataset(dataset) { now.dataset = dataset; showBudget(dataset); tiles(); },
+    schema(schema) { now.schema = schema; head(); },
+    dataset(dataset) { now.dataset = dataset; showBudget(dataset); head(); },
     questions(questions) { now.questions = questions; showAnswers(now.answers, questions); },
     answers(answers) { now.answers = answers; showAnswers(answers, now.questions); tiles(); },
     events: showEvents,
