@@ -144,8 +144,8 @@ class CountRelease:
     number: int
     window: range
     predicate: Predicate
-    measured: bool
-    noisy_count: int
+    measured: bool = field(repr=False)
+    noisy_count: int = field(repr=False)
     segment: Segment | None = field(repr=False, compare=False, default=None)
 
     def to_bytes(self) -> bytes:

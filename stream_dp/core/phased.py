@@ -85,8 +85,8 @@ class QueryRelease:
     index: int
     window: range
     predicate: Predicate
-    hard: bool
-    noisy_count: int
+    hard: bool = field(repr=False)
+    noisy_count: int = field(repr=False)
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the query alone."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
@@ -51,7 +51,7 @@ class BetweenRelease:
     number: int
     window: range
     key: bytes
-    side: Side
+    side: Side = field(repr=False)
 
     def to_bytes(self) -> bytes:
         window = self.window

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from stream_dp.core.accounting import Budget, Charge
@@ -63,7 +63,7 @@ class PointRelease:
     number: int
     place: Place
     code: int
-    sides: tuple[Side, ...]
+    sides: tuple[Side, ...] = field(repr=False)
 
     @property
     def found(self) -> bool:

@@ -44,7 +44,7 @@ class StableRelease:
 
     key: bytes
     attribute: int
-    code: int | None
+    code: int | None = field(repr=False)
 
     def to_bytes(self) -> bytes:
         code = -1 if self.code is None else self.code

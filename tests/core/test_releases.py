@@ -1,0 +1,52 @@
+"""What a look gave is for those it is committed for: until then no log line or traceback may tell it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stream_dp.core.baselines.table import TableRelease
+from stream_dp.core.doubling import GuessRelease
+from stream_dp.core.gates import CountRelease
+from stream_dp.core.kinds.batches import BatchRelease
+from stream_dp.core.kinds.between import BetweenRelease
+from stream_dp.core.kinds.correlated import ResponsesRelease
+from stream_dp.core.kinds.points import Place, PointRelease
+from stream_dp.core.kinds.stable import StableRelease
+from stream_dp.core.kinds.thresholds import CurvesRelease
+from stream_dp.core.measuring import CountsRelease, Part, TablesRelease
+from stream_dp.core.mechanism import Release
+from stream_dp.core.outcome import Side
+from stream_dp.core.phased import QueryRelease
+from stream_dp.core.query import EVERYTHING
+
+WINDOW, KEY = range(2), bytes(16)
+ZEROS, ONES = np.zeros((2, 2), dtype=np.int64), np.ones((2, 2), dtype=np.int64)
+
+EASY, HARD = (QueryRelease(1, 0, WINDOW, EVERYTHING, hard, 7 * hard) for hard in (False, True))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (EASY, HARD),
+        (GuessRelease(1, EASY), GuessRelease(1, HARD)),
+        (CountRelease(1, WINDOW, EVERYTHING, False, 0), CountRelease(1, WINDOW, EVERYTHING, True, 7)),
+        (TablesRelease((Part((0, 1), 0, 5),), (ZEROS,)), TablesRelease((Part((0, 1), 0, 5),), (ONES,))),
+        (CountsRelease(KEY, (0,), ((0, 5),), ZEROS), CountsRelease(KEY, (0,), ((0, 5),), ONES)),
+        (TableRelease(0, ZEROS), TableRelease(0, ONES)),
+        (CurvesRelease(0, (1,), (b"1",)), CurvesRelease(0, (1,), (b"2",))),
+        (StableRelease(KEY, 0, None), StableRelease(KEY, 0, 3)),
+        (BatchRelease(0, WINDOW, 4, 0.1, {KEY: 1}), BatchRelease(0, WINDOW, 4, 0.1, {KEY: 2})),
+        (ResponsesRelease(0, b"1"), ResponsesRelease(0, b"2")),
+        (BetweenRelease(1, WINDOW, KEY, Side.BELOW), BetweenRelease(1, WINDOW, KEY, Side.ABOVE)),
+        (
+            PointRelease(1, Place(0, WINDOW), 3, (Side.BELOW,)),
+            PointRelease(1, Place(0, WINDOW), 3, (Side.ABOVE,)),
+        ),
+    ],
+    ids=lambda release: type(release).__name__,
+)  # fmt: skip
+def test_the_repr_of_a_release_is_the_same_whatever_was_drawn(one: Release, other: Release) -> None:
+    assert one.to_bytes() != other.to_bytes()
+    assert repr(one) == repr(other)
