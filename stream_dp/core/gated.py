@@ -58,10 +58,11 @@ from stream_dp.errors import InvalidDefinition
 
 Prior: TypeAlias = Literal["uniform", "carry_over"]
 
-_HYPOTHESIS_ROWS: Final = 10**6  # m, for the set's fluctuations; its point does not depend on it
-_KEPT: Final = (
-    6.0  # noise scales that pruning allows: the set is emptied with probability 2e-9 a measurement
-)
+_HYPOTHESIS_ROWS: Final = 10**6
+"""m, for the set's fluctuations; its point does not depend on it."""
+
+_KEPT: Final = 6.0
+"""Noise scales that pruning allows: the set is emptied with probability 2e-9 a measurement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,8 @@ from stream_dp.errors import InvalidDefinition
 
 Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]
 
-_UNITS_WANTED: Final = (
-    256  # of an easiness' sensitivity: its rounding is then 1% of what the noise covers
-)
+_UNITS_WANTED: Final = 256
+"""Of an easiness' sensitivity: its rounding is then 1% of what the noise covers."""
 
 
 @dataclass(frozen=True, slots=True)

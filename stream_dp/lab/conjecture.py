@@ -98,9 +98,8 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
     for number, of_cells in enumerate(shares(world, setting, data), start=1):
         counts = np.vstack([counts, world.multinomial(setting.rows, of_cells)])
         block = counts[-1]
-        if (
-            mechanism == "sequential"
-        ):  # all rows so far as one block, which spent what the oldest row did
+        if mechanism == "sequential":
+            # All rows so far as one block, which spent what the oldest row did.
             block = counts.sum(axis=0)
             blocks, answerer = Blocks(universe), _answerer(setting, universe, mechanism)
         rows = [{"cell": v, "count": n} for v, n in zip(labels, block.tolist(), strict=True)]

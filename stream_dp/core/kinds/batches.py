@@ -35,9 +35,8 @@ WORST_ERROR: Final = 0.5
 
 _HYPOTHESIS_ROWS: Final = sorted({round(2 ** (step / 4)) for step in range(41)})
 _MOST_BINS: Final = 2**23  # of all conditions together
-_HEADER = struct.Struct(
-    "<BHIIIId"
-)  # version, attribute, first and last block, m, conditions, error
+# Version, attribute, first block and the one behind the last, m, conditions, error.
+_HEADER = struct.Struct("<BHIIIId")
 _VERSION = 1
 
 

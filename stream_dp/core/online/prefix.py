@@ -394,9 +394,8 @@ class _Nested:
         self._children: list[list[int]] = [[] for _ in nodes]
         meet = nodes.astype(np.float32) @ nodes.T > 0
         for node in range(len(nodes) - 1):
-            parent = (
-                node + 1 + int(meet[node, node + 1 :].argmax())
-            )  # the next one that it is inside
+            # The next one that it is inside.
+            parent = node + 1 + int(meet[node, node + 1 :].argmax())
             self._children[parent].append(node)
         left = [
             nodes[node] & ~nodes[inside].any(axis=0) for node, inside in enumerate(self._children)
