@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import random
 import re
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -117,6 +120,66 @@ def test_prometheus_needs_no_token_at_a_port_of_its_own(module_deployment: Any) 
     with urllib.request.urlopen(request, timeout=5) as reply:
         assert b"stream_dp_ready 1.0" in reply.read()
     assert worker.stop() == 0, worker.output
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    """A page at another port of this machine: to a browser it is of the same site as the worker's."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<title>foreign</title><body>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+def test_a_foreign_page_can_neither_read_nor_ask_though_the_browser_sends_the_cookie(
+    visit: Open, worker: Any, foreign: str, module_deployment: Any
+) -> None:
+    page = visit("/", OPERATOR)
+    page.until_text("people", "#head")
+    page.go(foreign)
+    page.until("document.title === 'foreign'")
+    question = json.dumps({"dataset": PEOPLE, "sql": "age < 45"})
+    tried = page.evaluate(
+        f"""(async () => {{
+        const [at, body, credentials] = [{json.dumps(worker.url)}, {json.dumps(question)}, "include"];
+        const json = {{ "content-type": "application/json" }};
+        const sends = (how) => fetch(at + "/question", {{ method: "POST", body, credentials, ...how }});
+        const loads = (tag, path) => new Promise((done, fail) => {{
+          const one = document.body.appendChild(document.createElement(tag));
+          [one.onload, one.onerror, one.src] = [done, fail, at + path];
+        }});
+        const tries = {{
+          reads: () => fetch(at + "/metrics", {{ credentials }}),
+          loads: () => fetch(at + "/metrics", {{ credentials, mode: "no-cors" }}),
+          asks: () => sends({{ headers: json }}),
+          asksSimply: () => sends({{ mode: "no-cors" }}),
+          listens: () => new Promise((done, fail) => {{
+            const source = new EventSource(at + "/stream/operator", {{ withCredentials: true }});
+            [source.onopen, source.onerror] = [done, fail];
+          }}),
+          script: () => loads("script", "/static/dom.js"),
+        }};
+        navigator.sendBeacon(at + "/question", new Blob([body], {{ type: "application/json" }}));
+        const went = [];
+        for (const [name, go] of Object.entries(tries)) await go().then(() => went.push(name), () => 0);
+        return went;
+        }})()"""
+    )
+    assert tried == []
+    asked = [record.get("where") for record in module_deployment.replies("queries")]
+    assert {"attribute": "age", "ge": 30} in asked
+    assert {"attribute": "age", "lt": 45} not in asked
 
 
 def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None:
