@@ -43,7 +43,7 @@ def frame_columns(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, list[o
     """The named columns of a data frame as JSON values; missing values become null.
 
     Raises:
-        InvalidInput: A column is not there.
+        InvalidInput: A column is not there, or there twice.
     """
     _check_columns("frame", [str(name) for name in frame.columns], names)
     chosen = frame.loc[:, list(names)]
@@ -55,7 +55,7 @@ def arrow_stream(data: Any, names: Sequence[str]) -> bytes:
     """The named columns of an Arrow table or record batch as an IPC stream.
 
     Raises:
-        InvalidInput: A column is not there, or pyarrow is not installed.
+        InvalidInput: A column is not there, or there twice; or pyarrow is not installed.
     """
     try:
         import pyarrow as pa
@@ -79,6 +79,8 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
             f"there is no column {', '.join(absent)} (found: {', '.join(found)})",
             "rename the columns as the definition has them",
         )
+    if twice := [name for name in names if found.count(name) > 1]:
+        raise InvalidInput(place, f"column {twice[0]} is there twice", "rename one of them")
 
 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:

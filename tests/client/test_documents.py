@@ -59,6 +59,17 @@ def test_a_missing_column_is_named(form: object) -> None:
         form(data, ["city", "height"])  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("form", [frames.frame_columns, frames.arrow_stream])
+def test_a_column_that_is_there_twice_is_named(form: object) -> None:
+    data = pd.concat([FRAME[["city", "smoker"]], FRAME[["city"]]], axis="columns")
+    if form is frames.arrow_stream:
+        columns = [pa.array(["Bonn"]), pa.array([True]), pa.array(["Graz"])]
+        data = pa.table(columns, names=["city", "smoker", "city"])
+    assert form(data, ["smoker"])  # type: ignore[operator]
+    with pytest.raises(InvalidInput, match="column city is there twice; rename one of them"):
+        form(data, ["city", "smoker"])  # type: ignore[operator]
+
+
 def test_a_record_batch_is_as_good_as_an_arrow_table() -> None:
     table = pa.Table.from_pandas(FRAME)
     (batch,) = table.to_batches()
