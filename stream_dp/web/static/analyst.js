@@ -1,6 +1,6 @@
 // The analyst's view: the question box, and what is public.
 
-import { draw, marginal, overPhases } from "./charts.js";
+import { draw, marginal, overPhases, undraw } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
@@ -169,14 +169,29 @@ function cellsOf(found) {
   return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
 }
 
+/** Title and drawing of a table: means where there are any, else shares, of many cells the largest. */
+function pictureOf(found, cells) {
+  const by = found.attributes.join(" and ");
+  const shares = (some) => marginal(some.map((cell) => [cell.label.join(" · "), cell.value, cell.error]), share);
+  const known = cells.filter((cell) => cell.mean !== null && cell.mean !== undefined);
+  if (known.length) {
+    const where = known.length < cells.length ? ", where it is known" : "";
+    const first = known.length > MOST_BARS ? `: the first ${MOST_BARS} of ${whole(known.length)}` : "";
+    const means = known.slice(0, MOST_BARS).map((cell) => [cell.label.join(" · "), cell.mean, cell.meanBar]);
+    return [`Mean by ${by}${where}${first}`, marginal(means, measured)];
+  }
+  if (cells.length <= MOST_BARS) return [`Share by ${by}`, shares(cells)];
+  const largest = cells.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS);
+  return [`Share by ${by}: the ${MOST_BARS} largest of ${whole(cells.length)}`, shares(largest)];
+}
+
 function tableAnswer(place, found) {
   const cells = cellsOf(found);
-  const averaged = cells.filter((cell) => cell.mean !== null && cell.mean !== undefined).slice(0, MOST_BARS);
-  const shown = cells.length <= MOST_BARS ? cells : cells.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS);
+  const [title, picture] = pictureOf(found, cells);
   const chart = h("div", { class: "chart" });
   const sums = found.totals ? [["sum", found.totals, found.total_bars], ["mean", found.means, found.mean_bars]] : [];
   place.append(
-    h("h3", {}, `${averaged.length ? "Mean" : "Share"} by ${found.attributes.join(" and ")}${averaged.length ? (averaged.length < cells.length ? ", where it is known" : "") : shown.length < cells.length ? `: the ${shown.length} largest of ${whole(cells.length)}` : ""}`),
+    h("h3", {}, title),
     chart,
     h(
       "details",
@@ -192,9 +207,7 @@ function tableAnswer(place, found) {
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
     ),
   );
-  const name = (cell) => cell.label.join(" · ");
-  if (averaged.length) draw(chart, marginal(averaged.map((cell) => [name(cell), cell.mean, cell.meanBar]), measured));
-  else draw(chart, marginal(shown.map((cell) => [name(cell), cell.value, cell.error]), share));
+  draw(chart, picture);
 }
 
 /** Asks the same about the latest 1, 2, 3... phases, as far as that is free. */
@@ -203,7 +216,7 @@ async function drawPhases(question, chart) {
   const step = Math.ceil(open / MOST_WINDOWS);
   const windows = Array.from({ length: Math.ceil(open / step) }, (_, index) => open - index * step).reverse();
   const points = [];
-  fill(chart, empty("Asking for prices…"));
+  undraw(chart, empty("Asking for prices…"));
   for (const last_phases of windows) {
     const wanted = { ...question, last_phases };
     const quote = await send("/question", { ...wanted, quote: true });
@@ -211,7 +224,7 @@ async function drawPhases(question, chart) {
     const answer = free ? await send("/question", wanted) : {};
     points.push([last_phases, answer.value ?? null, answer.error_bar ?? null]);
   }
-  if (points.every(([, value]) => value === null)) fill(chart, empty("None of them is free just now."));
+  if (points.every(([, value]) => value === null)) undraw(chart, empty("None of them is free just now."));
   else draw(chart, overPhases(points));
 }
 
