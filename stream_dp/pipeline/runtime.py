@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import gc
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from aiokafka.errors import KafkaError
 
@@ -54,14 +55,13 @@ class Runtime:
         """
         settings = self._settings
         store = self._store = store_of(settings)
-        partitions = self.partitions = await self._partitions(store)
-        for role in INPUTS:
-            recorded = await store.partitions(self.names.name(role), partitions)
-            if recorded != partitions:
-                raise ServerUnavailable(
-                    f"{self.names.name(role)} has {partitions} partitions but had {recorded}: data sets "
-                    "would change their owner and their read positions. Restore the old count"
-                )
+        topics = await self._topics()
+        ledger = topics.pop("ledger")
+        partitions = self.partitions = await self._partitions(store, [*topics.values()])
+        self._witness = Witness(
+            LedgerTopic(settings.bootstrap_servers, ledger["name"], len(ledger["partitions"])),
+            name=str(ledger["topic_id"]),
+        )
         self._sender = Sender(settings.bootstrap_servers, self.names)
         try:
             await self._sender.start()
@@ -134,34 +134,35 @@ class Runtime:
                 await (await self._sender.send(Outgoing("events", name, event.to_bytes())))
             raise
 
-    async def _partitions(self, store: RedisStore) -> int:
-        """Partitions of the input topics, which must be alike and those that were read so far.
-
-        Makes the witness too, which has to tell the ledger topic from a later one of its name.
-        """
-        names = [self.names.name(role) for role in (*INPUTS, "ledger")]
-        described = await described_topics(self._settings.bootstrap_servers, names)
+    async def _topics(self) -> dict[str, dict[str, Any]]:
+        """The topics that are read, by their roles, as the broker describes them."""
+        names = {self.names.name(role): role for role in (*INPUTS, "ledger")}
+        described = await described_topics(self._settings.bootstrap_servers, [*names])
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
             raise ServerUnavailable(
                 f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
             )
-        by_name = {topic["name"]: topic for topic in described}
-        ledger = by_name.pop(self.names.name("ledger"))
-        self._witness = Witness(
-            LedgerTopic(
-                self._settings.bootstrap_servers, ledger["name"], len(ledger["partitions"])
-            ),
-            str(ledger["topic_id"]),
-        )
-        for topic in by_name.values():
+        return {names[topic["name"]]: topic for topic in described}
+
+    async def _partitions(self, store: RedisStore, inputs: Sequence[Mapping[str, Any]]) -> int:
+        """Partitions of the input topics, which must be alike and those that were read so far."""
+        for topic in inputs:
             made = str(topic["topic_id"]).encode()
             if await store.constant(f"topic {topic['name']}", made) != made:
                 raise ServerUnavailable(
                     f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
                     "it holds now. Restore it, or start afresh under another topic prefix"
                 )
-        counts = {name: len(topic["partitions"]) for name, topic in by_name.items()}
+        counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
         if len(set(counts.values())) != 1:
             raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
-        return next(iter(counts.values()))
+        partitions = next(iter(counts.values()))
+        for name in counts:
+            recorded = await store.partitions(name, partitions)
+            if recorded != partitions:
+                raise ServerUnavailable(
+                    f"{name} has {partitions} partitions but had {recorded}: data sets would change their "
+                    "owner and their read positions. Restore the old count"
+                )
+        return partitions
