@@ -55,12 +55,9 @@ class LocalStore:
     async def datasets(self) -> tuple[str, ...]:
         return tuple(sorted(self._named()))
 
-    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
-        held = self._held(dataset)
-        if token is not None and token <= held.token:
-            raise refusal(dataset, "FENCED")
-        self._datasets[dataset] = held
-        held.token = held.token + 1 if token is None else token
+    async def acquire(self, dataset: str) -> Snapshot:
+        held = self._datasets[dataset] = self._held(dataset)
+        held.token += 1
         return Snapshot(
             dataset=dataset,
             token=held.token,

@@ -206,10 +206,10 @@ class RedisStore:
             ]
         return tuple(name for name, exists in zip(names, created, strict=True) if exists)
 
-    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+    async def acquire(self, dataset: str) -> Snapshot:
         check_name(dataset)
         async with _translated():
-            arguments = [GENESIS.hex().encode(), b"" if token is None else b"%d" % token]
+            arguments = [GENESIS.hex().encode()]
             (reply,) = await self._run([(_ACQUIRE, self._keys(dataset), arguments)])
             taken = _facts(dataset, reply)
             # Commits of earlier owners are fenced from here on, so what is read now stands still. Only a

@@ -207,15 +207,14 @@ class Store(Protocol):
         """Every data set ever created, retired ones too, sorted."""
         ...
 
-    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+    async def acquire(self, dataset: str) -> Snapshot:
         """Takes a data set over: from now on commits of its former owner are fenced.
 
         Args:
             dataset: Name of the data set. One that does not exist gets a token and nothing else.
-            token: Fencing token from outside, larger than the last; None for the last plus one.
 
         Raises:
-            Fenced: ``token`` is not larger than the last, or another owner came while we were reading.
+            Fenced: Another owner came while we were reading.
             CorruptState: What is stored is not ours.
         """
         ...

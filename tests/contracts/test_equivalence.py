@@ -100,11 +100,6 @@ class Stores(RuleBasedStateMachine):
         assert all(rho <= UNITS and delta <= UNITS for rho, delta in taken.spent)
         self.at[dataset] = (taken.token, taken.seq, taken.head, len(entries))
 
-    @rule(dataset=st.sampled_from(DATASETS), ahead=st.integers(-1, 2**54))
-    def acquire_with_token(self, dataset: str, ahead: int) -> None:
-        token = max(0, self.at[dataset][0] + ahead)
-        self.both(lambda store: store.acquire(dataset, token=token))
-
     @rule(
         dataset=st.sampled_from(DATASETS),
         changes=changes,

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -183,6 +184,19 @@ async def test_a_number_that_is_none_is_found_before_anything_is_written(
     with pytest.raises(CorruptState, match=part):
         await store.commit(owner.transition(pending=[b"row"], **changes))
     assert dump(url, f"{{{PREFIX}") == before
+
+
+async def test_two_tokens_that_are_one_floating_point_number_are_two_owners(
+    make_server: Any, stores: Any, own: Any
+) -> None:
+    url = make_server().url
+    store = stores(url)
+    owner = await own(store)
+    with command(url) as client:
+        client.hset(key("control"), "token", 2**53)
+    assert (await store.acquire("flights")).token == 2**53 + 1
+    with pytest.raises(Fenced):
+        await store.commit(replace(owner.transition(), token=2**53))
 
 
 @pytest.mark.parametrize(

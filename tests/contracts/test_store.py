@@ -144,22 +144,6 @@ async def test_a_former_owner_can_write_nothing(backend: Any, owner: Any, own: A
     await successor.commit(meta={"zombie": "no"})
 
 
-async def test_a_token_from_outside_must_be_above_the_last(backend: Any, owner: Any) -> None:
-    store = backend.store()
-    big = 2**53
-    assert (await store.acquire("flights", token=big)).token == big
-    assert (await store.acquire("flights", token=big + 1)).token == big + 1
-    before = backend.dump()
-    for token in (big + 1, big, 0):
-        with pytest.raises(Fenced):
-            await store.acquire("flights", token=token)
-    # As a floating-point number this token equals the one that holds.
-    with pytest.raises(Fenced):
-        await store.commit(replace(owner.transition(), token=big))
-    assert backend.dump() == before
-    assert (await store.acquire("flights")).token == big + 2
-
-
 async def test_a_cursor_may_stand_still_but_never_go_back(backend: Any, owner: Any) -> None:
     await owner.commit(cursor={"queries:0": 5})
     # Neighbours that are one floating-point number; and text order would put 9 above 10.

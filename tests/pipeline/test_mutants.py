@@ -36,10 +36,10 @@ def mutant(promise: str) -> Callable[[Mutate], Mutate]:
 class ForgetfulStore(LocalStore):
     """Takes an id twice, and does not remember how far a topic was read."""
 
-    async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+    async def acquire(self, dataset: str) -> Snapshot:
         if dataset in self._datasets:
             self._datasets[dataset].cursor.clear()
-        return await super().acquire(dataset, token=token)
+        return await super().acquire(dataset)
 
     async def commit(self, transition: Transition) -> None:
         held = self._datasets[transition.dataset]
@@ -122,13 +122,13 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
             await super().commit(transition)
             self.last[transition.dataset] = list(transition.charges)
 
-        async def acquire(self, dataset: str, *, token: int | None = None) -> Snapshot:
+        async def acquire(self, dataset: str) -> Snapshot:
             held = self._datasets.get(dataset)
             if held is not None and held.intents:
                 for charge in self.last[dataset]:
                     rho, delta = held.spent[charge.block]
                     held.spent[charge.block] = (rho - charge.rho, delta - charge.delta)
-            return await super().acquire(dataset, token=token)
+            return await super().acquire(dataset)
 
     world.store = Generous()
 
@@ -173,10 +173,10 @@ def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any
 def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, world: Any) -> None:
     acquire = LocalStore.acquire
 
-    async def empty(self: LocalStore, dataset: str, *, token: int | None = None) -> Snapshot:
+    async def empty(self: LocalStore, dataset: str) -> Snapshot:
         if dataset in self._datasets:
             self._datasets[dataset].outbox.clear()
-        return await acquire(self, dataset, token=token)
+        return await acquire(self, dataset)
 
     patch.setattr(LocalStore, "acquire", empty)
 

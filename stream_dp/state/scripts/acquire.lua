@@ -17,17 +17,9 @@
 --  14 vault       hash    name -> a secret drawn once; private
 -- ARGV
 --   1 head of an empty ledger, hex
---   2 the token to take, decimal; "" for the last plus one
--- Returns {"OK", token} | {"FENCED", token} | {"CORRUPT", key}
+-- Returns {"OK", token} | {"CORRUPT", key}
 
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash'}
-
-local function less(a, b) -- decimal strings without leading zeros, of any length
-  if #a ~= #b then
-    return #a < #b
-  end
-  return a < b
-end
 
 for i, expected in ipairs(TYPES) do
   local found = redis.call('TYPE', KEYS[i]).ok
@@ -41,15 +33,8 @@ local token = control[1] or '0'
 if not string.match(token, '^%d+$') or #token > 18 then
   return {'CORRUPT', KEYS[1]}
 end
-if ARGV[2] ~= '' and not less(token, ARGV[2]) then
-  return {'FENCED', token}
-end
 
-if ARGV[2] == '' then
-  redis.call('HINCRBY', KEYS[1], 'token', '1')
-else
-  redis.call('HSET', KEYS[1], 'token', ARGV[2])
-end
+redis.call('HINCRBY', KEYS[1], 'token', '1')
 if not control[2] then
   redis.call('HSET', KEYS[1], 'seq', '0', 'head', ARGV[1])
 end
