@@ -30,14 +30,16 @@ class _Solution:
 
     Attributes:
         points: One distribution a block, shape (n_blocks, n_cells).
-        predicted: Value of each answered query at the point, shape (n_answers,).
-        shifts: How far inside its bounds each query lies on average, less ``predicted``, shape (n_answers,).
+        weights: Share of each block in each answered query's window, shape (n_answers, n_blocks).
+        inside: Each answered query's share of each block at the point, shape (n_answers, n_blocks).
+        shifts: How far each query lies on average from its value at the point, shape (n_answers,).
         covariance: Cholesky factor of the answered queries' covariance plus their slack, or None without any.
         feasible: Whether the answers contradict each other not.
     """
 
     points: _Floats
-    predicted: _Floats
+    weights: _Floats
+    inside: _Floats
     shifts: _Floats
     covariance: tuple[_Floats, bool] | None
     feasible: bool
@@ -112,10 +114,9 @@ class Entropic:
         if solved.covariance is not None:
             shared = np.zeros(len(self._answers))
             for i, answer in enumerate(self._answers):
-                other = solved.points[:, answer.mask].sum(axis=1)
                 both = solved.points[:, mask & answer.mask].sum(axis=1)
-                products = weights * block_shares(self._sizes, answer.window)
-                shared[i] = products @ (both - inside * other) / self._rows
+                products = weights * solved.weights[i]
+                shared[i] = products @ (both - inside * solved.inside[i]) / self._rows
             gain = linalg.cho_solve(solved.covariance, shared)
             mean += float(gain @ solved.shifts)
             variance -= float(gain @ shared)
@@ -131,8 +132,8 @@ class Entropic:
         n_answers = len(self._answers)
         if not n_answers:
             points = np.asarray(special.softmax(np.array(self._log_priors), axis=1))
-            none = np.zeros(0)
-            return _Solution(points, none, none, None, feasible=True)
+            none = np.zeros((0, len(points)))
+            return _Solution(points, none, none, np.zeros(0), None, feasible=True)
         masks = np.array([answer.mask for answer in self._answers], dtype=np.float64)
         weights = np.array([block_shares(self._sizes, answer.window) for answer in self._answers])
         values = np.array([answer.value for answer in self._answers])
@@ -150,7 +151,8 @@ class Entropic:
         covariance = dual.covariance(points) / self._rows + np.diag(slack)
         ridge = 1e-12 * float(np.max(np.diag(covariance)))
         factor = linalg.cho_factor(covariance + ridge * np.eye(n_answers), lower=True)
-        return _Solution(points, predicted, centres - predicted, factor, feasible)
+        inside = np.array([points[:, answer.mask].sum(axis=1) for answer in self._answers])
+        return _Solution(points, weights, inside, centres - predicted, factor, feasible)
 
 
 class _Dual:
