@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import IllegalStateError, KafkaError
 from faust import web
 from faust.exceptions import ConsumerNotStarted
@@ -82,8 +83,27 @@ class _Bunch(ConsumerMessage):
         self.records = records
 
 
+class _Thread(driver.AIOKafkaConsumerThread):
+    """Reads what is committed: records of an aborted transaction were never sent.
+
+    A log ends, for us, where the first transaction begins that is still open: what lies behind it waits.
+    """
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        consumer: AIOKafkaConsumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # noqa: SLF001 - Faust decides it by other things
+        return consumer
+
+    def highwater(self, tp: TP) -> int | None:
+        end: int | None = self._ensure_consumer().last_stable_offset(tp)
+        return end
+
+
 class _Consumer(driver.Consumer):
     """Starts each partition where the store says, not where the consumer group does, and reads bunches."""
+
+    def _new_consumer_thread(self) -> _Thread:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
 
     async def getmany(
         self,

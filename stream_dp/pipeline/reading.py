@@ -43,6 +43,10 @@ class _Batch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
+    def __next__(self) -> Any:
+        """A control record, of a batch that holds nothing else."""
+        return next(self._batch)
+
     def __iter__(self) -> Iterator[Any]:
         read = 0
         try:
