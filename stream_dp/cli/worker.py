@@ -98,7 +98,8 @@ def command(
                 "STREAM_DP_METRICS_PORT", "it is the port of the pages", "take another"
             )
         if settings.metrics_port is not None:
-            _check_port(settings.web_bind, settings.metrics_port, "set STREAM_DP_METRICS_PORT")
+            mend = "set another STREAM_DP_METRICS_PORT"
+            _check_port(settings.web_bind, settings.metrics_port, mend)
     check_reachable(settings.bootstrap_servers)
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:

@@ -134,6 +134,14 @@ def test_what_keeps_a_worker_from_starting_is_one_sentence(
         ended = run("worker", *servers, "--web-port", port)
         assert f"cannot be served on port {port} of 127.0.0.1 (Address already in use)" in ended.err
         assert "pass a free --web-port" in ended.err
+        free = ports.choose("nobody", None)
+        for metrics, words in (
+            (port, "set another STREAM_DP_METRICS_PORT"),
+            (free, "of the pages"),
+        ):
+            monkeypatch.setenv("STREAM_DP_METRICS_PORT", str(metrics))
+            assert words in run("worker", *servers, "--web-port", free).err
+        monkeypatch.delenv("STREAM_DP_METRICS_PORT")
         ended = run("up", "--web-port", port)
         assert (
             f"error: port {port} is taken by another program; pass another --web-port" in ended.err
