@@ -24,6 +24,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _OPEN: Final = frozenset({"/healthz", "/enter"})
 _ANALYST: Final = frozenset({"/ask", "/stream/analyst", "/question"})
 _STATIC: Final = "/static/"
+_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via")
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -126,6 +127,7 @@ class Access:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if not self.tokens:
                 _check_name(request)
+                _check_near(request)
             if not _is_same_origin(request):
                 raise web.HTTPForbidden(text="another site's page may not ask this one\n")
             if request.path in _OPEN or request.path.startswith(_STATIC):
@@ -161,6 +163,14 @@ def _check_name(request: web.Request) -> None:
     if host is not None and not is_loopback(_name_in(f"//{host}")):
         raise web.HTTPMisdirectedRequest(
             text="this page goes by the names localhost and 127.0.0.1\n"
+        )
+
+
+def _check_near(request: web.Request) -> None:
+    """Refuses what a proxy passes on: then it may be anybody who asks, from any machine."""
+    if any(name in request.headers for name in _FORWARDED):
+        raise web.HTTPForbidden(
+            text="behind a proxy these pages need tokens: set STREAM_DP_WEB_OPERATOR_TOKEN\n"
         )
 
 

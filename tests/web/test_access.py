@@ -76,6 +76,16 @@ async def test_another_name_for_this_machine_is_refused(serve: Serve) -> None:
         assert (await client.get("/", headers={"Host": name})).status == 200, name
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Host", "Via"])
+async def test_without_tokens_nobody_is_let_in_by_a_proxy(serve: Serve, header: str) -> None:
+    headers = {header: "198.51.100.7"}
+    client = await serve(Access("127.0.0.1", 6066))
+    assert (await client.get("/", headers=headers)).status == 403
+    client = await serve(Access("127.0.0.1", 6066, operator_token="o" * 16))
+    bearer = {"Authorization": f"Bearer {'o' * 16}"}
+    assert (await client.get("/", headers=headers | bearer)).status == 200
+
+
 async def test_pages_of_other_sites_cannot_ask_but_links_can_be_followed(serve: Serve) -> None:
     client = await serve(Access("127.0.0.1", 6066))
     host = f"127.0.0.1:{client.port}"
