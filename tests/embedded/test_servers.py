@@ -106,6 +106,10 @@ def _create_topic(bootstrap_servers: str, topic: str) -> None:
         admin.close()
 
 
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
 def _failure(servers: Servers) -> str | None:
     deadline = time.monotonic() + 10
     while servers.failure() is None and time.monotonic() < deadline:
@@ -116,11 +120,13 @@ def _failure(servers: Servers) -> str | None:
 @pytest.mark.slow
 @pytest.mark.kafka
 class TestServers:
-    def test_a_restart_keeps_records_keys_and_addresses(
+    def test_a_restart_keeps_records_keys_and_addresses_for_the_owners_eyes_only(
         self, kafka_jars: tuple[Path, ...], tmp_path: Path
     ) -> None:
         state = tmp_path / "a state ü 🙂"  # Java reads its settings as Latin-1
         with _servers(state) as first:
+            assert _mode(state) == 0o700
+            assert _mode(state / "servers.json") == 0o600
             _create_topic(first.bootstrap_servers, "kept")
             _produce(first.bootstrap_servers, "kept", b"record")
             with redis.Redis.from_url(first.redis_url) as store:
@@ -139,14 +145,6 @@ class TestServers:
                     ("save", ""),
                 ]:
                     assert store.config_get(setting) == {setting: value}
-
-    def test_only_the_owner_may_look_into_the_state_folder(
-        self, elsewhere: Callable[[Path], subprocess.Popen[str]], tmp_path: Path
-    ) -> None:
-        tmp_path.chmod(0o755)
-        elsewhere(tmp_path)
-        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
-        assert stat.S_IMODE((tmp_path / "servers.json").stat().st_mode) == 0o600
 
     def test_servers_die_with_a_parent_killed_by_kill_9_and_lose_nothing(
         self,
@@ -320,6 +318,11 @@ class TestFolders:
         assert state_folder({"XDG_STATE_HOME": "relative"}) == (
             Path.home() / ".local" / "state" / "stream-dp"
         )
+
+    def test_one_that_others_could_look_into_is_closed_to_them(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o755)
+        StateFolder(tmp_path).prepare()
+        assert _mode(tmp_path) == 0o700
 
     def test_a_file_left_by_a_crash_names_no_running_servers(self, tmp_path: Path) -> None:
         assert running(tmp_path / "never") is None
