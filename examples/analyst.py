@@ -66,7 +66,9 @@ def main(bootstrap_servers: str) -> None:
         print(f"nine of ten visits last no longer than {most.found.label} minutes ({most.path})")
 
         quote = client.quote("visits", "first AND minutes >= 120 AND ward = 'west'")
-        print(f"one more would be {quote.difficulty}, and cost {quote.privacy_loss}")
+        assert quote.privacy_loss is not None
+        cost = quote.privacy_loss.share
+        print(f"one more would be {quote.difficulty}, and cost {cost:.2%} of a phase's budget")
 
 
 if __name__ == "__main__":
