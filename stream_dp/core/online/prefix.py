@@ -105,9 +105,16 @@ class Cells:
 
         So it is where any two queries are nested, or exclude each other, or hold for all cells together.
         """
-        sides = self.sides.astype(np.float32)
-        common, sizes = sides @ sides.T, sides.sum(axis=1)
-        return bool(((common == 0) | (common == np.minimum.outer(sizes, sizes))).all())
+        largest_first = np.argsort(-self.sides.sum(axis=1), kind="stable")
+        innermost = np.zeros(
+            self.n_cells, dtype=np.int64
+        )  # the last side around each cell, of those so far
+        for number, side in enumerate(self.sides[largest_first], start=1):
+            around = innermost[side]
+            if (around != around[0]).any():
+                return False
+            innermost[side] = number
+        return True
 
     def count(self, counts: IntArray) -> IntArray:
         """Rows in each cell, shape (n_cells,). Private.

@@ -305,6 +305,14 @@ class TestSamplers:
             layered(OVERLAPPING, OVERLAPPING.cells.count(ROWS), quick_noise(4))
 
 
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=5))
+def test_nested_is_what_any_two_sides_say(masks: list[list[bool]]) -> None:
+    cells = Cells(np.array(masks))
+    sides = [{*np.flatnonzero(side)} for side in cells.sides]
+    pairs = itertools.combinations(sides, 2)
+    assert cells.nested == all(a <= b or b <= a or not a & b for a, b in pairs)
+
+
 def test_the_error_promised_is_kept(quick_noise: Callable[..., NoiseSource]) -> None:
     p = plan()
     weights, err = law(p, DATA), errors(p, DATA)
