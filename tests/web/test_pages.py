@@ -280,12 +280,14 @@ def test_a_wrong_question_is_pointed_at(visit: Open) -> None:
 def test_the_catalog_completes_what_is_typed(visit: Open) -> None:
     page = visit("/ask", ANALYST)
     page.until("document.querySelector('#schema .attribute')")
+    assert page.evaluate("document.querySelector('#question').placeholder") == "city = 'Bonn'"
     offered = "[...document.querySelectorAll('#hints [role=option]')].map((one) => one.innerText)"
     for typed, expected in (
         ("ci", ["city"]),
         ("city = 'B", ["'Bonn'"]),
         ("city = 'Bonn' A", ["AND"]),
         ("age >= ", ["18", "30", "45"]),
+        ("city I", ["IN ("]),  # nothing is missing here
     ):
         page.write("#question", typed)
         assert page.evaluate(offered) == expected, typed

@@ -11,6 +11,7 @@ const MOST_ROWS = 500;
 const MOST_WINDOWS = 12;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
+const COMPARED = { category: "=", number: ">=", boolean: "IS" };
 
 const parts = sharedParts();
 const asked = [];
@@ -322,8 +323,8 @@ function showSchema() {
       ),
     ) ?? [],
   );
-  const example = schema?.attributes[0];
-  if (example) $("question").placeholder = example.type === "category" ? `${quoted(example.name)} = ${literal(example.values[0])}` : `${quoted(example.name)} IS NOT NULL`;
+  const first = schema?.attributes[0];
+  if (first) $("question").placeholder = `${quoted(first.name)} ${COMPARED[first.type]} ${constants(first)[0]}`;
 }
 
 function showPhases() {

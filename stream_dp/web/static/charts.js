@@ -126,7 +126,7 @@ export function marginal(cells, say) {
   return (width) => {
     const longest = 10 + 7.4 * Math.max(...cells.map(([label]) => label.length));
     const above = width < 480 && longest > width * 0.34;
-    const left = above ? 0 : Math.min(width * 0.34, longest);
+    const left = above ? 0 : Math.min(width * 0.45, longest);
     const room = Math.floor((above ? width : left) / 7.4);
     const right = width - 14 - 7.4 * Math.max(...cells.map(([, value]) => say(value).length));
     const x = (value) => left + ((Math.max(least, value) - least) / (most - least)) * (right - left);

@@ -1,9 +1,9 @@
 // Completions for SQL from the catalog: attributes, their values, and the words that are understood.
 
 const OPERATORS = {
-  category: ["=", "<>", "IN (", "IS NULL"],
-  number: [">=", "<", "BETWEEN", "IS NULL"],
-  boolean: ["IS TRUE", "IS FALSE", "IS NULL"],
+  category: ["=", "<>", "IN ("],
+  number: [">=", "<", "BETWEEN"],
+  boolean: ["IS TRUE", "IS FALSE"],
 };
 const STARTS = ["NOT", "SELECT", "TRUE"];
 const CONNECTIVES = ["AND", "OR", "GROUP BY"];
@@ -53,8 +53,8 @@ export function complete(before, attributes, kinds) {
   } else if (previous === "SELECT") offered = [...names, "COUNT(*)", ...aggregates(attributes, kinds)];
   else if (subject && ["=", "<>", "<", ">", "<=", ">=", "(", ",", "BETWEEN"].includes(previous)) offered = previous === "(" && past.at(-2)?.text.toUpperCase() !== "IN" ? names : constants(subject);
   else if (previous === "(") offered = names;
-  else if (past.length && named(past.at(-1))) offered = [...OPERATORS[subject.type], ...CONNECTIVES];
-  else if (previous === "IS") offered = ["NULL", "NOT NULL", "TRUE", "FALSE"];
+  else if (past.length && named(past.at(-1))) offered = [...OPERATORS[subject.type], ...(subject.missing ? ["IS NULL"] : []), ...CONNECTIVES];
+  else if (previous === "IS") offered = [...(subject?.missing ? ["NULL", "NOT NULL"] : []), "TRUE", "FALSE"];
   else offered = past[0].text.toUpperCase() === "SELECT" && !past.some((token) => token.text.toUpperCase() === "WHERE") ? ["WHERE", ...CONNECTIVES] : CONNECTIVES;
   const wanted = prefix.replace(/^['"]/, "").toLowerCase();
   const fits = (option) => option.replace(/^['"]/, "").toLowerCase().startsWith(wanted);
