@@ -136,13 +136,12 @@ def _spelt(
     client: Client, dataset: str, asked: Question, texts: Sequence[str]
 ) -> Mapping[str, Any]:
     """The question as its message says it; what is wrong in its SQL is pointed at."""
-    text = ""
-    try:
-        for text in texts:
+    for text in texts:
+        try:
             client.spelt(dataset, Question(text))
-        return client.spelt(dataset, asked)
-    except InvalidQuery as error:
-        raise StreamDPError(pointed_error(text, error)) from None
+        except InvalidQuery as error:
+            raise StreamDPError(pointed_error(text, error)) from None
+    return client.spelt(dataset, asked)
 
 
 def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]) -> str:
