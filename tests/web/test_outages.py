@@ -133,6 +133,19 @@ def test_both_views_say_what_does_not_answer_since_when_and_what_it_means(
         assert page.text("#notice") == ""
 
 
+def test_a_page_that_is_opened_meanwhile_says_it_in_place_of_prices(
+    browser: Any, worker: Worker, deployment: Any
+) -> None:
+    opened = {"version": 1, "dataset": "people", "seq": 0, "kind": "phase", "phase": 1, "rows": 7}
+    deployment.produce("ledger", opened, key="people")
+    worker.health = Health(**WELL, store_away_since=time.time())
+    page = browser.open(f"{worker.url}/")
+    page.until_text("Redis does not answer since", "#notice")
+    page.until_text("Redis does not answer; nothing was sent", "#prices > p")
+    assert not page.evaluate("document.querySelector('#quote').disabled")
+    page.close()
+
+
 def test_a_page_says_that_its_worker_is_gone_and_goes_on_with_the_next_one(
     visit: Callable[[str], Any], worker: Worker
 ) -> None:

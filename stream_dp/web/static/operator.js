@@ -70,7 +70,12 @@ async function showPrices() {
   for (const [words, group_by] of questions()) {
     const quote = await send("/question", { dataset: schema.name, group_by, quote: true });
     if (mine !== round) return;
-    const refused = quote.error?.message ?? (quote.status === "refused" ? why(quote.reason) : null);
+    if (quote.error) {
+      $("quote").disabled = false;
+      fill($("prices"), h("p", { class: "refused" }, quote.error.message));
+      return;
+    }
+    const refused = quote.status === "refused" ? why(quote.reason) : null;
     rows.push(
       h(
         "tr",
@@ -84,7 +89,6 @@ async function showPrices() {
             ],
       ),
     );
-    if (quote.error) break;
   }
   $("quote").disabled = false;
   fill($("prices"), table("Prices now, as shares of the budget of a phase", [["question", ""], ["price", "number tight"], ["how", "tight"]], rows));
