@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
@@ -96,12 +97,15 @@ class Client:
         self._definitions: dict[str, Definition] = {}
         check_reachable(bootstrap_servers)
         try:
-            self._producer = KafkaProducer(
-                **self._config,
-                acks="all",
-                linger_ms=1,
-                max_block_ms=_BLOCK_MS,
-                max_request_size=max(topic.max_message_bytes for topic in TOPICS.values()),
+            self._producer = _aside(
+                partial(
+                    KafkaProducer,
+                    **self._config,
+                    acks="all",
+                    linger_ms=1,
+                    max_block_ms=_BLOCK_MS,
+                    max_request_size=max(topic.max_message_bytes for topic in TOPICS.values()),
+                )
             )
         except KafkaError as error:
             raise no_broker(bootstrap_servers, error) from error
@@ -612,6 +616,24 @@ class Client:
                     self._bootstrap_servers, self._config, self._topics, on_delay=self._on_delay
                 )
             return self._mailbox
+
+
+def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:
+    """Makes a producer in a thread of its own, so that Ctrl-C ends the waiting.
+
+    While it connects, kafka-python takes a KeyboardInterrupt of its thread for the failure of a task of its
+    own, and goes on.
+    """
+    made: Future[KafkaProducer] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            made.set_exception(error)
+
+    threading.Thread(target=run, name="stream-dp-connecting", daemon=True).start()
+    return made.result()
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from stream_dp.client import Client, Question, Rejection, mailbox
+from stream_dp.client import client as client_module
 from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
@@ -416,3 +417,22 @@ def test_without_topics_the_error_says_how_to_make_them(
             with pytest.raises(ServerUnavailable) as caught:
                 reach()
             assert str(caught.value).endswith(f"topics create --topic-prefix {topic_prefix}")
+
+
+def test_an_interrupt_while_a_client_connects_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = threading.Event()
+
+    def deaf(**_: object) -> None:
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            finish.wait(10)
+        except KeyboardInterrupt:  # as kafka-python does where it meets one in a task of its own
+            finish.wait(0.1)
+
+    monkeypatch.setattr(client_module, "check_reachable", lambda _: None)
+    monkeypatch.setattr(client_module, "KafkaProducer", deaf)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Client("127.0.0.1:1")
+    finally:
+        finish.set()
