@@ -41,7 +41,7 @@ function showDatasets() {
     rows.length
       ? scrolling("Data sets", table(
           "Data sets",
-          [["name", "named"], ["phases", "number tight"], ["rows", "number tight"], ["rows waiting", "number tight roomy"], ["budget spent", "broad roomy"], ["", "number tight"], ["easy", "number tight roomy"]],
+          [["name", "named"], ["phases", "number tight"], ["rows", "number tight"], ["rows waiting", "number tight roomy"], ["", "broad roomy"], ["budget spent", "number tight"], ["easy", "number tight roomy"]],
           rows,
         ))
       : empty("None yet; create one with: stream-dp dataset create DEFINITION.json"),
