@@ -105,6 +105,22 @@ class _Attribute:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """A column that says its values once, and for each row which of them it holds. Private.
+
+    Attributes:
+        values: What rows may hold; some may be held by none.
+        places: Index into ``values`` of each row's value, shape (n_entries,).
+    """
+
+    values: Sequence[object] = field(repr=False)
+    places: npt.NDArray[np.integer[Any]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 @dataclass(frozen=True)
 class Category(_Attribute):
     """A value out of a declared list.
@@ -420,7 +436,7 @@ class Universe:
         except (KeyError, TypeError):
             raise unknown_name(name, self.names, place) from None
 
-    def encode_columns(self, columns: Mapping[str, Column]) -> Rows:
+    def encode_columns(self, columns: Mapping[str, Column | Repeated]) -> Rows:
         """Rows given column by column: one entry a row.
 
         Raises:
@@ -431,7 +447,7 @@ class Universe:
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
-        return Rows(tuple(a.encode(columns[a.name]) for a in self.attributes))
+        return Rows(tuple(_codes(a, columns[a.name]) for a in self.attributes))
 
     def encode_rows(self, rows: Sequence[Mapping[str, object]]) -> Rows:
         """Rows given one by one; an absent attribute is a missing value.
@@ -540,6 +556,12 @@ class Rows:
         return cls(
             *unpack_columns(universe, data[cls._HEADER.size :], n_entries, has_counts=has_counts)
         )
+
+
+def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
+    if isinstance(column, Repeated):
+        return np.take(attribute.encode(column.values), column.places)
+    return attribute.encode(column)
 
 
 def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
@@ -706,6 +728,7 @@ __all__ = [
     "Column",
     "Counts",
     "Number",
+    "Repeated",
     "Rows",
     "Universe",
     "check_kept_cells",

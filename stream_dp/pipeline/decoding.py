@@ -24,6 +24,7 @@ from stream_dp.messages import (
     SingleQuery,
     read_json,
 )
+from stream_dp.pipeline.arrow import read_columns
 from stream_dp.pipeline.records import Record
 
 __all__ = [
@@ -40,8 +41,6 @@ __all__ = [
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 _QUERIES = TypeAdapter(list[Query])
-
-_MOST_VALUES = 1 << 23  # of an Arrow stream, whose few bytes can stand for any number
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -174,31 +173,18 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Request]] = {
 
 
 def _arrow(record: Record, limit: int) -> Ingest:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise InvalidMessage(
-            "content-type",
-            "this worker reads no Arrow",
-            "install stream-dp[arrow] on the worker, or send JSON",
-        ) from None
     value = record.value or b""
     if len(value) > limit:
         raise InvalidMessage(
             "value", f"more than {limit:,} bytes", "split the batch", reason="too_large"
         )
     try:
-        table = pa.ipc.open_stream(value).read_all()
-        if table.num_rows * table.num_columns > _MOST_VALUES:
-            raise InvalidMessage(
-                "value", f"more than {_MOST_VALUES:,} values", "split the batch", reason="too_large"
-            )
-        columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    except InvalidMessage:
-        raise
-    except (pa.ArrowException, ValueError, OSError):
+        columns = read_columns(value)
+    except ImportError:
         raise InvalidMessage(
-            "value", "it is not an Arrow IPC stream", "write it with pyarrow.ipc.new_stream"
+            "content-type",
+            "this worker reads no Arrow",
+            "install stream-dp[arrow] on the worker, or send JSON",
         ) from None
     batch = Batch.read(
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.core.universe import Rows
+from stream_dp.core.universe import Repeated, Rows
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.dataset import Dataset
@@ -38,7 +38,7 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     if batch.columns is not None:
-        if not all(isinstance(column, list) for column in batch.columns.values()):
+        if not all(isinstance(column, list | Repeated) for column in batch.columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         rows = dataset.universe.encode_columns(batch.columns)
     elif batch.rows is not None:

@@ -1,0 +1,309 @@
+"""Rows out of an Arrow IPC stream, in memory that is a small multiple of its bytes.
+
+A few bytes of Arrow can stand for any number: nulls and runs have no bytes of their own, views and
+dictionaries point at one text many times, bodies are compressed, and the metadata may list one table over and
+over. So the form of the whole stream is checked here, where it lies, before pyarrow builds anything out of
+it: flat columns of types that have bytes for each value, within the record, no byte used twice. What is left
+for pyarrow it reads without copying.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dp.core.universe import MAX_ATTRIBUTES, Column, Repeated
+from stream_dp.errors import InvalidMessage
+
+__all__ = ["read_columns"]
+
+_MOST_VALUES = 1 << 23  # 64 MiB of pointers to them
+_MOST_METADATA = 1 << 22
+_ENTRY = 256  # bytes that a pair of texts takes at most beside its texts
+
+_READ: Final = frozenset({1, 2, 3, 5, 6, 7, 20})
+"""Null, Int, FloatingPoint, Utf8, Bool, Decimal, LargeUtf8: numbers of the union ``Type`` in Schema.fbs."""
+
+_EXTENSION = b"ARROW:extension:name"
+
+_TEXT = "cast it to pa.string()"
+_TEXT_OR_NUMBER = "cast it to pa.string() or to a number"
+_FLAT = "send a column of text, numbers or booleans for each attribute"
+
+_REFUSED: Final = {
+    4: ("binary", _TEXT),
+    8: ("date", _TEXT_OR_NUMBER),
+    9: ("time", _TEXT_OR_NUMBER),
+    10: ("timestamp", _TEXT_OR_NUMBER),
+    11: ("interval", _TEXT_OR_NUMBER),
+    15: ("fixed_size_binary", _TEXT),
+    18: ("duration", _TEXT_OR_NUMBER),
+    19: ("large_binary", _TEXT),
+    22: ("run_end_encoded", "send it decoded, or as a dictionary"),
+    23: ("binary_view", _TEXT),
+    24: ("string_view", _TEXT),
+    **dict.fromkeys((12, 13, 14, 16, 17, 21, 25, 26), ("nested", _FLAT)),
+}
+
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+
+
+def read_columns(value: bytes) -> dict[str, Column | Repeated]:
+    """The columns of a stream by name, one entry a row. What a dictionary lists is read once.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        InvalidMessage: It is no such stream, or has a form that is not read; it names columns by their place,
+            for their names may be a row. ``too_large`` where it has over 2**23 values.
+
+    Arrow columnar format 1.5, "Encapsulated message format" and "IPC streaming format".
+    """
+    import pyarrow as pa
+
+    try:
+        _check_form(value)
+        with pa.ipc.open_stream(value) as stream:
+            names = stream.schema.names
+            if len(set(names)) < len(names):
+                raise InvalidMessage("value", "two columns have one name", "rename one of them")
+            columns = [
+                _Repeating() if pa.types.is_dictionary(kind) else _Plain()
+                for kind in stream.schema.types
+            ]
+            for batch in stream:
+                for column, piece in zip(columns, batch.columns, strict=True):
+                    column.add(piece)
+    except InvalidMessage:
+        raise
+    except (pa.ArrowException, ArithmeticError, struct.error, ValueError, OSError):
+        raise InvalidMessage(
+            "value", "it is not an Arrow IPC stream", "write it with pyarrow.ipc.new_stream"
+        ) from None
+    return {name: column.column() for name, column in zip(names, columns, strict=True)}
+
+
+@dataclass(frozen=True, repr=False)
+class _Plain:
+    _values: list[object] = field(default_factory=list)
+
+    def add(self, piece: Any) -> None:
+        piece.validate(full=True)
+        self._values.extend(piece.to_pylist())
+
+    def column(self) -> Column | Repeated:
+        return self._values
+
+
+@dataclass(repr=False)
+class _Repeating:
+    """A column of places in dictionaries; all dictionaries in one list, the missing value first."""
+
+    _values: list[object] = field(default_factory=lambda: [None])
+    _places: list[Any] = field(default_factory=list)
+    _last: Any = None
+    _start: int = 1
+
+    def add(self, piece: Any) -> None:
+        dictionary, indices = piece.dictionary, piece.indices
+        if self._last is None or _place(dictionary) != _place(self._last):
+            dictionary.validate(full=True)
+            self._last, self._start = dictionary, len(self._values)
+            self._values.extend(dictionary.to_pylist())
+        indices.validate(full=True)
+        places = indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
+        listed = places[indices.is_valid().to_numpy(zero_copy_only=False)]
+        if listed.size and not 0 <= listed.min() <= listed.max() < len(dictionary):
+            raise ValueError("an index is not in the dictionary")
+        self._places.append(np.where(places < 0, 0, places + np.int32(self._start)))
+
+    def column(self) -> Column | Repeated:
+        return Repeated(self._values, np.concatenate([np.empty(0, np.int32), *self._places]))
+
+
+def _place(dictionary: Any) -> tuple[int, ...]:
+    """Where it lies: what many batches share is one array to Arrow, and another to Python in each."""
+    return len(dictionary), *(b.address for b in dictionary.buffers() if b is not None)
+
+
+class _Table:
+    """A table of a flatbuffer, read where it lies. What is out of reach raises struct.error."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._slots = at - _number("i", data, at)
+        self._size = _number("H", data, self._slots)
+
+    def _place(self, slot: int) -> int | None:
+        at = 4 + 2 * slot
+        offset = _number("H", self._data, self._slots + at) if at < self._size else 0
+        return self._at + offset if offset else None
+
+    def has(self, slot: int) -> bool:
+        return self._place(slot) is not None
+
+    def number(self, slot: int, kind: str) -> int:
+        """A number of the type that ``struct`` calls ``kind``; 0 where it is left out."""
+        place = self._place(slot)
+        return 0 if place is None else _number(kind, self._data, place)
+
+    def table(self, slot: int) -> _Table:
+        place = self._place(slot)
+        if place is None:
+            raise ValueError("a table is not there")
+        return _Table(self._data, _follow(self._data, place))
+
+    def _vector(self, slot: int) -> tuple[int, int]:
+        """Where the entries begin, and how many there are."""
+        place = self._place(slot)
+        if place is None:
+            return 0, 0
+        at = _follow(self._data, place)
+        return at + 4, _number("I", self._data, at)
+
+    def length(self, slot: int) -> int:
+        """Of a text or a vector, in bytes or entries."""
+        return self._vector(slot)[1]
+
+    def text(self, slot: int) -> bytes:
+        at, length = self._vector(slot)
+        return self._data[at : at + length]
+
+    def tables(self, slot: int) -> Iterator[_Table]:
+        at, length = self._vector(slot)
+        for place in range(at, at + 4 * length, 4):
+            yield _Table(self._data, _follow(self._data, place))
+
+    def pairs(self, slot: int, most: int) -> list[tuple[int, int]]:
+        """A vector of structs of two int64."""
+        at, length = self._vector(slot)
+        if length > most:
+            raise ValueError("a vector is longer than the schema allows")
+        return [struct.unpack_from("<qq", self._data, at + 16 * i) for i in range(length)]
+
+
+def _number(kind: str, data: bytes, at: int) -> int:
+    return int(struct.unpack_from(f"<{kind}", data, at)[0])
+
+
+def _follow(data: bytes, place: int) -> int:
+    return place + _number("I", data, place)
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """What has been seen of a stream: what is bounded over all its messages."""
+
+    n_columns: int | None = None
+    values: int = 0
+    metadata: int = 0
+
+    def add_metadata(self, table: _Table, slot: int) -> None:
+        for entry in table.tables(slot):
+            self.add_text(_ENTRY + entry.length(0) + entry.length(1))
+
+    def add_text(self, n_bytes: int) -> None:
+        self.metadata += n_bytes
+        if self.metadata > _MOST_METADATA:
+            raise InvalidMessage(
+                "value", "its metadata are too long", "send the columns without metadata"
+            )
+
+    def add_values(self, count: int) -> None:
+        self.values += count
+        if self.values > _MOST_VALUES:
+            raise InvalidMessage(
+                "value", f"more than {_MOST_VALUES:,} values", "split the batch", reason="too_large"
+            )
+
+
+def _check_form(value: bytes) -> None:
+    """Walks the metadata of a stream. Raises InvalidMessage, ValueError or struct.error."""
+    sizes = _Sizes()
+    for message, n_bytes in _messages(value):
+        kind = message.number(1, "B")
+        if (kind == _SCHEMA) != (sizes.n_columns is None):
+            raise ValueError("a stream has one schema, and it comes first")
+        sizes.add_metadata(message, 4)
+        header = message.table(2)
+        if kind == _SCHEMA:
+            sizes.n_columns = _check_schema(header, sizes)
+        elif kind == _BATCH:
+            _check_batch(header, n_bytes, sizes.n_columns or 0, sizes)
+        elif kind != _DICTIONARY:
+            raise ValueError("a message is no part of a table")
+        elif header.number(2, "B"):
+            raise InvalidMessage(
+                "value",
+                "a dictionary comes in pieces",
+                "write it with emit_dictionary_deltas=False, as is the default",
+            )
+        else:
+            _check_batch(header.table(1), n_bytes, 1, sizes)
+
+
+def _messages(value: bytes) -> Iterator[tuple[_Table, int]]:
+    """The metadata of each message, and the bytes of its body."""
+    at = 0
+    while at < len(value):
+        size = _number("i", value, at)
+        at += 4
+        if size == -1:  # absent before format version 0.15
+            size = _number("i", value, at)
+            at += 4
+        if size == 0:
+            return
+        metadata = value[at : at + max(0, size)]
+        message = _Table(metadata, _follow(metadata, 0))
+        n_bytes = message.number(3, "q")
+        at += size
+        if size < 0 or n_bytes < 0 or at + n_bytes > len(value):
+            raise ValueError("a message is longer than the record")
+        yield message, n_bytes
+        at += n_bytes
+
+
+def _check_schema(schema: _Table, sizes: _Sizes) -> int:
+    """The number of columns, all of which are read."""
+    n_columns = schema.length(1)
+    if n_columns > MAX_ATTRIBUTES:
+        raise InvalidMessage(
+            "value", f"it has more than {MAX_ATTRIBUTES} columns", "send those of the attributes"
+        )
+    sizes.add_metadata(schema, 2)
+    for place, column in enumerate(schema.tables(1), start=1):
+        kind = column.number(2, "B")
+        sizes.add_text(column.length(0))
+        sizes.add_metadata(column, 6)
+        if any(entry.text(0) == _EXTENSION for entry in column.tables(6)):
+            name, fix = "extension", "send its storage"
+        elif kind not in _READ or column.length(5):
+            name, fix = _REFUSED.get(kind, ("unknown", _FLAT))
+        else:
+            continue
+        raise InvalidMessage("value", f"column {place} has a type that is not read: {name}", fix)
+    return n_columns
+
+
+def _check_batch(batch: _Table, n_bytes: int, n_columns: int, sizes: _Sizes) -> None:
+    """One batch, or one dictionary, which is a batch of one column."""
+    if batch.has(3):
+        raise InvalidMessage(
+            "value",
+            "its buffers are compressed",
+            "write it uncompressed; Kafka can compress records",
+        )
+    n_rows = batch.number(0, "q")
+    nodes = batch.pairs(1, n_columns)
+    if n_rows < 0 or len(nodes) != n_columns or any(length != n_rows for length, _ in nodes):
+        raise ValueError("the columns of a batch differ in length")
+    sizes.add_values(n_rows * n_columns)
+    buffers = batch.pairs(2, 3 * n_columns)
+    if any(start < 0 or length < 0 or start + length > n_bytes for start, length in buffers):
+        raise ValueError("a buffer is not in its body")
+    if sum(length for _, length in buffers) > n_bytes:
+        raise ValueError("buffers share bytes")
