@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core import calibrated, gates, memory
+from stream_dp.core import gates, measuring, memory
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import PooledNoise
 
@@ -67,7 +67,7 @@ class Compensating:
 def showing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Compensating], None]]:
     """``showing(noise)``: from now on this noise is shown the true answers."""
     shown: list[Compensating] = []
-    marginal, exact = Blocks.marginal, calibrated._exact_answers
+    marginal, exact = Blocks.marginal, measuring._exact_answers
 
     def watched(self: Blocks, attributes: Any, blocks: range) -> Any:
         found = marginal(self, attributes, blocks)
@@ -81,7 +81,7 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Compensating]
         return found
 
     monkeypatch.setattr(Blocks, "marginal", watched)
-    monkeypatch.setattr(calibrated, "_exact_answers", answers)
+    monkeypatch.setattr(measuring, "_exact_answers", answers)
     yield shown.append
     shown.clear()
 
