@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from stream_dp.broker import Broker, SaslMechanism, SecurityProtocol
 from stream_dp.errors import InvalidInput
 
 __all__ = ["WorkerSettings", "worker_settings"]
@@ -17,6 +18,14 @@ class WorkerSettings(BaseSettings):
 
     Attributes:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
+        kafka_security_protocol: How the brokers are spoken to.
+        kafka_sasl_mechanism: How the password is shown, where the protocol is one of SASL.
+        kafka_username: Who to be at the brokers, with SASL.
+        kafka_password: Its password.
+        kafka_ca_file: PEM file of who signed the brokers' certificates, with SSL. Default: what the system
+            trusts.
+        kafka_cert_file: PEM file of a certificate of one's own, for brokers that ask for one.
+        kafka_key_file: PEM file of its key. Default: it is in the certificate's file.
         redis_url: Where the state lives; ``redis://``, ``rediss://`` or ``unix://``.
         redis_cluster: The address is one node of a Redis Cluster.
         redis_durability: ``declared`` where a managed Redis forbids CONFIG and its provider promises that
@@ -42,6 +51,13 @@ class WorkerSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STREAM_DP_", frozen=True, extra="ignore")
 
     bootstrap_servers: str = "127.0.0.1:9092"
+    kafka_security_protocol: SecurityProtocol = "PLAINTEXT"
+    kafka_sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
+    kafka_username: str | None = None
+    kafka_password: SecretStr | None = None
+    kafka_ca_file: str | None = None
+    kafka_cert_file: str | None = None
+    kafka_key_file: str | None = None
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_cluster: bool = False
     redis_durability: Literal["checked", "declared"] = "checked"
@@ -67,16 +83,38 @@ class WorkerSettings(BaseSettings):
         name = str(values.get("topic_prefix", "stream-dp.")).rstrip(".-_") or "stream-dp"
         return {"redis_prefix": name, "group_id": f"{name}-worker", **values}
 
+    @property
+    def broker(self) -> Broker:
+        """The brokers, and what they ask for."""
+        password = self.kafka_password
+        return Broker(
+            self.bootstrap_servers,
+            security_protocol=self.kafka_security_protocol,
+            sasl_mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password=password.get_secret_value() if password else None,
+            ca_file=self.kafka_ca_file,
+            cert_file=self.kafka_cert_file,
+            key_file=self.kafka_key_file,
+        )
+
 
 def worker_settings(**given: Any) -> WorkerSettings:
     """Settings from the environment, and those given.
 
     Raises:
-        InvalidInput: A variable has a value that is not accepted; names it, without the value.
+        InvalidInput: A variable has a value that is not accepted, or does not fit the others; names it,
+            without the value.
     """
     try:
-        return WorkerSettings(**given)
+        settings = WorkerSettings(**given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = "_".join(map(str, first["loc"])).upper()
         raise InvalidInput(f"STREAM_DP_{name}", first["msg"], "see docs/configuration.md") from None
+    try:
+        settings.broker.arguments()
+    except InvalidInput as error:
+        name = f"STREAM_DP_KAFKA_{error.field.upper()}"
+        raise InvalidInput(name, error.problem, error.fix) from None
+    return settings

@@ -16,6 +16,7 @@ from stream_dp.embedded.folders import Running, running, state_folder
 from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
+    from stream_dp.broker import Broker
     from stream_dp.client import Client
     from stream_dp.messages import Topics
     from stream_dp.state.redis import RedisStore
@@ -66,6 +67,13 @@ class Connection:
         )
 
     @property
+    def broker(self) -> Broker:
+        """The brokers, and what they ask for as the settings in the environment say."""
+        from stream_dp.settings import worker_settings
+
+        return worker_settings(bootstrap_servers=self.bootstrap_servers).broker
+
+    @property
     def redis_url(self) -> str:
         return self.given_redis_url or self._embedded("--redis-url").redis_url
 
@@ -74,7 +82,7 @@ class Connection:
         from stream_dp.client import Client
 
         return Client(
-            self.bootstrap_servers,
+            self.broker,
             analyst=analyst,
             topic_prefix=self.topic_prefix,
             on_delay=lambda words: click.echo(f"still waiting: {words}", err=True),

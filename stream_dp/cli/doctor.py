@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from stream_dp.broker import Broker
 from stream_dp.cli.connection import Connection, connected, store, without_password
 from stream_dp.cli.rendering import busy, share
 from stream_dp.client import Client
@@ -117,7 +118,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     topics: dict[str, TopicState] = {}
     try:
-        servers = connection.bootstrap_servers
+        servers = connection.broker
         broker = describe_broker(servers)
         topics = describe_topics(servers, connection.topics)
     except StreamDPError as error:
@@ -203,7 +204,7 @@ def _setting(role: str, name: str, setting: str, found: str, wanted: str) -> _Fi
     return _note(text, fix)
 
 
-def _workers(servers: str, settings: WorkerSettings) -> _Finding:
+def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
     try:
         found = workers(servers, settings.group_id)
     except StreamDPError as error:
@@ -328,7 +329,7 @@ async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
 
 
 def _datasets(connection: Connection) -> Iterator[_Finding]:
-    with Client(connection.bootstrap_servers, topic_prefix=connection.topic_prefix) as client:
+    with Client(connection.broker, topic_prefix=connection.topic_prefix) as client:
         catalog = client.catalog()
         entries = client.ledger_entries()
     for name, definition in sorted(catalog.items()):

@@ -24,7 +24,7 @@ def create(connection: Connection, partitions: int, replication: int) -> None:
     """Create what does not exist yet. The number of partitions can never be changed later."""
     with busy("Creating topics"):
         made = create_topics(
-            connection.bootstrap_servers,
+            connection.broker,
             connection.topics,
             partitions=partitions,
             replication=replication,

@@ -100,7 +100,7 @@ def command(
         if settings.metrics_port is not None:
             mend = "set another STREAM_DP_METRICS_PORT"
             _check_port(settings.web_bind, settings.metrics_port, mend)
-    check_reachable(settings.bootstrap_servers)
+    check_reachable(settings.broker)
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:
         raise InvalidInput("--role", "a counter reads sources", "pass --source FILE")
@@ -142,7 +142,7 @@ def command(
         )
     Pages(
         access,
-        bootstrap_servers=settings.bootstrap_servers,
+        broker=settings.broker,
         topics=Topics(settings.topic_prefix),
         health=app.health,
         durability=settings.redis_durability,

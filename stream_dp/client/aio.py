@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from stream_dp.broker import Broker
 from stream_dp.client.client import Client
 from stream_dp.client.exchange import Exchange
 from stream_dp.client.frames import answer_frame
@@ -52,7 +53,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | Broker,
         *,
         analyst: str | None = None,
         topic_prefix: str = "stream-dp.",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
@@ -60,9 +61,10 @@ class Client:
     """A connection for one analyst or producer. Thread-safe; close it, or use it in a ``with``.
 
     Args:
-        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
+        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas; a ``Broker`` where they ask for
+            TLS or a password.
         analyst: Who asks; answers are stored for ever under (analyst, query_id). By default the login name.
-        kafka: Further settings for kafka-python, such as security.
+        kafka: Further settings for kafka-python.
         on_delay: Told in words, once a request, when a reply takes more than three seconds, and when the
             broker has not answered for some.
 
@@ -72,7 +74,7 @@ class Client:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | Broker,
         *,
         analyst: str | None = None,
         topic_prefix: str = "stream-dp.",
@@ -80,22 +82,22 @@ class Client:
         on_delay: Callable[[str], None] | None = None,
     ) -> None:
         self.analyst = analyst or getpass.getuser()
-        self._bootstrap_servers = bootstrap_servers
+        broker = self._broker = Broker.of(bootstrap_servers)
         self._topics = Topics(topic_prefix)
         self._group = worker_group(topic_prefix)
         self._kafka = dict(kafka or {})
         self._on_delay = on_delay
         self._config: dict[str, object] = {
-            "bootstrap_servers": bootstrap_servers.split(","),
+            **broker.arguments(),
             "bootstrap_timeout_ms": _BLOCK_MS,
             **self._kafka,
         }
-        self._reader = TopicReader(bootstrap_servers, self._config, self._topics)
+        self._reader = TopicReader(broker, self._config, self._topics)
         self._lock = threading.Lock()
         self._mailbox: Mailbox | None = None
         self._closed = False
         self._definitions: dict[str, Definition] = {}
-        check_reachable(bootstrap_servers)
+        check_reachable(broker)
         try:
             self._producer = _aside(
                 partial(
@@ -108,7 +110,7 @@ class Client:
                 )
             )
         except KafkaError as error:
-            raise no_broker(bootstrap_servers, error) from error
+            raise no_broker(broker, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -277,12 +279,12 @@ class Client:
     def worker_problem(self) -> str | None:
         """Why nobody replies, in words, as far as can be told; None when a worker is there."""
         try:
-            check_reachable(self._bootstrap_servers)
+            check_reachable(self._broker)
         except ServerUnavailable as gone:
             return str(gone)
         patience = {"bootstrap_timeout_ms": int(1000 * _PATIENCE_S)}
         try:
-            found = workers(self._bootstrap_servers, self._group, kafka={**self._kafka, **patience})
+            found = workers(self._broker, self._group, kafka={**self._kafka, **patience})
         except StreamDPError:
             return None  # not allowed to ask, or the broker says nothing: then we do not know
         if found:
@@ -560,7 +562,7 @@ class Client:
             end = time.monotonic() + timeout_s
             for attempt in range(_ATTEMPTS):
                 if attempt:  # the producer itself would wait for a broker that is gone
-                    check_reachable(self._bootstrap_servers)
+                    check_reachable(self._broker)
                 place = self._put(role, dataset, value, headers, timeout_s=end - time.monotonic())
                 mailbox.expect_rejection(future, place, query_id)
                 if attempt == 0 and self._on_delay and timeout_s > _PATIENCE_S * _ATTEMPTS:
@@ -582,7 +584,7 @@ class Client:
 
     def _lost(self, error: BaseException) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the broker at {self._bootstrap_servers} took no record ({type(error).__name__}); is it gone? "
+            f"the broker at {self._broker} took no record ({type(error).__name__}); is it gone? "
             "See: stream-dp doctor. Sending again under the same id is safe"
         )
 
@@ -613,7 +615,7 @@ class Client:
                 raise StreamDPError("this client is closed; make a new one")
             if self._mailbox is None:
                 self._mailbox = Mailbox(
-                    self._bootstrap_servers, self._config, self._topics, on_delay=self._on_delay
+                    self._broker, self._config, self._topics, on_delay=self._on_delay
                 )
             return self._mailbox
 

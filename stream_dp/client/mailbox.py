@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.client import documents
 from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable, StreamDPError
@@ -45,13 +46,13 @@ class Mailbox:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        broker: Broker,
         config: dict[str, object],
         topics: Topics,
         *,
         on_delay: Callable[[str], None] | None = None,
     ) -> None:
-        self._bootstrap_servers = bootstrap_servers
+        self._broker = broker
         self._on_delay = on_delay
         self._away = False
         self._lock = threading.Lock()
@@ -83,7 +84,7 @@ class Mailbox:
             for place in places:
                 consumer.position(place)
         except KafkaError as error:
-            raise no_broker(self._bootstrap_servers, error) from error
+            raise no_broker(self._broker, error) from error
         return consumer
 
     def _read(self) -> None:
@@ -112,7 +113,7 @@ class Mailbox:
             return
         self._looked_s = now
         try:
-            check_reachable(self._bootstrap_servers)
+            check_reachable(self._broker)
         except ServerUnavailable as gone:
             if now - self._seen_s > _AWAY_S:
                 raise

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.messages import Topics
 
@@ -23,10 +24,8 @@ class TopicReader:
         config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, config: Mapping[str, object], topics: Topics
-    ) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, broker: Broker, config: Mapping[str, object], topics: Topics) -> None:
+        self._broker = broker
         self._config = config
         self._topics = topics
 
@@ -72,11 +71,11 @@ class TopicReader:
                     if arrived:
                         heard_s = time.monotonic()
                     elif time.monotonic() - heard_s > _SILENCE_S:
-                        raise no_broker(self._bootstrap_servers, "it has stopped sending")
+                        raise no_broker(self._broker, "it has stopped sending")
                     else:  # the consumer would wait for a broker that is gone
-                        check_reachable(self._bootstrap_servers)
+                        check_reachable(self._broker)
             finally:
                 consumer.close()
         except KafkaError as error:
-            raise no_broker(self._bootstrap_servers, error) from error
+            raise no_broker(self._broker, error) from error
         return found

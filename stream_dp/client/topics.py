@@ -6,12 +6,13 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, TOPICS, Topics
 
@@ -51,7 +52,7 @@ class TopicState:
     replicas: int = 0
 
 
-def no_broker(bootstrap_servers: str, why: object) -> ServerUnavailable:
+def no_broker(bootstrap_servers: str | Broker, why: object) -> ServerUnavailable:
     """What to tell who finds no broker."""
     return ServerUnavailable(
         f"no Kafka broker answers at {bootstrap_servers} ({why}); start one with `stream-dp up`, or pass "
@@ -72,33 +73,42 @@ def no_topic(topics: Topics, role: str) -> ServerUnavailable:
     )
 
 
-def check_reachable(bootstrap_servers: str, timeout_s: float = 5.0) -> None:
+def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> None:
     """Returns when something listens at one of the addresses: the broker's clients only tell after long.
 
+    With TLS or a password, when it lets us in: of that they do not tell at all.
+
     Raises:
-        ServerUnavailable: Nothing listens; says why.
+        ServerUnavailable: Nothing listens, or it does not let us in; says why.
     """
+    broker = Broker.of(bootstrap_servers)
     why: Exception | str = "no address given"
-    for server in bootstrap_servers.split(","):
+    for server in broker.servers.split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit():
             why = f"{server.strip()!r} is not host:port"
             continue
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+            if broker.encrypts or broker.authenticates:
+                # Only here: it loads a second client of Kafka.
+                from stream_dp.client.admission import ask_for_admission
+
+                ask_for_admission(replace(broker, servers=server.strip()), timeout_s)
+            else:
+                socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
         except OSError as error:
             why = error.strerror or error
         else:
             return
-    raise no_broker(bootstrap_servers, why)
+    raise no_broker(broker, why)
 
 
 @contextmanager
 def _admin(
-    bootstrap_servers: str, kafka: Mapping[str, object] | None = None
+    bootstrap_servers: str | Broker, kafka: Mapping[str, object] | None = None
 ) -> Iterator[KafkaAdminClient]:
     config = {
-        "bootstrap_servers": bootstrap_servers.split(","),
+        **Broker.of(bootstrap_servers).arguments(),
         "bootstrap_timeout_ms": 20_000,
         **(kafka or {}),
     }
@@ -114,7 +124,7 @@ def _admin(
 
 
 def describe_topics(
-    bootstrap_servers: str, topics: Topics, *, kafka: Mapping[str, object] | None = None
+    bootstrap_servers: str | Broker, topics: Topics, *, kafka: Mapping[str, object] | None = None
 ) -> dict[str, TopicState]:
     """Every topic of the deployment by role, as it is.
 
@@ -157,7 +167,7 @@ def _value(config: object) -> object:
 
 
 def create_topics(
-    bootstrap_servers: str, topics: Topics, *, partitions: int = 4, replication: int = 1
+    bootstrap_servers: str | Broker, topics: Topics, *, partitions: int = 4, replication: int = 1
 ) -> list[str]:
     """Creates the topics that do not exist yet; returns their names.
 
@@ -206,7 +216,7 @@ def worker_group(topic_prefix: str) -> str:
 
 
 def workers(
-    bootstrap_servers: str, group: str, *, kafka: Mapping[str, object] | None = None
+    bootstrap_servers: str | Broker, group: str, *, kafka: Mapping[str, object] | None = None
 ) -> Sequence[str]:
     """Hosts of the workers that the broker has in ``group`` now; one that died counts for some seconds.
 
@@ -248,7 +258,7 @@ class BrokerFacts:
 
 
 def describe_broker(
-    bootstrap_servers: str, *, kafka: Mapping[str, object] | None = None
+    bootstrap_servers: str | Broker, *, kafka: Mapping[str, object] | None = None
 ) -> BrokerFacts:
     """The cluster that answers there.
 

@@ -23,13 +23,14 @@ from typing import Any
 import faust
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import IllegalStateError, KafkaError
-from faust import web
+from faust import SASLCredentials, SSLCredentials, web
 from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers import aiokafka as driver
 from faust.transport.utils import DefaultSchedulingStrategy
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
+from stream_dp.broker import Broker
 from stream_dp.core.noise import NoiseSource, PooledNoise
 from stream_dp.errors import RolledBack, ServerUnavailable, UnsafeStore
 from stream_dp.messages import INPUTS, Topics
@@ -163,6 +164,19 @@ def _place(tp: TP) -> str:
     return f"{tp.topic}:{tp.partition}"
 
 
+def _credentials(broker: Broker) -> SASLCredentials | SSLCredentials | None:
+    arguments = broker.arguments()
+    context = arguments.get("ssl_context")
+    if broker.authenticates:
+        return SASLCredentials(
+            username=broker.username,
+            password=broker.password,
+            mechanism=broker.sasl_mechanism,
+            ssl_context=context,
+        )
+    return SSLCredentials(context) if broker.encrypts else None
+
+
 class _Transport(driver.Transport):
     Consumer = _Consumer
 
@@ -182,6 +196,7 @@ class StreamApp(faust.App):
         super().__init__(
             settings.group_id,
             broker=[f"kafka://{server}" for server in settings.bootstrap_servers.split(",")],
+            broker_credentials=_credentials(settings.broker),
             store="memory://",
             datadir=data_dir,
             topic_disable_leader=True,

@@ -9,6 +9,7 @@ from typing import Any
 import kafka
 import kafka.errors
 
+from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
@@ -26,12 +27,12 @@ def store_of(settings: WorkerSettings) -> RedisStore:
     )
 
 
-def no_broker(bootstrap_servers: str, error: Exception) -> ServerUnavailable:
+def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
     """What to raise from a client's error at its first contact."""
-    return ServerUnavailable(f"no Kafka broker at {bootstrap_servers} ({type(error).__name__})")
+    return ServerUnavailable(f"no Kafka broker at {broker} ({type(error).__name__})")
 
 
-async def described_topics(bootstrap_servers: str, topics: Sequence[str]) -> list[dict[str, Any]]:
+async def described_topics(broker: Broker, topics: Sequence[str]) -> list[dict[str, Any]]:
     """Topics as the broker describes them; ``error_code`` is not 0 of one that there is not.
 
     By kafka-python: aiokafka does not read the ids of topics.
@@ -41,9 +42,7 @@ async def described_topics(bootstrap_servers: str, topics: Sequence[str]) -> lis
     """
 
     def describe() -> list[dict[str, Any]]:
-        admin = kafka.KafkaAdminClient(
-            bootstrap_servers=bootstrap_servers.split(","), bootstrap_timeout_ms=10_000
-        )
+        admin = kafka.KafkaAdminClient(**broker.arguments(), bootstrap_timeout_ms=10_000)
         try:
             found: list[dict[str, Any]] = admin.describe_topics(list(topics))
         finally:
@@ -53,4 +52,4 @@ async def described_topics(bootstrap_servers: str, topics: Sequence[str]) -> lis
     try:
         return await asyncio.to_thread(describe)
     except kafka.errors.KafkaError as error:
-        raise no_broker(bootstrap_servers, error) from error
+        raise no_broker(broker, error) from error

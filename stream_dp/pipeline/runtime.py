@@ -59,16 +59,16 @@ class Runtime:
         ledger = topics.pop("ledger")
         partitions = self.partitions = await self._partitions(store, [*topics.values()])
         self._witness = Witness(
-            LedgerTopic(settings.bootstrap_servers, ledger["name"], len(ledger["partitions"])),
+            LedgerTopic(settings.broker, ledger["name"], len(ledger["partitions"])),
             name=str(ledger["topic_id"]),
         )
-        self._sender = Sender(settings.bootstrap_servers, self.names)
+        self._sender = Sender(settings.broker, self.names)
         try:
             await self._sender.start()
             # Before this worker joins the group, which would wait for it; then little is left to read.
             await self._witness.check(store, is_held=lambda _: False)
         except KafkaError as error:
-            raise no_broker(settings.bootstrap_servers, error) from error
+            raise no_broker(settings.broker, error) from error
         secret = (
             settings.secret.get_secret_value().encode()
             if settings.secret
@@ -126,7 +126,7 @@ class Runtime:
                 self._store, lambda name: partition_of(name.encode(), self.partitions) in held
             )
         except KafkaError as error:
-            raise no_broker(self._settings.bootstrap_servers, error) from error
+            raise no_broker(self._settings.broker, error) from error
         except RolledBack as error:
             self.metrics.rolled_back()
             for name in error.datasets:
@@ -137,7 +137,7 @@ class Runtime:
     async def _topics(self) -> dict[str, dict[str, Any]]:
         """The topics that are read, by their roles, as the broker describes them."""
         names = {self.names.name(role): role for role in (*INPUTS, "ledger")}
-        described = await described_topics(self._settings.bootstrap_servers, [*names])
+        described = await described_topics(self._settings.broker, [*names])
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
             raise ServerUnavailable(

@@ -14,6 +14,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordTooLargeError
 
+from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.decoding import partition_of
@@ -41,10 +42,10 @@ class _Bundle:
 class Sender:
     """Sends what the worker releases; a lost broker is ``ServerUnavailable``."""
 
-    def __init__(self, bootstrap_servers: str, names: Topics) -> None:
+    def __init__(self, broker: Broker, names: Topics) -> None:
         self._names = names
         self._producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap_servers,
+            **broker.arguments(),
             acks="all",
             enable_idempotence=True,
             max_batch_size=_BATCH_BYTES,

@@ -260,7 +260,7 @@ class SourceReader:
         self._store = store
         self._sender = sender
         self._definition_of = definition_of
-        self._servers = settings.bootstrap_servers
+        self._broker = settings.broker
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
         self._reading = _Reading()
@@ -278,7 +278,7 @@ class SourceReader:
         packing = Packing(source, universe, paths, in_order=bool(in_order(mechanism)))
         log_id = await self._topic_id()
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._servers,
+            **self._broker.arguments(),
             group_id=self._group,
             session_timeout_ms=self._session_ms,
             heartbeat_interval_ms=self._session_ms // 5,
@@ -383,7 +383,7 @@ class SourceReader:
 
     async def _topic_id(self) -> str:
         """Tells a topic from a later one of its name."""
-        (topic,) = await described_topics(self._servers, [self._source.topic])
+        (topic,) = await described_topics(self._broker, [self._source.topic])
         if topic["error_code"] != 0:
             raise ServerUnavailable(
                 f"there is no topic {self._source.topic}; mend the source, or make it"
@@ -398,7 +398,7 @@ async def run_sources(
 ) -> None:
     """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
     store = store_of(settings)
-    sender = Sender(settings.bootstrap_servers, Topics(settings.topic_prefix))
+    sender = Sender(settings.broker, Topics(settings.topic_prefix))
     try:
         await sender.start()
         readers = [

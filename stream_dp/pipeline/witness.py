@@ -24,6 +24,7 @@ from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from stream_dp.broker import Broker
 from stream_dp.errors import CorruptState, RolledBack
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.retrying import persistently
@@ -60,16 +61,14 @@ class Log(Protocol):
 class LedgerTopic:
     """The real one. Between readings it holds no connection, and fetches nothing ahead."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, broker: Broker, topic: str, partitions: int) -> None:
+        self._broker = broker
         self._topic = topic
         self.partitions = partitions
 
     async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
         """See ``Log``. Raises KafkaError when there is no broker."""
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap_servers, enable_auto_commit=False
-        )
+        consumer = AIOKafkaConsumer(**self._broker.arguments(), enable_auto_commit=False)
         places = {TopicPartition(self._topic, number): start for number, start in starts.items()}
         await consumer.start()
         try:

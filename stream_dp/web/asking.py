@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
+from stream_dp.broker import Broker
 from stream_dp.client import Client, Question, Rejection
 from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
 from stream_dp.messages import DatasetName
@@ -50,8 +51,8 @@ class Asked(BaseModel):
 class Asking:
     """One client for all pages, opened for the first question and closed when none came for a minute."""
 
-    def __init__(self, bootstrap_servers: str, topic_prefix: str) -> None:
-        self._make = partial(Client, bootstrap_servers, analyst=ANALYST, topic_prefix=topic_prefix)
+    def __init__(self, broker: Broker, topic_prefix: str) -> None:
+        self._make = partial(Client, broker, analyst=ANALYST, topic_prefix=topic_prefix)
         self._client: Client | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="stream-dp-question")

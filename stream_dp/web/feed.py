@@ -12,6 +12,7 @@ from typing import Any, Final
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.client.topics import check_reachable
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
@@ -44,9 +45,9 @@ class Feed:
     """
 
     def __init__(
-        self, bootstrap_servers: str, topics: Topics, published: Published, *, idle_s: float = 60.0
+        self, broker: Broker, topics: Topics, published: Published, *, idle_s: float = 60.0
     ) -> None:
-        self._bootstrap_servers = bootstrap_servers
+        self._broker = broker
         self._roles = {topics.name(role): role for role in READ}
         self._published = published
         self._idle_s = idle_s
@@ -118,9 +119,9 @@ class Feed:
 
     def _read(self) -> None:
         """Reads until it is not wanted any more."""
-        check_reachable(self._bootstrap_servers)
+        check_reachable(self._broker)
         consumer = KafkaConsumer(
-            bootstrap_servers=self._bootstrap_servers.split(","),
+            **self._broker.arguments(),
             bootstrap_timeout_ms=10_000,
             enable_auto_commit=False,
             max_poll_records=_RECORDS_A_POLL,
@@ -141,7 +142,7 @@ class Feed:
                     self._stopping.wait(_BREATH_S if self._goals else _PAUSE_S)
                 elif time.monotonic() - looked_s > _LOOK_S:
                     # The consumer itself would wait for a broker that is gone, and for long after it is back.
-                    check_reachable(self._bootstrap_servers)
+                    check_reachable(self._broker)
                     looked_s = time.monotonic()
         finally:
             consumer.close()

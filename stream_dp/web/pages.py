@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import ClientConnectionError, web
 
+from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.health import Health
 from stream_dp.web.access import Access, Role
@@ -51,7 +52,7 @@ class Pages:
         self,
         access: Access,
         *,
-        bootstrap_servers: str,
+        broker: Broker,
         topics: Topics,
         health: Callable[[], Health],
         durability: str = "checked",
@@ -61,8 +62,8 @@ class Pages:
         self._durability = durability
         published = Published()
         self._views = Views(published)
-        self._feed = Feed(bootstrap_servers, topics, published)
-        self._asking = Asking(bootstrap_servers, topics.prefix)
+        self._feed = Feed(broker, topics, published)
+        self._asking = Asking(broker, topics.prefix)
         self._viewers = 0
         self._closing = asyncio.Event()
         self._files = {

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import ClientConnectionError, ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
 from stream_dp.pipeline.app import create_app
@@ -35,9 +36,7 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def serve(access: Access) -> Any:
             app = web.Application()
-            Pages(access, bootstrap_servers="127.0.0.1:1", topics=Topics(), health=Health).install(
-                app
-            )
+            Pages(access, broker=Broker("127.0.0.1:1"), topics=Topics(), health=Health).install(app)
             app.router.add_get("/metrics", _text("figures"))
             return await stack.enter_async_context(TestClient(TestServer(app)))
 
@@ -196,7 +195,7 @@ async def test_nothing_is_served_but_what_this_project_has_written() -> None:
     app = create_app(WorkerSettings())
     served = Pages(
         Access("127.0.0.1", 6066),
-        bootstrap_servers="127.0.0.1:1",
+        broker=Broker("127.0.0.1:1"),
         topics=Topics(),
         health=app.health,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from stream_dp.broker import Broker
 from stream_dp.web.feed import Feed
 from stream_dp.web.published import Published
 
@@ -41,7 +42,7 @@ def answer(number: int) -> tuple[str, dict[str, Any]]:
 
 def test_a_flood_of_answers_is_read_in_part_and_the_ledger_in_full(deployment: Any) -> None:
     published = Published()
-    feed = Feed(deployment.bootstrap_servers, deployment.topics, published, idle_s=0)
+    feed = Feed(Broker(deployment.bootstrap_servers), deployment.topics, published, idle_s=0)
     people = published.datasets["people"]
     producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from stream_dp.broker import Broker
 from stream_dp.embedded import ports
 from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
@@ -50,7 +51,7 @@ class Worker:
         app = web.Application()
         Pages(
             Access("127.0.0.1", self._port),
-            bootstrap_servers=self._deployment.bootstrap_servers,
+            broker=Broker(self._deployment.bootstrap_servers),
             topics=self._deployment.topics,
             health=lambda: self.health,
         ).install(app)

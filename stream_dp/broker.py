@@ -1,0 +1,131 @@
+"""Where the Kafka brokers are, and how to show them who asks."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from stream_dp.errors import InvalidInput
+
+__all__ = ["Broker", "SaslMechanism", "SecurityProtocol"]
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+
+
+class _Hidden(str):
+    """kafka-python logs its settings at debug."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def _above_debug(record: logging.LogRecord) -> bool:
+    """Both clients write out at debug what they send: with PLAIN, the password."""
+    return record.levelno > logging.DEBUG
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Addresses of Kafka brokers, and what they ask for. As a text it is the addresses alone.
+
+    Attributes:
+        servers: ``host:port``, separated by commas.
+        security_protocol: How the listener there is spoken to.
+        sasl_mechanism: How a password is shown.
+        username: Who to be, with SASL; ``password`` likewise.
+        ca_file: PEM file of who signed the brokers' certificates; None takes those that the system trusts.
+        cert_file: PEM file of a certificate of one's own, for brokers that ask for one.
+        key_file: PEM file of its key; None takes it from ``cert_file``.
+
+    Raises:
+        InvalidInput: These do not fit together.
+    """
+
+    servers: str
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, accepted in (
+            ("security_protocol", get_args(SecurityProtocol)),
+            ("sasl_mechanism", get_args(SaslMechanism)),
+        ):
+            if getattr(self, name) not in accepted:
+                raise InvalidInput(name, "it is unknown", f"choose one of {', '.join(accepted)}")
+        for name in ("username", "password"):
+            if bool(getattr(self, name)) != self.authenticates:
+                raise InvalidInput(name, *self._misfit("SASL_SSL or SASL_PLAINTEXT"))
+        for name in ("ca_file", "cert_file", "key_file"):
+            if getattr(self, name) and not self.encrypts:
+                raise InvalidInput(name, *self._misfit("SSL or SASL_SSL"))
+        if self.key_file and not self.cert_file:
+            raise InvalidInput(
+                "key_file", "it is the key of no certificate", "name its certificate too"
+            )
+
+    def __str__(self) -> str:
+        return self.servers
+
+    @classmethod
+    def of(cls, where: str | Broker) -> Broker:
+        """Addresses alone are those of brokers that ask for nothing."""
+        return where if isinstance(where, Broker) else cls(where)
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether a user name and a password are shown."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether the connection is one of TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    def arguments(self) -> dict[str, Any]:
+        """What the clients of aiokafka and of kafka-python take, which have the same names for it.
+
+        Raises:
+            InvalidInput: A file cannot be used.
+        """
+        found: dict[str, Any] = {
+            "bootstrap_servers": self.servers.split(","),
+            "security_protocol": self.security_protocol,
+        }
+        if self.encrypts:
+            found["ssl_context"] = self._context()
+        if self.authenticates:
+            for name in ("aiokafka.conn", "kafka.net.connection", "kafka.protocol.parser"):
+                logging.getLogger(name).addFilter(_above_debug)
+            found["sasl_mechanism"] = self.sasl_mechanism
+            found["sasl_plain_username"] = self.username
+            found["sasl_plain_password"] = _Hidden(self.password)
+        return found
+
+    def _context(self) -> ssl.SSLContext:
+        name = "ca_file"
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                name = "cert_file"
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except OSError as error:  # that of ssl is one too
+            why = error.strerror or type(error).__name__
+            raise InvalidInput(
+                name, f"it cannot be used ({why})", "name a PEM file that may be read"
+            ) from error
+        return context
+
+    def _misfit(self, protocols: str) -> tuple[str, str]:
+        if self.security_protocol in protocols.split(" or "):
+            return f"{self.security_protocol} needs it", "set it"
+        return f"it is not used with {self.security_protocol}", f"take {protocols}, or leave it out"

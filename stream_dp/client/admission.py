@@ -1,0 +1,61 @@
+"""Whether a broker that asks for TLS or a password takes ours, and if not, why.
+
+By aiokafka: what a broker says right before it closes the connection kafka-python does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from stream_dp.broker import Broker
+from stream_dp.errors import ServerUnavailable
+
+__all__ = ["ask_for_admission"]
+
+
+def ask_for_admission(broker: Broker, timeout_s: float) -> None:
+    """Returns when the only server of ``broker`` lets us in.
+
+    Raises:
+        OSError: It does not answer.
+        ServerUnavailable: It does not let us in; names the settings that may be wrong.
+    """
+    with ThreadPoolExecutor(1) as thread:  # the caller's may have a running loop
+        thread.submit(asyncio.run, _enter(broker, timeout_s)).result()
+
+
+async def _enter(broker: Broker, timeout_s: float) -> None:
+    arguments = broker.arguments()
+    host, _, port = arguments.pop("bootstrap_servers")[0].rpartition(":")
+    try:
+        connection = await create_conn(
+            host.strip("[]"), int(port), request_timeout_ms=round(1000 * timeout_s), **arguments
+        )
+    except ssl.SSLError as error:
+        raise ServerUnavailable(
+            f"no TLS with the Kafka broker at {broker} ({error.strerror or error}); mend "
+            "STREAM_DP_KAFKA_CA_FILE or STREAM_DP_KAFKA_SECURITY_PROTOCOL"
+        ) from error
+    except (
+        IllegalSaslStateError,
+        SaslAuthenticationFailed,
+        UnsupportedSaslMechanismError,
+    ) as error:
+        raise ServerUnavailable(
+            f"the Kafka broker at {broker} does not admit {broker.username} by {broker.sasl_mechanism} "
+            f"({error}); mend STREAM_DP_KAFKA_USERNAME, STREAM_DP_KAFKA_PASSWORD or "
+            "STREAM_DP_KAFKA_SASL_MECHANISM"
+        ) from error
+    except (KafkaError, TimeoutError) as error:
+        raise OSError(f"{type(error).__name__} before it let us in") from error
+    await connection.close()

@@ -1,0 +1,91 @@
+"""Who asks a broker for admission, how that is told to the two clients of Kafka, and what is refused."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.client import Broker
+from stream_dp.errors import InvalidInput
+from stream_dp.settings import WorkerSettings, worker_settings
+
+PASSWORD = "correct-horse"
+
+
+def test_addresses_alone_are_spoken_to_in_plain_text() -> None:
+    assert Broker.of("a:1,b:2").arguments() == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "PLAINTEXT",
+    }
+
+
+def test_a_password_over_tls_reaches_both_clients_and_shows_in_no_text() -> None:
+    broker = Broker("a:1", security_protocol="SASL_SSL", username="ana", password=PASSWORD)
+    arguments = broker.arguments()
+    context = arguments.pop("ssl_context")
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert arguments == {
+        "bootstrap_servers": ["a:1"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "ana",
+        "sasl_plain_password": PASSWORD,
+    }
+    assert str(broker) == "a:1"
+    assert PASSWORD not in f"{broker!r} {arguments}"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"security_protocol": "TLS"},
+            "security_protocol: it is unknown; choose one of PLAINTEXT,",
+        ),
+        ({"security_protocol": "SASL_SSL"}, "username: SASL_SSL needs it; set it"),
+        ({"security_protocol": "SASL_SSL", "username": "ana"}, "password: SASL_SSL needs it"),
+        ({"username": "ana"}, "username: it is not used with PLAINTEXT; take SASL_SSL"),
+        ({"ca_file": "ca.pem"}, "ca_file: it is not used with PLAINTEXT; take SSL or SASL_SSL"),
+        (
+            {"security_protocol": "SSL", "key_file": "k"},
+            "key_file: it is the key of no certificate",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_with_a_fix(
+    given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Broker("a:1", **given)
+    assert str(refused.value).startswith(words)
+
+
+def test_a_worker_names_the_variable_that_does_not_fit_and_never_its_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STREAM_DP_KAFKA_PASSWORD", PASSWORD)
+    with pytest.raises(InvalidInput, match=r"^STREAM_DP_KAFKA_PASSWORD: it is not used") as refused:
+        worker_settings()
+    assert PASSWORD not in str(refused.value)
+    monkeypatch.setenv("STREAM_DP_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    with pytest.raises(InvalidInput, match=r"^STREAM_DP_KAFKA_USERNAME: SASL_SSL needs it"):
+        worker_settings()
+    monkeypatch.setenv("STREAM_DP_KAFKA_USERNAME", "worker")
+    monkeypatch.setenv("STREAM_DP_KAFKA_CA_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(
+        InvalidInput, match=r"^STREAM_DP_KAFKA_CA_FILE: it cannot be used \(No such"
+    ):
+        worker_settings()
+    monkeypatch.delenv("STREAM_DP_KAFKA_CA_FILE")
+    settings = worker_settings()
+    assert settings.broker.password == PASSWORD
+    assert PASSWORD not in repr(settings)
+
+
+def test_the_settings_know_every_field_of_a_broker() -> None:
+    fields = set(Broker.__dataclass_fields__) - {"servers"}
+    assert {f"kafka_{name}" for name in fields} < WorkerSettings.model_fields.keys()
