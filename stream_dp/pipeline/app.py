@@ -310,7 +310,10 @@ class StreamApp(faust.App):
         await asyncio.Event().wait()
 
     async def _watch_group(self) -> None:
-        """Raises when aiokafka has left the group for good, or reads another log: it only logs that."""
+        """Raises when aiokafka has left the group for good, or reads another log: it only logs that.
+
+        And moves positions past what no reader is shown.
+        """
         while True:
             await asyncio.sleep(_GROUP_CHECK_S)
             consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells
@@ -319,9 +322,17 @@ class StreamApp(faust.App):
                     consumer._coordinator.check_errors()  # noqa: SLF001
                 except KafkaError as error:
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
+            leftovers = {}
             for place, read, end in self._read():
-                if read is not None and end is not None and end < read:
+                taken = self.runtime.worker.next_offset(place)
+                if read is None or end is None or taken is None:
+                    continue
+                if end < read:
                     raise lost_records(place, read, end)
+                if taken < end == read:
+                    leftovers[place] = taken
+            if leftovers:
+                await self.runtime.pass_leftovers(leftovers)
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
         """Each place that is read: the offset behind the last record taken, and the last known end.

@@ -18,6 +18,7 @@ from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
+from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.sending import Sender
@@ -111,6 +112,13 @@ class Runtime:
                 self.broker.heard()
             else:
                 self.broker.lost()
+
+    async def pass_leftovers(self, starts: Mapping[str, int]) -> None:
+        """Moves positions past what transactions have left on the log, where nothing else follows."""
+        with contextlib.suppress(KafkaError):  # then later
+            ends = await past_leftovers(self._settings.bootstrap_servers, starts)
+            for place, end in ends.items():
+                await self.worker.pass_over(place, starts[place], end)
 
     async def watch_witness(self) -> None:
         """Compares now and then, so that the next worker has little to read."""

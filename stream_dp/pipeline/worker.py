@@ -296,6 +296,13 @@ class Worker:
                 if _partition_in(place) in self._held:
                     self._next.setdefault(place, offset)
 
+    async def pass_over(self, place: str, start: int, end: int) -> None:
+        """Moves a position from ``start`` to ``end``, between which the log holds no record."""
+        async with self._whole():
+            if self._next.get(place) == start:
+                self._next[place] = self._work.watermarks[place] = end
+                await self._hand_over()
+
     def next_offset(self, place: str) -> int | None:
         """The offset behind the last record taken; None for a place that is not read."""
         return self._next.get(place)

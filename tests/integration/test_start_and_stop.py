@@ -213,6 +213,42 @@ def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> Non
     assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
 
 
+def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    from kafka import TopicPartition
+
+    worker = deployment.worker().wait_ready()
+    places: list[Any] = []
+
+    async def produce() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=deployment.bootstrap_servers, transactional_id=deployment.prefix
+        ) as producer:
+            for name in ("datasets", "batches"):
+                await producer.begin_transaction()
+                topic, value = deployment.topics.name(name), json.dumps(DEFINITION).encode()
+                sent = await producer.send_and_wait(topic, value, key=b"flights")
+                places.append(TopicPartition(sent.topic, sent.partition))
+                if name == "datasets":
+                    await producer.commit_transaction()
+                else:
+                    await producer.abort_transaction()
+
+    asyncio.run(produce())
+
+    def passed() -> bool:
+        with redis.Redis.from_url(deployment.redis_url) as client:
+            stored = client.hgetall(f"{{{deployment.prefix.rstrip('.')}}}:watermarks")
+        return all(stored.get(f"{one.topic}:{one.partition}".encode()) == b"2" for one in places)
+
+    worker.until(passed, alive=True)
+    worker.stop()
+    admin.delete_records(dict.fromkeys(places, 2))
+    deployment.worker().wait_ready()
+    assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
+
+
 def test_records_that_were_deleted_unread_stop_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:

@@ -218,6 +218,25 @@ async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: 
     await process.kill()
 
 
+async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(
+    make_filled: Any,
+) -> None:
+    world = await make_filled()
+    process = world.process()
+    await process.assign()
+    await process.run()
+    (place,) = [place for place in world.log if world.log[place] and place.endswith("queries:0")]
+    end = len(world.log[place])
+    await process.worker.pass_over(place, end - 1, end + 5)  # something was taken meanwhile
+    await process.worker.pass_over("in.queries:7", 0, 5)  # another worker's
+    assert process.worker.next_offset(place) == end
+    assert process.worker.next_offset("in.queries:7") is None
+    await process.worker.pass_over(place, end, end + 2)
+    await process.worker.drained()
+    assert (await world.store.watermarks())[place] == process.worker.next_offset(place) == end + 2
+    await process.kill()
+
+
 async def test_a_topic_never_read_begins_where_the_log_begins(world: Any) -> None:
     process = world.process()
     process.worker.assigned([0], 1)
