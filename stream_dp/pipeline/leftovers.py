@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from stream_dp.broker import Broker
+
 __all__ = ["past_leftovers"]
 
 _POLL_MS = 500
 
 
-async def past_leftovers(bootstrap_servers: str, starts: Mapping[str, int]) -> dict[str, int]:
+async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str, int]:
     """Reads each ``topic:partition`` from an offset on, to see that there is no record.
 
     Returns:
@@ -26,7 +28,7 @@ async def past_leftovers(bootstrap_servers: str, starts: Mapping[str, int]) -> d
         KafkaError: There is no broker, or a log does not reach back so far.
     """
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers,
+        **broker.arguments(),
         enable_auto_commit=False,
         auto_offset_reset="none",
         isolation_level="read_committed",

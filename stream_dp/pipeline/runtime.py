@@ -116,7 +116,7 @@ class Runtime:
     async def pass_leftovers(self, starts: Mapping[str, int]) -> None:
         """Moves positions past what transactions have left on the log, where nothing else follows."""
         with contextlib.suppress(KafkaError):  # then later
-            ends = await past_leftovers(self._settings.bootstrap_servers, starts)
+            ends = await past_leftovers(self._settings.broker, starts)
             for place, end in ends.items():
                 await self.worker.pass_over(place, starts[place], end)
 
