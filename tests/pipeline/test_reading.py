@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
+from aiokafka.record.memory_records import MemoryRecords
 
 from stream_dp.pipeline import reading
 
@@ -64,7 +65,7 @@ def test_a_record_that_cannot_be_parsed_comes_without_key_and_value(bad: tuple[i
 
 def test_aiokafka_still_fails_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it does not, ``reading`` can go."""
-    records = fetcher.MemoryRecords(_batch(Name("x")))
+    records = MemoryRecords(_batch(Name("x")))
     with pytest.raises(UnicodeDecodeError):
         list(records.next_batch())
     monkeypatch.setattr(fetcher, "MemoryRecords", fetcher.MemoryRecords)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import json
 import shutil
@@ -54,6 +55,10 @@ _PALE = """
   return pale;
 })()
 """
+
+
+class Navigated(Exception):
+    """Another page took the place of the one that was asked."""
 
 
 class Browser:
@@ -109,6 +114,8 @@ class Browser:
         while True:
             reply = json.loads(await self._socket.receive_str())
             if reply.get("id") == number:
+                if "navigated" in reply.get("error", {}).get("message", ""):
+                    raise Navigated
                 assert "error" not in reply, reply["error"]
                 return dict(reply["result"])
             self._events.append(reply)
@@ -185,9 +192,9 @@ class Page:
         """Waits until an expression holds."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            found = self.evaluate(f"document.readyState === 'complete' && Boolean({script})")
-            if found:
-                return
+            with contextlib.suppress(Navigated):
+                if self.evaluate(f"document.readyState === 'complete' && Boolean({script})"):
+                    return
             assert time.monotonic() < deadline, (
                 f"never true: {script}\n{self.text()}\n{self.errors()}"
             )
