@@ -68,9 +68,15 @@ class Connection:
 
     @property
     def broker(self) -> Broker:
-        """The brokers, and what they ask for as the settings in the environment say."""
+        """The brokers, and what they ask for as the settings in the environment say.
+
+        The one that ``up`` started asks for nothing, whatever is set for another.
+        """
+        from stream_dp.broker import Broker
         from stream_dp.settings import worker_settings
 
+        if not self.given_bootstrap_servers:
+            return Broker(self.bootstrap_servers)
         return worker_settings(bootstrap_servers=self.bootstrap_servers).broker
 
     @property

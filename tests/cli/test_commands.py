@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.cli import _COMMANDS
+from stream_dp.broker import Broker
+from stream_dp.cli import _COMMANDS, connection
+from stream_dp.cli.connection import Connection
 from stream_dp.cli.worker import source_of
 from stream_dp.embedded import ports
-from stream_dp.embedded.folders import StateFolder
+from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import InvalidInput
 
 Run = Callable[..., Any]
@@ -390,3 +392,17 @@ def test_a_fault_of_a_source_file_names_the_file_and_the_field(tmp_path: Path) -
     path.write_text('{"version": 1, "dataset": "orders", "topci": "shop.orders"}')
     with pytest.raises(InvalidInput, match=r"^orders\.json: topci: this field is unknown"):
         source_of(path)
+
+
+def test_what_another_kafka_asks_for_is_not_shown_to_the_one_that_up_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STREAM_DP_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("STREAM_DP_KAFKA_USERNAME", "ana")
+    monkeypatch.setenv("STREAM_DP_KAFKA_PASSWORD", "secret")
+    found = Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0")
+    monkeypatch.setattr(connection, "running", lambda _: found)
+    assert Connection(None, None, "stream-dp.", tmp_path).broker == Broker("127.0.0.1:1")
+    given = Connection("kafka:9093", None, "stream-dp.", tmp_path).broker
+    assert given.servers == "kafka:9093"
+    assert given.authenticates
