@@ -220,6 +220,13 @@ def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaSer
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of one real store for the whole run, every write on disk: use a key prefix of your own."""
+
+    with _valkey(tmp_path_factory) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from stream_dp.embedded.valkey import ValkeyServer
 
     folder = tmp_path_factory.mktemp("valkey")
@@ -450,10 +457,16 @@ def module_deployment(
 
 @pytest.fixture(scope="session")
 def served_deployment(
-    kafka_server: str, valkey_server: str, tmp_path_factory: pytest.TempPathFactory
+    kafka_server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    """Topics under which one worker answers for the whole run: name each data set as no other is."""
-    with _shared(kafka_server, valkey_server, tmp_path_factory) as made:
+    """Topics under which one worker answers for the whole run: name each data set as no other is.
+
+    Its store is its own: tests that unsettle the settings of the other one would end the worker.
+    """
+    with (
+        _valkey(tmp_path_factory) as store,
+        _shared(kafka_server, store, tmp_path_factory) as made,
+    ):
         made.worker().wait_ready()
         yield made
 
