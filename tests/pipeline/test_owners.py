@@ -203,13 +203,18 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
     await process.kill()
 
 
-async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: Any) -> None:
-    world = await make_filled()
+async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
+    """A process that has taken all there is, a place that it reads, and where that ends."""
     process = world.process()
     await process.assign()
     await process.run()
     (place,) = [place for place in world.log if world.log[place] and place.endswith("queries:0")]
-    end = len(world.log[place])
+    return process, place, len(world.log[place])
+
+
+async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: Any) -> None:
+    world = await make_filled()
+    process, place, end = await _read_to_the_end(world)
     assert await process.worker.positions({place: (0, end)}) == {place: end}
     with pytest.raises(ServerUnavailable, match="made again"):
         await process.worker.positions({place: (0, end - 1)})
@@ -222,11 +227,7 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
     make_filled: Any,
 ) -> None:
     world = await make_filled()
-    process = world.process()
-    await process.assign()
-    await process.run()
-    (place,) = [place for place in world.log if world.log[place] and place.endswith("queries:0")]
-    end = len(world.log[place])
+    process, place, end = await _read_to_the_end(world)
     await process.worker.pass_over(place, end - 1, end + 5)  # something was taken meanwhile
     await process.worker.pass_over("in.queries:7", 0, 5)  # another worker's
     assert process.worker.next_offset(place) == end
