@@ -54,6 +54,7 @@ _PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
 _SEEN_S = 10.0
 _GROUP_CHECK_S = 5.0
+_LEFTOVERS_CHECK_S = 5.0
 
 
 class _Bunches(DefaultSchedulingStrategy):
@@ -248,6 +249,7 @@ class StreamApp(faust.App):
             self.runtime.watch_broker,
             self.runtime.watch_witness,
             self._watch_group,
+            self._pass_leftovers,
             *self.beside,
         ):
             self.add_future(self._stop_on_failure(task))
@@ -310,10 +312,7 @@ class StreamApp(faust.App):
         await asyncio.Event().wait()
 
     async def _watch_group(self) -> None:
-        """Raises when aiokafka has left the group for good, or reads another log: it only logs that.
-
-        And moves positions past what no reader is shown.
-        """
+        """Raises when aiokafka has left the group for good, or reads another log: it only logs that."""
         while True:
             await asyncio.sleep(_GROUP_CHECK_S)
             consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells
@@ -322,17 +321,21 @@ class StreamApp(faust.App):
                     consumer._coordinator.check_errors()  # noqa: SLF001
                 except KafkaError as error:
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
-            leftovers = {}
+            for place, read, end in self._read():
+                if read is not None and end is not None and end < read:
+                    raise lost_records(place, read, end)
+
+    async def _pass_leftovers(self) -> None:
+        """Moves positions past what no reader is shown, where nothing else is left to read."""
+        while True:
+            await asyncio.sleep(_LEFTOVERS_CHECK_S)
+            starts = {}
             for place, read, end in self._read():
                 taken = self.runtime.worker.next_offset(place)
-                if read is None or end is None or taken is None:
-                    continue
-                if end < read:
-                    raise lost_records(place, read, end)
-                if taken < end == read:
-                    leftovers[place] = taken
-            if leftovers:
-                await self.runtime.pass_leftovers(leftovers)
+                if taken is not None and end is not None and taken < end == read:
+                    starts[place] = taken
+            if starts:
+                await self.runtime.pass_leftovers(starts)
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
         """Each place that is read: the offset behind the last record taken, and the last known end.
