@@ -33,7 +33,6 @@ class WorkerSettings(BaseSettings):
         topic_prefix: Common start of all topic names; deployments that share servers differ in it.
         redis_prefix: Common start of all keys. Default: from the topics' prefix.
         group_id: Consumer group of the workers that share the topics. Default: from the topics' prefix.
-        secret: Key of the digests that stand for rejected records. Default: made once, kept in Redis.
         instance_id: Fixed name of this worker in its group: after a restart it gets its partitions back at
             once. Each worker needs its own.
         session_timeout_s: After this long without a sign of life a worker's partitions move.
@@ -64,7 +63,6 @@ class WorkerSettings(BaseSettings):
     topic_prefix: str = "stream-dp."
     redis_prefix: str = ""
     group_id: str = ""
-    secret: SecretStr | None = None
     instance_id: str | None = None
     session_timeout_s: Annotated[float, Field(ge=1, le=90)] = 10.0
     stall_timeout_s: Annotated[float, Field(ge=1)] = 300.0

@@ -110,7 +110,7 @@ def read_definition(file: Path) -> Definition:
         document = read_json(text, max_bytes=_MOST_BYTES)
     except InvalidMessage as error:
         raise InvalidInput(file.name, error.problem, error.fix) from None
-    return Definition.read({"version": 1, **document})
+    return Definition.read({"version": 1, **document}, quoting=True)
 
 
 def _checked(file: Path) -> tuple[Definition, str]:

@@ -150,7 +150,7 @@ class Client:
             Rejection: The worker refuses it, for example since the name is taken.
             RequestTimeout: No worker replied.
         """
-        checked = Definition.read({"version": 1, **definition})
+        checked = Definition.read({"version": 1, **definition}, quoting=True)
         key = ("event", checked.dataset, "dataset_accepted")
         self._request(
             "datasets", checked.dataset, checked.to_bytes(), key, timeout_s, "the definition"
@@ -657,7 +657,6 @@ def _refused(event: Event, topic: str) -> Rejection:
             offset=-1,
             dataset=event.dataset,
             batch_id=event.batch_id,
-            digest="",
             reason=event.reason,
         )
     )

@@ -22,7 +22,7 @@ _NUMBER = "it is no number", "write a number, without quotes"
 _LIST = "it is no list", "write a list in brackets: [...]"
 _OBJECT = "it is no object", "write an object in braces: {{...}}"
 _FAULTS: Mapping[str, tuple[str, str]] = {
-    "extra_forbidden": ("this field is unknown", "remove it or mend its spelling"),
+    "extra_forbidden": ("this field is unknown", "remove it or fix its spelling"),
     "missing": ("this field is missing", "add it"),
     "greater_than": ("it is too small", "give more than {gt}"),
     "greater_than_equal": ("it is too small", "give at least {ge:g}"),
@@ -44,7 +44,8 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "model_type": _OBJECT,
     "model_attributes_type": _OBJECT,
     "literal_error": ("it is none of the values known here", "write {expected}"),
-    "union_tag_invalid": ("there is no {discriminator} '{tag}'", "write one of {expected_tags}"),
+    "union_tag_invalid": ("its {discriminator} is unknown", "write one of {expected_tags}"),
+    "kind_unknown": ("it names a kind that does not exist", "name some of {known}"),
     "union_tag_not_found": ("{discriminator} is missing", "add it, as in docs/messages.md"),
 }
 """Pydantic's faults in words: what is wrong, and how to mend it."""
@@ -63,41 +64,55 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 def validated(
-    model: type[_M], document: object, kind: type[InvalidInput], *, show_input: bool = True
+    model: type[_M], document: object, kind: type[InvalidInput], *, quoting: bool = False
 ) -> _M:
-    """A parsed document as a message. Raises an error of ``kind`` that names the first fault."""
+    """A parsed document as a message. Raises an error of ``kind`` that names the first fault.
+
+    Args:
+        quoting: Whether the error may repeat what the document says. Only for the person who wrote the
+            document: a worker publishes its errors, and anything may have been sent to it by mistake.
+    """
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise _translated(error, kind, document, show_input=show_input) from None
+        raise _translated(error, kind, document, quoting=quoting) from None
 
 
 def _translated(
-    error: ValidationError, kind: type[InvalidInput], document: object, *, show_input: bool
+    error: ValidationError, kind: type[InvalidInput], document: object, *, quoting: bool
 ) -> InvalidInput:
-    """The first fault of a pydantic error as one of ours; the input itself is quoted only on request."""
+    """The first fault of a pydantic error as one of ours."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":  # if its name is misspelt, the field that is there tells more
         beside = (e for e in others if e["loc"][:-1] == first["loc"][:-1])
         first = next((e for e in beside if e["type"] == "extra_forbidden"), first)
-    facts = first.get("ctx", {})
+    found, facts = first["loc"], first.get("ctx", {})
     if first["type"] == "string_pattern_mismatch":
         problem, fix = "it is not spelt as it must be", _spelling(facts["pattern"])
     elif first["type"] in _FAULTS:
         problem, fix = (words.format_map(facts) for words in _FAULTS[first["type"]])
+    elif first["type"] == "value_error":
+        problem, fix = str(facts["error"]), "see docs/messages.md"
     else:
-        problem, fix = first["msg"].removeprefix("Value error, "), "see docs/messages.md"
-    if show_input and isinstance(first.get("input"), str | int | float | bool):
-        problem += f" (got {first['input']!r:.60})"
-    return kind(_place(first["loc"], document), problem, fix)
+        problem, fix = "it is not valid", "see docs/messages.md"
+    if quoting:
+        if first["type"] == "kind_unknown":
+            problem = f"there is no {facts['given']!r}"
+        if first["type"] == "union_tag_invalid":
+            problem = f"there is no {facts['discriminator']} '{facts['tag']}'"
+        if isinstance(first.get("input"), str | int | float | bool):
+            problem += f" (got {first['input']!r:.60})"
+    elif first["type"] == "extra_forbidden":
+        found, problem = found[:-1], "it has a field that is unknown"
+    return kind(_place(found, document, quoting=quoting), problem, fix)
 
 
-def _place(found: tuple[int | str, ...], document: Any) -> str:
-    """Where a fault is: an attribute by its name, and without the tags that stand for a union's members."""
+def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str:
+    """Where a fault is, without the tags of unions. An attribute goes by its name if that may be quoted."""
     parts = [str(part) for part in found]
     if found[:1] == ("attributes",) and len(found) > 1:
         attribute = document["attributes"][found[1]]
-        if isinstance(attribute, Mapping) and isinstance(attribute.get("name"), str):
+        if quoting and isinstance(attribute, Mapping) and isinstance(attribute.get("name"), str):
             parts[1] = attribute["name"][:64]
         del parts[2:3]
     elif found[:1] == ("mechanism",):

@@ -12,6 +12,7 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages.base import (
@@ -308,7 +309,9 @@ class KindsSpec(Request):
             known = ", ".join(cls.model_fields).replace(
                 "threshold,", "threshold (quantiles too),", 1
             )
-            raise ValueError(f"there is no {unknown[0][:64]!r}; name some of {known}")
+            raise PydanticCustomError(
+                "kind_unknown", "unknown kind", {"given": unknown[0][:64], "known": known}
+            )
         return given
 
 
@@ -341,13 +344,16 @@ class Definition(Request):
         return self
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Definition:
+    def read(cls, document: Mapping[str, Any], *, quoting: bool = False) -> Definition:
         """Validates a parsed definition.
+
+        Args:
+            quoting: Whether an error may repeat what the definition says.
 
         Raises:
             InvalidDefinition: It names the field and the fix.
         """
-        return validated(cls, document, InvalidDefinition)
+        return validated(cls, document, InvalidDefinition, quoting=quoting)
 
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()

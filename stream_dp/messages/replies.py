@@ -229,7 +229,11 @@ class Synthetic(Reply):
 
 
 class Rejected(Reply):
-    """A record that no data set could take; never its body, a keyed digest instead."""
+    """A record that no data set could take, named by where it stands.
+
+    It holds nothing of the value and no digest of it: anyone may send a guess at another's rows, and equal
+    digests would say that the guess was right.
+    """
 
     version: Literal[1] = 1
     topic: str
@@ -239,7 +243,6 @@ class Rejected(Reply):
     analyst: str | None = None
     query_id: str | None = None
     batch_id: str | None = None
-    digest: str
     reason: Reason
 
     def to_bytes(self) -> bytes:

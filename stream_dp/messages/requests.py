@@ -41,7 +41,7 @@ class Batch(Request):
         Raises:
             InvalidMessage: It names the field; it never quotes a row.
         """
-        return validated(cls, document, InvalidMessage, show_input=False)
+        return validated(cls, document, InvalidMessage)
 
 
 FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

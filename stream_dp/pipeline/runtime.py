@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -70,18 +69,11 @@ class Runtime:
             await self._witness.check(store, is_held=lambda _: False)
         except KafkaError as error:
             raise no_broker(settings.broker, error) from error
-        secret = (
-            settings.secret.get_secret_value().encode()
-            if settings.secret
-            # Kept: a record that is rejected again after a restart must be rejected in the same bytes.
-            else await store.constant("secret of digests", secrets.token_bytes(32))
-        )
         self.worker = Worker(
             store,
             self._noise,
             self._sender.send,
             partitions=partitions,
-            secret=secret,
             metrics=self.metrics,
             fuse=self._fuse,
         )

@@ -82,7 +82,7 @@ class Source(BaseModel):
         Raises:
             InvalidInput: It names the field and the fix.
         """
-        return validated(cls, document, InvalidInput)
+        return validated(cls, document, InvalidInput, quoting=True)
 
     def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
         """Where a message has the value of each attribute that is no constant.

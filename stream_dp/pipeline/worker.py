@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import logging
 import secrets
 from collections.abc import (
@@ -121,7 +119,6 @@ class Worker:
 
     Args:
         partitions: Partitions of each input topic, all alike; the store remembers the count.
-        secret: Key of the digests that stand for rejected records.
     """
 
     def __init__(
@@ -131,7 +128,6 @@ class Worker:
         send: Send,
         *,
         partitions: int,
-        secret: bytes,
         metrics: Metrics | None = None,
         fuse: Fuse = unarmed,
     ) -> None:
@@ -139,7 +135,6 @@ class Worker:
         self._noise = noise
         self._send = send
         self._partitions = partitions
-        self._secret = secret
         self._metrics = metrics or Metrics()
         self._fuse = fuse
         self._datasets: dict[str, Dataset] = {}
@@ -714,7 +709,6 @@ class Worker:
         analyst: str | None = None,
         query_id: str | None = None,
     ) -> Outgoing:
-        digest = hmac.new(self._secret, record.value or b"", hashlib.sha256).hexdigest()[:32]
         rejected = Rejected(
             topic=record.topic,
             partition=record.partition,
@@ -722,7 +716,6 @@ class Worker:
             dataset=dataset,
             analyst=analyst,
             query_id=query_id,
-            digest=digest,
             reason=Reason(code=error.reason, message=plain(str(error))),
         )
         self._metrics.rejected(error.reason)

@@ -185,5 +185,5 @@ class Published:
         rejected = documents.read(Rejected, value)
         if rejected is not None:
             self.rejected.appendleft(
-                {"at": at, **rejected.model_dump(exclude={"version", "digest"}, exclude_none=True)}
+                {"at": at, **rejected.model_dump(exclude={"version"}, exclude_none=True)}
             )

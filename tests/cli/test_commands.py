@@ -235,7 +235,7 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "privacy.epsilon: it is too small (got -1.0); give at least 1e-09" in complaint(
         json.dumps({**good, "privacy": {"epsilon": -1.0, "delta": 1e-9}})
     )
-    assert "phases: this field is unknown (got 3); remove it or mend its spelling" in complaint(
+    assert "phases: this field is unknown (got 3); remove it or fix its spelling" in complaint(
         json.dumps({**good, "phases": 3})
     )
     assert "privacy.eps: this field is unknown (got 1.0)" in complaint(

@@ -139,9 +139,7 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
         answer("b", found=Found(label="18 to 64"), n=20),
         answer("c", total=125.5, total_bar=9.0, mean=25.1, n=20),
         answer("d", status="refused", reason=reason),
-        Rejection(
-            Rejected(topic="q", partition=0, offset=1, query_id="e", digest="", reason=reason)
-        ),
+        Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),
     ]
     frame = answers_frame(replies).set_index("query_id")
     assert list(frame["status"]) == ["answered"] * 3 + ["refused", "rejected"]

@@ -41,8 +41,6 @@ from stream_dp.state.store import Snapshot, Transition
 
 T = TypeVar("T")
 
-SECRET = b"key of the digests"
-
 
 class Crash(BaseException):
     """The process died here: nobody may catch it but the test."""
@@ -182,7 +180,7 @@ class Process:
         self.number = number
         self.store = WatchedStore(world.store, world, number, fuse)
         self.noise: NoiseSource = world.make_noise(number)
-        settings: dict[str, Any] = {"partitions": world.partitions, "secret": SECRET, "fuse": fuse}
+        settings: dict[str, Any] = {"partitions": world.partitions, "fuse": fuse}
         self.worker: Worker = world.worker_type(
             self.store, self.noise, self._send, **(settings | changes)
         )

@@ -162,7 +162,10 @@ async def test_questions_beyond_the_guess_begin_the_next_and_the_ledger_says_so(
     ("mechanism", "field"),
     [
         ({"profile": "median"}, "queries"),
-        ({"profile": "median", "queries": 10, "phases": 2}, "phases"),
+        (
+            {"profile": "median", "queries": 10, "phases": 2},
+            "mechanism: it has a field that is unknown",
+        ),
         ({**PROFILES["sequential"], "phases": 9, "composition": 1.01}, "composition"),
         ({**PROFILES["memory"], "representation": "grid"}, "representation"),
         ({**PROFILES["memory"], "doubling": "yes"}, "doubling"),

@@ -372,3 +372,24 @@ async def test_no_content_of_a_row_refuses_a_batch(ready: Any) -> None:
         "cells": 2 * n,
     }
     await _is_alive(ready)
+
+
+async def test_a_bare_row_sent_to_the_wrong_topic_is_rejected_without_a_word_of_it(
+    world: Any,
+) -> None:
+    row = {"name": "Alice Smith", "HIV+": True, "dataset": "Bob Jones", "version": 1}
+    sent = [
+        world.produce(role, {**row, **more}, key="flights")
+        for role, more in (
+            ("datasets", {}),
+            ("datasets", {"attributes": [{"name": "Alice", "type": "Alice"}], "kinds": {"Al": 1}}),
+            ("queries", {}),
+            ("queries", {"dataset": "flights", "analyst": "Alice Smith"}),
+            ("batches", {"dataset": "flights", "batch_id": "b", "rows": []}),
+        )
+    ]
+    await world.run()
+    said = b"".join(e.outgoing.value for e in world.trail if hasattr(e, "outgoing")).decode()
+    assert all(world.rejection(record) for record in sent)
+    assert not [word for word in ("Al", "Smith", "HIV", "Bob", "Jones") if word in said]
+    assert "it has a field that is unknown; remove it" in said

@@ -92,7 +92,7 @@ def test_an_analyst_sees_no_question_no_rejection_and_nothing_of_the_worker(
     published: Published,
 ) -> None:
     reason = {"code": "bad_json", "message": "it is not JSON at line 7"}
-    place = {"topic": "t", "partition": 0, "offset": 3, "digest": "d"}
+    place = {"topic": "t", "partition": 0, "offset": 3}
     take(published, "rejected", {**place, "reason": reason})
     where = {"attribute": "city", "eq": "Graz"}
     take(published, "queries", {"analyst": "ann", "query_id": "q2", "where": where})
