@@ -337,7 +337,7 @@ class Deployment:
         if partitions:
             create_topics(bootstrap_servers, self.topics, partitions=partitions)
 
-    def worker(self, **settings: object) -> WorkerProcess:
+    def worker(self, *options: str, **settings: object) -> WorkerProcess:
         """Starts one more worker; ``settings`` are ``STREAM_DP_*`` variables in lower case."""
         from stream_dp.embedded import ports
 
@@ -352,6 +352,7 @@ class Deployment:
         arguments = [
             *("--bootstrap-servers", self.bootstrap_servers, "--redis-url", self.redis_url),
             *("--topic-prefix", self.prefix, "--web-port", str(port)),
+            *options,
         ]
         log = self._folder / f"worker{number}.log"
         self._workers.append(WorkerProcess(arguments, environment, log, port))

@@ -4,7 +4,13 @@ Requests forbid unknown fields; replies ignore them when read, so that a field c
 has ``version: 1``; a field never changes its meaning.
 """
 
-from stream_dp.messages.base import DATASET_PATTERN, AttributeName, DatasetName, Id
+from stream_dp.messages.base import (
+    DATASET_PATTERN,
+    TOPIC_PATTERN,
+    AttributeName,
+    DatasetName,
+    Id,
+)
 from stream_dp.messages.definitions import (
     MAX_SYNTHETIC_ROWS,
     AttributeSpec,
@@ -50,6 +56,7 @@ from stream_dp.messages.requests import (
     Query,
     QueryEnvelope,
     SingleQuery,
+    SourceRange,
 )
 from stream_dp.messages.topics import INPUTS, TOPICS, Topics, TopicSettings
 
@@ -60,6 +67,7 @@ __all__ = [
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
     "TOPICS",
+    "TOPIC_PATTERN",
     "Answer",
     "AttributeName",
     "AttributeSpec",
@@ -92,6 +100,7 @@ __all__ = [
     "Rejected",
     "SequentialSpec",
     "SingleQuery",
+    "SourceRange",
     "Synthetic",
     "SyntheticColumn",
     "Table",

@@ -11,6 +11,7 @@ from stream_dp.errors import InvalidInput
 
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
+TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -135,6 +136,7 @@ def tupled(value: object) -> object:
 __all__ = [
     "DATASET_PATTERN",
     "ID_PATTERN",
+    "TOPIC_PATTERN",
     "AttributeName",
     "DatasetName",
     "Finite",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages.base import (
+    TOPIC_PATTERN,
     AttributeName,
     DatasetName,
     Id,
@@ -18,12 +19,47 @@ from stream_dp.messages.base import (
 )
 
 
+class SourceRange(Request):
+    """The records of a source's topic that a batch holds the rows of.
+
+    Attributes:
+        topic: The name of the topic.
+        id: The broker's id of the topic, which tells it from a later one of the same name.
+        partition: The partition.
+        first: The first offset of the range. It is the one behind the last range that was accepted.
+        last: The last offset of the range, included.
+    """
+
+    topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    partition: Annotated[int, Field(ge=0)]
+    first: Annotated[int, Field(ge=0)]
+    last: Annotated[int, Field(ge=0, lt=2**63)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SourceRange:
+        if self.last < self.first:
+            raise ValueError("last is below first: give the offsets in ascending order")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where the data set keeps the offset that its next range begins with."""
+        return f"source {self.topic}@{self.id}:{self.partition}"
+
+
 class Batch(Request):
-    """Rows in one of three forms. The rows themselves are checked against the schema, not here."""
+    """Rows in one of three forms. The rows themselves are checked against the schema, not here.
+
+    Attributes:
+        source: Where the rows were read, if a source reader packed them. Such ranges count in order and
+            without gaps, so no record of the source counts twice.
+    """
 
     version: Literal[1]
     dataset: DatasetName
     batch_id: Id
+    source: SourceRange | None = None
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
     cells: Annotated[list[Any] | None, Field(repr=False)] = None
@@ -179,4 +215,5 @@ __all__ = [
     "Query",
     "QueryEnvelope",
     "SingleQuery",
+    "SourceRange",
 ]

@@ -22,7 +22,7 @@ from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
-from stream_dp.messages import Budget, Definition, Event, Reason
+from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange
 from stream_dp.pipeline.building import build, in_order, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
@@ -311,12 +311,23 @@ class Dataset:
 
     # ------------------------------------------------------------ rows
 
-    async def accept(self, batch_id: str, rows: Rows) -> bytes:
-        """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id."""
+    def expects(self, source: SourceRange) -> bool:
+        """Whether a range of a source begins where the last one that counted ended."""
+        return self.cursor.get(source.place, source.first) == source.first
+
+    async def accept(self, batch_id: str, rows: Rows, source: SourceRange | None = None) -> bytes:
+        """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id.
+
+        Args:
+            source: The records that the rows were read from, in the commit of which the next range is set.
+        """
+        assert source is None or self.expects(source), "the caller refuses other ranges"
         if self._draft.seal is not None:
             # One commit seals one block, and the outcome drafted below says that its phase is open: no
             # commit may come between the two.
             await self.flush()
+        if source is not None:
+            self.passed(source.place, source.last + 1)
         self._wait(rows)
         stored = rows.to_bytes()
         self._draft.pending.append(stored)

@@ -26,7 +26,7 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes:
                 reason=Reason(code=error.reason, message=plain(str(error))),
             )
         )
-    return await dataset.accept(batch.batch_id, rows)
+    return await dataset.accept(batch.batch_id, rows, batch.source)
 
 
 def resend(dataset: Dataset, stored: bytes) -> None:

@@ -31,10 +31,10 @@ LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
 
 @dataclass
 class _Bundle:
-    """Records of one batch, and what is done when the broker has them."""
+    """Records of one batch, and what is done when the broker has them: it gives the offset of the first."""
 
     batch: Any
-    sent: asyncio.Future[None] = field(
+    sent: asyncio.Future[int] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
@@ -83,6 +83,23 @@ class Sender:
             ServerUnavailable: Also by what is returned.
             StreamDPError: The broker takes no record of this size; by what is returned.
         """
+        bundle, _ = await self._add(record)
+        return bundle.sent
+
+    async def place(self, record: Outgoing) -> tuple[str, int]:
+        """Sends a record, and returns its ``topic:partition`` and offset when the broker has it.
+
+        Raises:
+            ServerUnavailable: The broker is gone; whether it has the record is unknown.
+            StreamDPError: The broker takes no record of this size.
+        """
+        topic = self._names.name(record.role)
+        partition = partition_of(record.key.encode(), await self._count(topic))
+        bundle, number = await self._add(record)
+        return f"{topic}:{partition}", await bundle.sent + number
+
+    async def _add(self, record: Outgoing) -> tuple[_Bundle, int]:
+        """Adds a record to a batch; returns the batch, and the record's number in it."""
         topic, key = self._names.name(record.role), record.key.encode()
         partition = partition_of(key, await self._count(topic))
         value, headers = record.value or None, list(record.headers)
@@ -96,7 +113,7 @@ class Sender:
             flushing = asyncio.create_task(self._flush(topic, partition, bundle))
             self._flushing.add(flushing)
             flushing.add_done_callback(self._flushing.discard)
-        return bundle.sent
+        return bundle, bundle.batch.record_count() - 1
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:
@@ -111,14 +128,14 @@ class Sender:
             del self._open[topic, partition]
         bundle.batch.close()
         try:
-            await (await self._producer.send_batch(bundle.batch, topic, partition=partition))
+            sent = await (await self._producer.send_batch(bundle.batch, topic, partition=partition))
         except KafkaError as error:
             problem = _translated(topic, error)
             problem.__cause__ = error
             bundle.sent.set_exception(problem)
             bundle.sent.exception()  # nobody may wait for it any more
         else:
-            bundle.sent.set_result(None)
+            bundle.sent.set_result(sent.offset)
 
 
 def _translated(topic: str, error: KafkaError) -> StreamDPError:

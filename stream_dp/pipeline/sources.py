@@ -1,12 +1,14 @@
 """Topics that exist already, with one row a message: packed into batches, each row once.
 
-A source is read in the order of its partitions' logs. For each partition the store keeps one mark: where the
-next batch begins and, once that is decided, where it ends. The end is written down before the batch is sent,
-the first one wins, and the batch's id names its range of offsets; once the broker has it the next one begins.
-So whoever reads a range again, after a crash, a rebalance or beside another reader, makes the same batch
-under the same id, and the data set's owner knows it (``docs/guarantee.md``, Theorem 10). What lies below the
-mark was sent and is never read again, wherever the consumer group stands: its offsets are for those who
-watch.
+A source is read in the order of its partitions' logs. The data set's owner keeps the offset that it expects
+next of each partition, in the commit that accepts the rows before it. It accepts a batch only if its range of
+offsets begins exactly there. So each record counts once by construction, whoever reads it and however often:
+after a crash, a rebalance, next to another reader, and after the store came back from an older copy, which
+takes the expected offset back together with the rows (``docs/guarantee.md``, Theorem 10).
+
+A reader keeps no position of its own. It starts at the expected offset, sends a few batches ahead, and goes
+back to the expected offset when everything that it sent was taken and did not count. The offsets of the
+consumer group only say where a data set begins that has no rows of the source yet.
 
 Every record is one row, whatever it holds: what is no JSON object is a row without values. Else the number
 of rows, which is public, would depend on what is in them.
@@ -20,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from time import monotonic
 from typing import Annotated, Literal
@@ -33,7 +36,15 @@ from pydantic_core import from_json, to_json
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import COUNT, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import TOPICS, AttributeName, DatasetName, Definition, Topics
+from stream_dp.messages import (
+    TOPIC_PATTERN,
+    TOPICS,
+    AttributeName,
+    DatasetName,
+    Definition,
+    SourceRange,
+    Topics,
+)
 from stream_dp.messages.base import validated
 from stream_dp.pipeline.building import build, in_order
 from stream_dp.pipeline.connecting import described_topics, store_of
@@ -49,6 +60,10 @@ _log = logging.getLogger(__name__)
 
 _MAX_ID = 128
 _POLL_MS = 100
+_AHEAD = 4
+_PAUSE_S = 0.005
+_IDLE_S = 1.0
+_PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _MAX_BYTES = TOPICS["batches"].max_value_bytes
 _FEW_CELLS = 4096
 _ROWS_A_CELL = 4
@@ -69,7 +84,7 @@ class Source(BaseModel):
 
     version: Literal[1]
     dataset: DatasetName
-    topic: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
     fields: dict[AttributeName, str] = {}
     constants: dict[AttributeName, str | int | float | bool | None] = {}
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
@@ -151,10 +166,11 @@ class Packing:
         self._samples = [attribute.samples for attribute in universe.attributes]
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
 
-    def batch(self, batch_id: str, rows: Sequence[Sequence[object]]) -> bytes:
+    def batch(self, source_range: SourceRange, rows: Sequence[Sequence[object]]) -> bytes:
         """A batch of these rows: all cells of the universe with their counts, where these are few; else
         columns.
         """
+        head = self._head(source_range)
         values: dict[str, list[object]] = {
             name: list(column)
             for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
@@ -162,10 +178,10 @@ class Packing:
         values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
         codes = self._universe.encode_columns(values).codes
         if not self._listed(len(rows)):
-            return self._columns(batch_id, [code.tolist() for code in codes])
+            return self._columns(head, [code.tolist() for code in codes])
         shape = self._universe.shape
         cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), shape)
-        return self._cells(batch_id, np.bincount(cells, minlength=self._universe.n_cells).tolist())
+        return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
 
     def fitting(self, n_rows: int) -> int:
         """How many of so many rows make a batch that is served, whatever they hold."""
@@ -175,24 +191,23 @@ class Packing:
 
     def _largest(self, n_rows: int) -> int:
         """Bytes of the largest batch of so many rows."""
-        batch_id = "?" * _MAX_ID
         if self._listed(n_rows):
-            return len(self._cells(batch_id, [n_rows] * self._universe.n_cells))
-        none = len(self._columns(batch_id, [[] for _ in self._samples]))
+            return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
+        none = len(self._columns(self._longest_head, [[] for _ in self._samples]))
         return none + n_rows * self._longest_row
 
     def _listed(self, n_rows: int) -> bool:
         few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
         return not self._in_order and self._universe.n_cells <= few
 
-    def _columns(self, batch_id: str, codes: Sequence[Sequence[int]]) -> bytes:
+    def _columns(self, head: Mapping[str, object], codes: Sequence[Sequence[int]]) -> bytes:
         columns = {
             name: [sample[code] for code in column]
             for name, sample, column in zip(self._universe.names, self._samples, codes, strict=True)
         }
-        return to_json({**self._head(batch_id), "columns": columns})
+        return to_json({**head, "columns": columns})
 
-    def _cells(self, batch_id: str, counts: Sequence[int]) -> bytes:
+    def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
         listed = [
             {
                 name: sample[code]
@@ -203,39 +218,44 @@ class Packing:
             | {COUNT: count}
             for place, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
         ]
-        return to_json({**self._head(batch_id), "cells": listed})
+        return to_json({**head, "cells": listed})
 
-    def _head(self, batch_id: str) -> dict[str, object]:
-        return {"version": 1, "dataset": self._source.dataset, "batch_id": batch_id}
+    def _head(self, source_range: SourceRange) -> dict[str, object]:
+        return {
+            "version": 1,
+            "dataset": self._source.dataset,
+            "batch_id": _batch_id(source_range),
+            "source": source_range.model_dump(),
+        }
+
+    @property
+    def _longest_head(self) -> dict[str, object]:
+        longest = _range(TopicPartition(self._source.topic, 2**31), "x" * 64, 2**63 - 1, 2**63 - 1)
+        return {**self._head(longest), "batch_id": "?" * _MAX_ID}
 
 
 @dataclass
 class _Partition:
-    """What is read of one partition and not in a batch yet.
+    """What is read of one partition and not known to be counted yet.
 
     Attributes:
-        name: Of its mark in the store.
-        first: Offset that the next batch begins at.
-        end: Last offset of that batch, once that is written down.
+        first: The offset that the next batch begins at.
         rows: Offset and values of each record from ``first`` on.
         since: When the first of them came.
+        sent: The batches that were sent and are not known to be counted, in order: the offset behind each,
+            and where its record stands on ``batches`` (topic and partition, offset).
+        looked: When the expected offset was read last.
     """
 
-    name: str
     first: int
-    end: int | None = None
     rows: deque[tuple[int, list[object]]] = field(default_factory=deque, repr=False)
     since: float = 0.0
+    sent: list[tuple[int, str, int]] = field(default_factory=list)
+    looked: float = 0.0
 
-    @property
-    def mark(self) -> bytes:
-        """What the store keeps of this."""
-        return b"%d" % self.first if self.end is None else b"%d-%d" % (self.first, self.end)
-
-    def stand_at(self, mark: bytes) -> None:
-        """Takes over what the store keeps; rows that it has passed are dropped."""
-        first, _, end = mark.partition(b"-")
-        self.first, self.end = int(first), int(end) if end else None
+    def go_on_from(self, expected: int) -> None:
+        """Drops what others have sent meanwhile."""
+        self.first = max(self.first, expected)
         while self.rows and self.rows[0][0] < self.first:
             self.rows.popleft()
 
@@ -264,6 +284,7 @@ class SourceReader:
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
         self._reading = _Reading()
+        self._vain = 0  # how often in a row a batch that was sent did not count
 
     async def run(self) -> None:
         """Reads until it is cancelled.
@@ -290,15 +311,26 @@ class SourceReader:
         try:
             await consumer.start()
             while True:
-                fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=source.batch_rows)
                 turn = self._reading.turn
+                for place in consumer.assignment() - self._reading.partitions.keys():
+                    await self._stand(consumer, place, turn, log_id)
+                # While all that may be sent ahead is sent, rows wait on their topic rather than here.
+                open_places = [
+                    place
+                    for place, state in self._reading.partitions.items()
+                    if len(state.sent) < _AHEAD
+                ]
+                if self._reading.partitions and not open_places:
+                    await asyncio.sleep(_PAUSE_S)
+                    fetched = {}
+                else:
+                    fetched = await consumer.getmany(
+                        *open_places, timeout_ms=_POLL_MS, max_records=source.batch_rows
+                    )
                 for place, records in fetched.items():
                     state = self._reading.partitions.get(place)
-                    if turn != self._reading.turn:
-                        break
-                    if state is None:
-                        await self._stand(consumer, place, turn, log_id)
-                        continue  # these records come again, from there on
+                    if state is None or turn != self._reading.turn:
+                        break  # these records come again
                     if not state.rows:
                         state.since = monotonic()
                     state.rows.extend(
@@ -319,14 +351,13 @@ class SourceReader:
         self, consumer: AIOKafkaConsumer, place: TopicPartition, turn: int, log_id: str
     ) -> None:
         """Goes to where a partition is read on, unless the turn is over before that is known."""
-        # The group's own offset counts once, while nothing is sent yet: so a topic's history can be left out.
-        committed = await consumer.committed(place)
-        name = f"source {self._source.dataset} {place.topic} {log_id} {place.partition}"
-        state = _Partition(name, committed or 0)
-        state.stand_at(await persistently(lambda: self._store.swap(name, b"", state.mark)))
+        expected, _ = await self._progress(place, log_id)
+        if expected is None:
+            # Nothing is counted yet. So a topic's history can be left out, by the group's own offset.
+            expected = await consumer.committed(place) or 0
         if turn == self._reading.turn:
-            self._reading.partitions[place] = state
-            consumer.seek(place, state.first)
+            self._reading.partitions[place] = _Partition(expected, looked=monotonic())
+            consumer.seek(place, expected)
 
     async def _batches(
         self,
@@ -337,37 +368,67 @@ class SourceReader:
         log_id: str,
     ) -> None:
         """Sends what is due of one partition."""
-        source = self._source
-        while state.rows and self._reading.partitions.get(place) is state:
-            waited = monotonic() - state.since >= source.wait_seconds
-            if state.end is None:
-                if len(state.rows) < source.batch_rows and not waited:
-                    return
-                last = state.rows[packing.fitting(min(len(state.rows), source.batch_rows)) - 1][0]
-                await self._write_down(place, state, b"%d-%d" % (state.first, last))
-                continue
-            if state.rows[-1][0] < state.end:
-                return  # another reader's batch went further: read on
-            rows = []
-            while state.rows and state.rows[0][0] <= state.end:
-                rows.append(state.rows.popleft()[1])
-            if rows:  # else the topic has dropped a range that was sent before
-                value = packing.batch(_batch_id(place, log_id, state.first, state.end), rows)
-                await (await self._sender.send(Outgoing("batches", source.dataset, value)))
-            await self._write_down(place, state, b"%d" % (state.end + 1))
-            state.since = monotonic()
-            if self._reading.partitions.get(place) is state:
-                # Lost to a new deal: whoever reads there next knows from the mark.
-                with contextlib.suppress(CommitFailedError, IllegalStateError):
-                    await consumer.commit({place: state.first})
+        source, turn = self._source, self._reading.turn
+        while turn == self._reading.turn:
+            looks = state.sent or monotonic() - state.looked >= _IDLE_S
+            if looks and await self._was_in_vain(consumer, place, state, log_id):
+                await self._pause()
+                await self._stand(consumer, place, turn, log_id)
+                return
+            waited = state.rows and monotonic() - state.since >= source.wait_seconds
+            is_due = waited or len(state.rows) >= source.batch_rows
+            if not is_due or len(state.sent) >= _AHEAD:
+                return
+            n_rows = packing.fitting(min(len(state.rows), source.batch_rows))
+            last = state.rows[n_rows - 1][0]
+            spelt = _range(place, log_id, state.first, last)
+            value = packing.batch(spelt, [state.rows.popleft()[1] for _ in range(n_rows)])
+            sent = await self._sender.place(Outgoing("batches", source.dataset, value))
+            state.first, state.since = last + 1, monotonic()
+            state.sent.append((state.first, *sent))
 
-    async def _write_down(self, place: TopicPartition, state: _Partition, mark: bytes) -> None:
-        """Moves a mark, or learns where another reader has moved it meanwhile."""
-        found = await persistently(lambda: self._store.swap(state.name, state.mark, mark))
-        if int(found.partition(b"-")[0]) >= state.first:
-            state.stand_at(found)
-        else:  # an older copy of the store: what lies between is read, and sent, again
-            self._reading.partitions.pop(place, None)
+    async def _was_in_vain(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, state: _Partition, log_id: str
+    ) -> bool:
+        """Learns what is counted by now; whether something was sent, and taken, and did not count."""
+        state.looked = monotonic()
+        expected, taken = await self._progress(place, log_id, state.sent)
+        if expected is None:
+            return taken
+        counted = [stop for stop, *_ in state.sent if stop <= expected]
+        del state.sent[: len(counted)]
+        if counted:
+            self._vain = 0
+            # If the partition was lost to a new deal, whoever reads it next knows from the data set.
+            with contextlib.suppress(CommitFailedError, IllegalStateError):
+                await consumer.commit({place: expected})
+        if expected >= state.first:
+            state.go_on_from(expected)
+            return False
+        return taken or not state.sent
+
+    async def _progress(
+        self,
+        place: TopicPartition,
+        log_id: str,
+        sent: Sequence[tuple[int, str, int]] = (),
+    ) -> tuple[int | None, bool]:
+        """The offset that the data set's owner expects next, and whether it has taken all that was sent.
+
+        Both are as of one instant. The offset is None while nothing is counted.
+        """
+        spelt = _range(place, log_id, 0, 0).place
+        places = [spelt, *(topic for _, topic, _ in sent[-1:])]
+        read = partial(self._store.cursors, self._source.dataset, places)
+        found = await persistently(read)
+        return found.get(spelt), any(found.get(at, 0) > offset for _, at, offset in sent[-1:])
+
+    async def _pause(self) -> None:
+        """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
+        await asyncio.sleep(_PAUSES_S[min(self._vain, len(_PAUSES_S) - 1)])
+        self._vain += 1
+        if self._vain > 1:
+            await self._built()
 
     async def _built(self) -> tuple[Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
@@ -388,7 +449,7 @@ class SourceReader:
             raise ServerUnavailable(
                 f"there is no topic {self._source.topic}; mend the source, or make it"
             )
-        return str(topic["topic_id"])[:8]
+        return str(topic["topic_id"])
 
 
 async def run_sources(
@@ -415,8 +476,14 @@ async def run_sources(
         await store.close()
 
 
-def _batch_id(place: TopicPartition, log_id: str, first: int, last: int) -> str:
-    spelt = f"{place.topic}@{log_id}:{place.partition}:{first}-{last}"
+def _range(place: TopicPartition, log_id: str, first: int, last: int) -> SourceRange:
+    return SourceRange(
+        topic=place.topic, id=log_id, partition=place.partition, first=first, last=last
+    )
+
+
+def _batch_id(of: SourceRange) -> str:
+    spelt = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
     if len(spelt) <= _MAX_ID:
         return spelt
     return blake2b(spelt.encode(), digest_size=16).hexdigest()

@@ -38,7 +38,7 @@ from stream_dp.errors import (
     StreamDPError,
     UnsafeStore,
 )
-from stream_dp.messages import Query, Reason, Rejected
+from stream_dp.messages import Batch, Query, Reason, Rejected
 from stream_dp.pipeline import answering, ingesting
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
@@ -656,6 +656,7 @@ class Worker:
             ingesting.resend(dataset, known[name])
         else:
             _refuse_in_quarantine(dataset)
+            _refuse_out_of_order(dataset, request.batch)
             known[name] = await ingesting.ingest(dataset, request.batch)
             self._metrics.batch(dataset.name)
 
@@ -837,6 +838,18 @@ def _refuse_in_quarantine(dataset: Dataset) -> None:
             "it is in quarantine: the worker died again and again at one of its records",
             "tell its operator",
             reason="quarantined",
+        )
+
+
+def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
+    """Refuses a range of a source that would count records twice, or leave some out."""
+    source = batch.source
+    if source is not None and not dataset.expects(source):
+        raise InvalidMessage(
+            "source",
+            f"offset {dataset.cursor[source.place]} counts next in this partition of the source",
+            "send the records from there on",
+            reason="not_next",
         )
 
 

@@ -45,7 +45,6 @@ class LocalStore:
         self._compared: dict[tuple[str, str], int] = {}
         self._partitions: dict[str, int] = {}
         self._constants: dict[str, bytes] = {}
-        self._marks: dict[str, bytes] = {}
         self._attempts: dict[str, int] = {}
         self._hands: dict[int, tuple[str, bool]] = {}
 
@@ -167,10 +166,9 @@ class LocalStore:
     async def constant(self, name: str, proposed: bytes) -> bytes:
         return self._constants.setdefault(name, proposed)
 
-    async def swap(self, name: str, known: bytes, proposed: bytes) -> bytes:
-        if self._marks.get(name, b"") == known:
-            self._marks[name] = proposed
-        return self._marks.get(name, b"")
+    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
+        cursor = self._held(dataset).cursor
+        return {place: cursor[place] for place in places if place in cursor}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         before = self._hands

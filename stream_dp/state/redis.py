@@ -70,7 +70,6 @@ _ADVANCE = _Script("advance.lua")
 _HOLD = _Script("hold.lua")
 _COMPARED = _Script("compared.lua")
 _LISTED = _Script("listed.lua")
-_SWAP = _Script("swap.lua")
 
 _Command = tuple[str | int | bytes, ...]
 _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
@@ -345,11 +344,11 @@ class RedisStore:
             recorded: bytes = await self._command("HGET", key, name)
         return recorded
 
-    async def swap(self, name: str, known: bytes, proposed: bytes) -> bytes:
-        arguments = [name.encode(), known, proposed]
+    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
+        check_name(dataset)
         async with _translated():
-            (reply,) = await self._run([(_SWAP, [self._shared("marks")], arguments)])
-        return _facts("marks", reply)[0]
+            offsets = await self._command("HMGET", self._key(dataset, "cursor"), *places)
+        return {place: int(at) for place, at in zip(places, offsets, strict=True) if at is not None}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         arguments = [holder.encode(), *(b"%d" % partition for partition in partitions)]

@@ -84,7 +84,7 @@ class Snapshot:
         head: Head of the ledger's hash chain, 32 bytes.
         definition: The accepted definition; None while the data set does not exist.
         meta: Public counters and flags, free-form.
-        cursor: "topic:partition" -> next offset to read.
+        cursor: "topic:partition" -> next offset to read; of a source, the next one to count.
         pending: Accepted rows of the phase to come, in order of arrival. Private.
         blocks: Sealed blocks by index. Private; empty once erased.
         vault: Secrets that were drawn once, by name. Private; empty once erased.
@@ -325,12 +325,8 @@ class Store(Protocol):
         """Records a value under a name the first time, for all workers; returns the recorded one."""
         ...
 
-    async def swap(self, name: str, known: bytes, proposed: bytes) -> bytes:
-        """Replaces what is recorded under a name, if that is still ``known``; empty stands for nothing.
-
-        Returns:
-            What is recorded then: ``proposed``, or what somebody else has put there.
-        """
+    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
+        """The next offset of each of these places that a data set has a cursor for, as of one instant."""
         ...
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:

@@ -93,7 +93,6 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     await store.constant("a", b"")
     await store.attempts("a")
     await store.hold("a", [1])
-    await store.swap("a", b"", b"1")
     await store.compare("t:0", 1, {"flights": LedgerRead(0)})
     await store.note_listed("t:0", 0, 1, ["flights"])
     with command(url) as client:
@@ -101,7 +100,7 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     contents = dump(url, f"{{{PREFIX}")
     of_data_set = {key(part).encode() for part in PARTS}
     parts = (b"datasets", b"watermarks", b"partitions", b"constants", b"attempts", b"hands")
-    shared = {b"{stream-dp}:" + part for part in (*parts, b"marks", b"compared")}
+    shared = {b"{stream-dp}:" + part for part in (*parts, b"compared")}
     assert contents.keys() == of_data_set | shared
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
 
@@ -307,7 +306,6 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     await store.note_listed("t:0", 0, 7, found)
     assert await store.compared(lambda _: "t:0") == {"flights": 7, "weather": 7}
     assert await store.listed("t:0") == 7
-    assert await store.swap("place", b"", b"1") == b"1"
     assert len(await store.problems()) == 1
     assert (await store.acquire("flights")).token == 4
     await client.aclose()
@@ -455,7 +453,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.attempts("a"),
         store.clear_attempts("a"),
         store.hold("a", [1]),
-        store.swap("a", b"", b"1"),
+        store.cursors("flights", ["a"]),
         store.compared(str),
         store.compare("t:0", 1, {"flights": LedgerRead(0)}),
         store.listed("t:0"),

@@ -653,10 +653,14 @@ async def test_how_far_names_were_compared_is_kept_only_of_names_that_are_listed
     assert await store.listed("t:1") == 0
 
 
-async def test_a_mark_is_moved_by_who_knows_where_it_stands(backend: Any) -> None:
+async def test_cursors_are_read_by_their_places(backend: Any, own: Any) -> None:
     store = backend.store()
-    assert await store.swap("place", b"", b"7") == b"7"
-    assert await store.swap("place", b"", b"9") == b"7"
-    assert await backend.store().swap("place", b"7", b"7-9") == b"7-9"
-    assert await store.swap("place", b"7", b"8") == b"7-9"
-    assert await store.swap("other", b"", b"1") == b"1"
+    owner = await own(store, "flights")
+    assert await store.cursors("flights", ["batches:0"]) == {}
+    await owner.commit(definition=b"f", cursor={"batches:0": 7, "source t@i:1": 2**53 + 1})
+    places = ["source t@i:1", "never", "batches:0"]
+    assert await backend.store().cursors("flights", places) == {
+        "batches:0": 7,
+        "source t@i:1": 2**53 + 1,
+    }
+    assert await store.cursors("trains", places) == {}

@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
 
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.universe import Number, Universe
 from stream_dp.embedded.valkey import ValkeyServer
 
 pytestmark = pytest.mark.kafka
 
 
+class Copies:
+    """A store of its own, and copies of its folder that can be put back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data, self._log = folder / "valkey", folder / "valkey.log"
+        self._server = ValkeyServer(self._data, log=self._log)
+        self._server.start()
+        self.url = self._server.url
+
+    def keep(self, name: str) -> Path:
+        """A copy of the store as it is now, taken while it stands still."""
+        self.stop()
+        shutil.copytree(self._data, self._folder / name)
+        self._start()
+        return self._folder / name
+
+    def put_back(self, copy: Path | None) -> None:
+        """Replaces the store by a copy of it, or by an empty one."""
+        self.stop()
+        shutil.rmtree(self._data)
+        if copy is not None:
+            shutil.copytree(copy, self._data)
+        self._start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def _start(self) -> None:
+        self._server = ValkeyServer(self._data, log=self._log, port=self._server.port)
+        self._server.start()
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[Copies]:
+    copies = Copies(tmp_path)
+    yield copies
+    copies.stop()
+
+
 def test_a_store_from_an_older_copy_or_emptied_stops_the_worker_until_the_newest_is_back(
-    make_deployment: Any, make_life: Any, tmp_path: Path
+    make_deployment: Any, make_life: Any, copies: Copies
 ) -> None:
-    folder, log = tmp_path / "valkey", tmp_path / "valkey.log"
-    server = ValkeyServer(folder, log=log)
-    server.start()
-    deployment = make_deployment(redis_url=server.url)
+    deployment = make_deployment(redis_url=copies.url)
     life = make_life(deployment, ["flights"])
 
     def worked(*phases: int) -> None:
@@ -32,44 +76,68 @@ def test_a_store_from_an_older_copy_or_emptied_stops_the_worker_until_the_newest
         worker.stop()
         assert "forgotten" not in worker.output
 
-    def kept(name: str) -> Path:
-        """A copy of the store as it is now, taken while it stands still."""
-        nonlocal server
-        server.stop()
-        shutil.copytree(folder, tmp_path / name)
-        server = restarted()
-        return tmp_path / name
+    worked(1)
+    older = copies.keep("older")
+    worked(1, 2)
+    newest = copies.keep("newest")
+    charges = len(deployment.read("ledger"))
+    for copy in (older, None):
+        copies.put_back(copy)
+        worker = deployment.worker()
+        assert worker.wait() == 1
+        assert "Redis has forgotten what was charged to flights" in worker.output
+        assert "Restore the newest copy" in worker.output
+    events = [e for e in deployment.replies("events") if e["event"] == "rollback_detected"]
+    assert {event["dataset"] for event in events} == {"flights"}
+    assert len(deployment.read("ledger")) == charges, "nothing was charged meanwhile"
+    copies.put_back(newest)
+    worked(1, 2, 3)
+    assert life.complaints() == []
 
-    def restarted() -> ValkeyServer:
-        again = ValkeyServer(folder, log=log, port=server.port)
-        again.start()
-        return again
 
-    def put_back(copy: Path | None) -> None:
-        nonlocal server
-        server.stop()
-        shutil.rmtree(folder)
-        if copy is not None:
-            shutil.copytree(copy, folder)
-        server = restarted()
+def test_rows_of_a_source_count_once_through_a_store_that_goes_back(
+    make_deployment: Any, copies: Copies, tmp_path: Path
+) -> None:
+    """The copy lacks rows and no charge, so no ledger tells; the reader cuts the rest into other batches."""
+    deployment = make_deployment(redis_url=copies.url)
+    topic = f"{deployment.prefix}shop"
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers, acks="all")
+    definition = {
+        "version": 1,
+        "dataset": "orders",
+        "attributes": [{"name": "number", "type": "number", "edges": list(range(1, 60))}],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02},
+        "phase": {"min_rows": 22},
+        "mechanism": {"profile": "counts"},
+    }
+    file = tmp_path / "orders.json"
+    file.write_text(
+        json.dumps({"version": 1, "dataset": "orders", "topic": topic, "wait_seconds": 0.2})
+    )
 
-    try:
-        worked(1)
-        older = kept("older")
-        worked(1, 2)
-        newest = kept("newest")
-        charges = len(deployment.read("ledger"))
-        for copy in (older, None):
-            put_back(copy)
-            worker = deployment.worker()
-            assert worker.wait() == 1
-            assert "Redis has forgotten what was charged to flights" in worker.output
-            assert "Restore the newest copy" in worker.output
-        events = [e for e in deployment.replies("events") if e["event"] == "rollback_detected"]
-        assert {event["dataset"] for event in events} == {"flights"}
-        assert len(deployment.read("ledger")) == charges, "nothing was charged meanwhile"
-        put_back(newest)
-        worked(1, 2, 3)
-        assert life.complaints() == []
-    finally:
-        server.stop()
+    def worked(first: int, stop: int, waiting: int) -> None:
+        """A worker that reads the source too takes messages until so many rows wait."""
+        worker = deployment.worker("--source", str(file)).wait_ready()
+        with deployment.client() as client:
+            client.define(definition, timeout_s=60)
+            for number in range(first, stop):
+                producer.send(topic, json.dumps({"number": number}).encode(), partition=0)
+            producer.flush()
+            worker.until(lambda: client.waiting().get("orders") == waiting)
+        worker.stop()
+
+    worked(0, 12, 12)
+    older = copies.keep("older")
+    worked(12, 16, 16)
+    copies.put_back(older)
+    worked(16, 22, 0)
+    producer.close()
+    with redis.Redis.from_url(copies.url) as store:
+        (block,) = store.lrange(f"{{{deployment.prefix.rstrip('.')}:orders}}:blocks", 0, -1)
+    universe = Universe((Number("number", tuple(range(1, 60))),))
+    (counts,) = Blocks(universe, [Block.from_bytes(universe, block)]).marginal((0,), range(1))
+    assert counts[:23].tolist() == [1] * 22 + [0], "each message counts once"

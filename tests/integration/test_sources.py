@@ -98,8 +98,9 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
                 "whoever is killed may have been about to say that one was sent, and no one begins afresh"
             )
             with redis.Redis.from_url(deployment.redis_url) as store:
-                marks = store.hlen(f"{{{deployment.prefix.rstrip('.')}}}:marks")
-            assert marks == 3, "one for each partition"
+                cursor = store.hgetall(f"{{{deployment.prefix.rstrip('.')}:orders}}:cursor")
+            expected = [int(at) for place, at in cursor.items() if place.startswith(b"source ")]
+            assert sorted(expected) == [1_499, 1_500, 1_501], "one number for each partition"
             kept = deployment.replies("events")
             rows = {e["batch_id"]: e["rows"] for e in kept if e["event"] == "batch_accepted"}
             assert sum(rows.values()) == 4_500

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import TOPICS, Batch, read_json
+from stream_dp.messages import TOPICS, Batch, SourceRange, read_json
+from stream_dp.pipeline import sources
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.local import LocalStore
@@ -39,6 +42,13 @@ def source(**changes: Any) -> Source:
 
 
 PATHS = source().paths(UNIVERSE)
+
+
+def spelt(n_rows: int, first: int = 0) -> SourceRange:
+    """The range of so many records."""
+    return SourceRange(
+        topic="shop.flights", id="log", partition=0, first=first, last=first + n_rows - 1
+    )
 
 
 def test_values_are_found_at_their_paths() -> None:
@@ -70,7 +80,7 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
         [draw.choice(["AA", "UA", "ZZ", None]), draw.choice([-5.0, 3.0, 12.0, 99.0, None])]
         for _ in range(n_rows)
     ]
-    value = Packing(source(), UNIVERSE, PATHS).batch("id", rows)
+    value = Packing(source(), UNIVERSE, PATHS).batch(spelt(len(rows)), rows)
     batch = Batch.read(json.loads(value))
     plain = UNIVERSE.encode_columns(
         {
@@ -97,7 +107,7 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
 
 def test_where_rows_are_answered_one_by_one_they_are_never_only_counted() -> None:
     rows = [["AA", 3.0], ["UA", None]] * 1000
-    value = Packing(source(), UNIVERSE, PATHS, in_order=True).batch("id", rows)
+    value = Packing(source(), UNIVERSE, PATHS, in_order=True).batch(spelt(len(rows)), rows)
     columns = Batch.read(json.loads(value)).columns
     assert columns is not None
     assert columns["carrier"] == ["AA", "UA"] * 1000
@@ -117,7 +127,7 @@ def test_no_message_makes_a_batch_that_is_refused_or_cut_otherwise(
 ) -> None:
     packing = Packing(source(), UNIVERSE, PATHS)
     rows = [row_of(value, PATHS)] * n_rows
-    batch = packing.batch("id", rows)
+    batch = packing.batch(spelt(len(rows)), rows)
     read = Batch.read(read_json(batch, max_bytes=100 * 1024, private=True))
     encoded = (
         UNIVERSE.encode_columns(read.columns)
@@ -146,7 +156,7 @@ def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool)
     n_rows = packing.fitting(20_000)
     assert n_rows > 1000
     for value in ("a" * 200, None, "x" * 300):
-        batch = packing.batch("?" * 128, [[value] * len(paths)] * n_rows)
+        batch = packing.batch(spelt(n_rows), [[value] * len(paths)] * n_rows)
         assert len(batch) <= TOPICS["batches"].max_value_bytes
 
 
@@ -193,116 +203,197 @@ class Fuse:
         return found
 
 
-class Marks:
-    """A store, through a fuse."""
+class Owner:
+    """The log of ``batches`` and the data set's owner, who takes from it when the test says so.
 
-    def __init__(self, store: LocalStore, fuse: Fuse) -> None:
-        self._store = store
-        self._fuse = fuse
-
-    async def swap(self, *arguments: Any) -> Any:
-        return await self._fuse(self._store.swap(*arguments))
-
-
-class Sent:
-    """The batches that the broker has, by id."""
+    ``put_back`` does what an older copy of the store does: the log is read again from there.
+    """
 
     def __init__(self) -> None:
-        self.batches: dict[str, list[bytes]] = {}
+        self.log: list[Batch] = []
+        self.rows: list[int] = []
+        self.refused = 0
+        self.cursor = {"batches:0": 0}
         self.fuse = Fuse()
 
-    async def send(self, record: Any) -> Any:
-        async def sent() -> None:
-            batch_id = json.loads(record.value)["batch_id"]
-            self.batches.setdefault(batch_id, []).append(record.value)
+    async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
+        async def read() -> dict[str, int]:
+            return {place: self.cursor[place] for place in places if place in self.cursor}
 
-        async def acknowledged() -> None:
-            await self.fuse(sent())
+        found: dict[str, int] = await self.fuse(read())
+        return found
 
-        return acknowledged()
+    async def place(self, record: Any) -> tuple[str, int]:
+        async def sent() -> tuple[str, int]:
+            self.log.append(Batch.read(json.loads(record.value)))
+            return "batches:0", len(self.log) - 1
+
+        at: tuple[str, int] = await self.fuse(sent())
+        return at
+
+    def take(self, n_batches: int | None = None) -> None:
+        """Takes batches as ``Dataset.accept`` does: those whose range begins where the last one ended."""
+        start = self.cursor["batches:0"]
+        stop = len(self.log) if n_batches is None else min(len(self.log), start + n_batches)
+        for batch in self.log[start:stop]:
+            assert batch.source is not None
+            assert batch.columns is not None
+            place = batch.source.place
+            if self.cursor.get(place, batch.source.first) == batch.source.first:
+                self.rows += [int(delay) for delay in batch.columns["delay"]]
+                self.cursor[place] = batch.source.last + 1
+            else:
+                self.refused += 1
+        self.cursor["batches:0"] = stop
+
+    def copy(self) -> tuple[list[int], dict[str, int]]:
+        return list(self.rows), dict(self.cursor)
+
+    def put_back(self, copy: tuple[list[int], dict[str, int]]) -> None:
+        self.rows, self.cursor = list(copy[0]), dict(copy[1])
+
+
+EXACT = Universe((Number("delay", tuple(range(1, 60))),))
 
 
 class Reader:
-    """Reads rows that the test hands out, in pieces as they come."""
+    """Reads rows that the test hands out, in pieces as they come; row ``n`` says ``n``."""
 
-    def __init__(self, store: Any, sent: Any, consumer: Any, **changes: Any) -> None:
+    def __init__(self, owner: Any, consumer: Any, monkeypatch: Any, **changes: Any) -> None:
+        monkeypatch.setattr(sources, "_PAUSES_S", (0.0,))
+        monkeypatch.setattr(sources, "_IDLE_S", 0.0)
         settings = WorkerSettings(bootstrap_servers="localhost:1")
-        of_it = source(wait_seconds=1e-9, **changes)
-        self._reader = SourceReader(of_it, store, sent, lambda _: None, settings=settings)
+        of_it = Source.read(
+            {"version": 1, "dataset": "flights", "topic": "shop.flights", "wait_seconds": 1e-9}
+            | changes
+        )
+        self._reader = SourceReader(of_it, owner, owner, lambda _: None, settings=settings)
+        self._reader._built = self._pause  # type: ignore[method-assign]
         self._consumer = consumer
-        self._packing = Packing(of_it, UNIVERSE, PATHS)
-        self._at = 0
+        self._packing = Packing(of_it, EXACT, of_it.paths(EXACT), in_order=True)
+
+    async def _pause(self) -> Any:
+        """The data set is still defined."""
 
     async def start(self) -> None:
         reading = self._reader._reading
         await self._reader._stand(self._consumer, PLACE, reading.turn, "log")
-        self._at = self._consumer.sought
 
-    async def read(self, n_rows: int) -> bool:
-        """Takes that many more rows; whether there are some left."""
+    async def read(self, n_rows: int) -> None:
+        """Takes that many more rows, from where the reader has its consumer stand."""
         state = self._reader._reading.partitions[PLACE]
-        last = min(self._at + n_rows, N_ROWS)
-        rows = [(at, ["AA", float(at)]) for at in range(self._at, last)]
-        state.rows.extend(row for row in rows if row[0] >= state.first)
-        self._at = last
+        if len(state.sent) < sources._AHEAD:
+            at = self._consumer.sought
+            last = self._consumer.sought = min(at + n_rows, N_ROWS)
+            state.rows.extend((n, [float(n)]) for n in range(at, last) if n >= state.first)
         await self._reader._batches(self._consumer, PLACE, state, self._packing, "log")
-        return last < N_ROWS
 
 
-def assert_each_row_is_in_one_batch(sent: Sent) -> None:
-    spans = []
-    for batch_id, values in sent.batches.items():
-        assert len(set(values)) == 1, "one id, one content"
-        first, _, last = batch_id.rpartition(":")[2].partition("-")
-        spans.append((int(first), int(last)))
-        assert len(json.loads(values[0])["columns"]["carrier"]) == int(last) - int(first) + 1
-    assert [at for first, last in sorted(spans) for at in range(first, last + 1)] == [
-        *range(N_ROWS)
-    ]
+async def to_the_end(reader: Reader, owner: Owner) -> None:
+    for _ in range(200):
+        await reader.read(9)
+        owner.take()
+        if len(owner.rows) >= N_ROWS:
+            break
+    await reader.read(9)
+    owner.take()
+    assert owner.rows == list(range(N_ROWS)), "each row once, in order"
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["", "and the group's offsets are lost"])
-@pytest.mark.parametrize("at", range(1, 26))
+@pytest.mark.parametrize("at", range(1, 30))
 async def test_a_reader_that_dies_at_any_step_leaves_each_row_to_one_batch(
-    at: int, forgets: bool
+    monkeypatch: pytest.MonkeyPatch, at: int, forgets: bool
 ) -> None:
-    store, sent, consumer = LocalStore(), Sent(), Consumer()
-    sent.fuse = Fuse(at)
-    reader = Reader(Marks(store, sent.fuse), sent, consumer, batch_rows=7)
+    owner, consumer = Owner(), Consumer()
+    owner.fuse = Fuse(at)
+    reader = Reader(owner, consumer, monkeypatch, batch_rows=7)
     try:
         await reader.start()
-        while await reader.read(5):
-            pass
+        for _ in range(8):
+            await reader.read(5)
+            owner.take(1)
     except Died:
-        sent.fuse = Fuse()
+        owner.fuse = Fuse()
     if forgets:
         consumer.stands_at = None
-    reader = Reader(store, sent, consumer, batch_rows=11)
+    reader = Reader(owner, consumer, monkeypatch, batch_rows=11)
     await reader.start()
-    while await reader.read(9):
-        pass
-    assert_each_row_is_in_one_batch(sent)
-    assert len(store._marks) == 1, "however many batches there were"
+    await to_the_end(reader, owner)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.booleans()), max_size=40))
-async def test_readers_that_know_nothing_of_each_other_leave_each_row_to_one_batch(
-    turns: list[tuple[int, int, bool]],
+Turn = tuple[int, int, int, str]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(1, 9),
+            st.integers(0, 3),
+            st.sampled_from(["reads", "reads", "dies", "copy", "back"]),
+        ),
+        max_size=40,
+    )
+)
+async def test_each_row_counts_once_whatever_readers_die_and_copies_of_the_store_are_put_back(
+    turns: list[Turn],
 ) -> None:
-    store, sent, consumer = LocalStore(), Sent(), Consumer()
-    sizes = (3, 7, 12)
-    readers = [Reader(store, sent, consumer, batch_rows=size) for size in sizes]
-    for reader in readers:
-        await reader.start()
-    for who, n_rows, dies in turns:
-        if dies:
-            readers[who] = Reader(store, sent, consumer, batch_rows=sizes[who])
-            await readers[who].start()
-        await readers[who].read(n_rows)
-    while await readers[0].read(4):
-        pass
-    assert_each_row_is_in_one_batch(sent)
-    assert len(store._marks) == 1
+    """A shard that goes back alone is this too: what is expected goes back with the rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        owner, sizes = Owner(), (3, 7, 12)
+        consumers = [Consumer() for _ in sizes]
+        readers = [
+            Reader(owner, c, patch, batch_rows=n) for c, n in zip(consumers, sizes, strict=True)
+        ]
+        copy = owner.copy()
+        for reader in readers:
+            await reader.start()
+        for who, n_rows, taken, what in turns:
+            if what == "dies":
+                readers[who] = Reader(owner, consumers[who], patch, batch_rows=sizes[who])
+                await readers[who].start()
+            elif what == "copy":
+                copy = owner.copy()
+            elif what == "back":
+                owner.put_back(copy)
+            await readers[who].read(n_rows)
+            owner.take(taken)
+            assert owner.rows == list(range(len(owner.rows))), "in order, and none twice"
+        await to_the_end(readers[0], owner)
+
+
+async def test_rows_of_a_source_count_once_when_the_store_goes_back_between_two_of_its_batches(
+    make_world: Callable[..., Any],
+) -> None:
+    """The reader packs what an older copy lacks anew with another end, hence under another id."""
+    world = make_world()
+
+    def batch(first: int, last: int) -> None:
+        spelt = SourceRange(topic="shop.flights", id="log", partition=0, first=first, last=last)
+        row = {"carrier": "AA", "delay": 5, "cancelled": False}
+        world.batch(
+            "flights",
+            f"shop.flights@log:0:{first}-{last}",
+            source=spelt.model_dump(),
+            rows=[row] * (last - first + 1),
+        )
+
+    def rounds() -> None:
+        world.define("flights", phase={"min_rows": 22})
+        batch(0, 11)
+
+    await world.run(rounds=[lambda _: rounds()])
+    copy = pickle.dumps(world.store.__dict__)
+    await world.run(rounds=[lambda _: batch(12, 15)])
+    vars(world.store).update(pickle.loads(copy))
+    await world.run(rounds=[lambda _: batch(12, 21), lambda _: batch(16, 21)])
+    accepted = [event["rows"] for event in world.events("batch_accepted")]
+    opened = [event["rows"] for event in world.events("phase_opened")]
+    assert (accepted[0], accepted[-1], opened) == (12, 6, [22])
+    ((rejected,),) = world.rejections().values()
+    assert rejected["reason"]["code"] == "not_next"
+    assert "offset 16 counts next" in rejected["reason"]["message"]
 
 
 async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten() -> None:
