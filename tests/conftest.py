@@ -116,8 +116,8 @@ class SeededNoise:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self._check(scale, size)
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
     def _draws(
         self, draw: Callable[[Callable[[int], int], Fraction], int], scale: Fraction, size: int

@@ -289,21 +289,14 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
             "s",
             "",
             (f"time() - {_of('last_commit_timestamp_seconds')}", "{{dataset}}"),
-            width=8,
+            width=12,
         ),
         _lines(
             "Decided, and still to leave",
             "short",
             "Records between the commit and the broker.",
             ("max by (instance) (stream_dp_outbox_records)", "{{instance}}"),
-            width=8,
-        ),
-        _lines(
-            "Noise that waits",
-            "short",
-            "Draws in the pools.",
-            ("max by (instance) (stream_dp_noise_pool_draws)", "{{instance}}"),
-            width=8,
+            width=12,
         ),
     ],
 }

@@ -1,4 +1,4 @@
-"""Integer noise with exact rational scales, drawn ahead of need.
+"""Integer noise with exact rational scales, drawn for one look at a time.
 
 Every draw comes from an exact sampler of integers: by inversion where a Gaussian's table is small
 (``inversion``), else Canonne, Kamath, Steinke 2020, Algorithms 1 to 3, in OpenDP's implementation. No
@@ -6,8 +6,10 @@ floating-point number is ever rounded into a release. A scale is the ``Fraction`
 computed from; one that the sampler would round is refused.
 
 How long an exact sampler runs tells how large its draw is (Jin, McMurtry, Rubinstein, Ohrimenko 2022),
-so draws are taken from pools that were filled before the charge was made. A pool lives in memory only:
-it is not pickled, not copied, does not survive a fork, and a draw handed out is overwritten in it.
+so a look takes draws that were reserved for it before its charge was made. They live in memory for that long
+only: what the look leaves is overwritten, nothing is drawn ahead for other looks, and draws are not pickled,
+not copied and do not survive a fork. So a copy of the process' memory that goes on, as from a snapshot of a
+virtual machine, holds no draw that another look could be given a second time.
 
 Randomness: OpenDP draws from OpenSSL's private generator, which the operating system seeds, and which
 seeds itself anew after a fork; all else reads the operating system's generator directly.
@@ -39,13 +41,12 @@ Sampler: TypeAlias = Callable[[Kind, Fraction, int], IntArray]
 MIN_SCALE: Final = Fraction(1, 2**20)
 MAX_SCALE: Final = Fraction(2**50)  # a draw passes 2**63 with probability below exp(-8000)
 MAX_RESERVED: Final = 2**24
-"""Most draws that one pool holds for looks that were announced: 128 MiB."""
+"""Most draws of one scale that a look reserves: 128 MiB."""
 MAX_UNIFORM: Final = 2**62
 
 GRID_STEPS: Final = 32
 _GRID_BITS: Final = 16
 _CHUNK: Final = 2**14
-_FLOOR: Final = 16
 _FIRST_UNBIASED_OPENDP: Final = (0, 14, 2)
 
 
@@ -101,19 +102,15 @@ class NoiseSource(Protocol):
         ...
 
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        """Makes sure that ``size`` draws, beyond those reserved before, wait in the pool.
+        """Draws ``size`` values, beyond those reserved before, for the look that is about to be charged.
 
-        Called before the charge is committed, so that neither the time that a draw takes nor its
-        failure comes between charge and release. Raises as ``gaussian`` and ``laplace`` do.
+        Neither the time that a draw takes nor its failure then comes between charge and release. Raises as
+        ``gaussian`` and ``laplace`` do.
         """
         ...
 
-    def refill(self, budget: int) -> int:
-        """Tops up recently used pools with at most ``budget`` draws; returns how many were drawn.
-
-        Called between messages, when no look is under way: it lets go what was reserved and never
-        taken.
-        """
+    def discard(self) -> None:
+        """Overwrites and forgets what was reserved and not taken: before a look reserves, and after it."""
         ...
 
 
@@ -222,22 +219,13 @@ class ExactSampler:
 
 @final
 class _Pool:
-    """Draws first in, first out; what was handed out or given up is overwritten.
+    """Draws of one scale, first in, first out; what was handed out or given up is overwritten."""
 
-    Attributes:
-        reserved: Draws promised to looks under way.
-        used: Draws handed out since the last refill.
-        demand: Most draws ever handed out between two refills.
-    """
-
-    __slots__ = ("_start", "_values", "demand", "reserved", "used")
+    __slots__ = ("_start", "_values")
 
     def __init__(self) -> None:
         self._values: IntArray = np.empty(0, dtype=np.int64)
         self._start = 0
-        self.reserved = 0
-        self.used = 0
-        self.demand = 0
 
     def __len__(self) -> int:
         return int(self._values.size) - self._start
@@ -254,16 +242,7 @@ class _Pool:
         draws = part.copy()
         part[:] = 0
         self._start += size
-        if self._start == self._values.size:
-            self._values, self._start = np.empty(0, dtype=np.int64), 0
         return draws
-
-    def trim(self, size: int) -> None:
-        """Gives up the newest draws beyond ``size``, and the room of those handed out."""
-        if len(self) > size or self._start:
-            kept = self._values[self._start : self._start + size].copy()
-            self.wipe()
-            self._values = kept
 
     def wipe(self) -> None:
         self._values[:] = 0
@@ -272,28 +251,18 @@ class _Pool:
 
 @final
 class PooledNoise:
-    """The noise source of a release: exact draws, taken from pools that were filled beforehand.
+    """The noise source of a release: exact draws, made for the look that takes them.
 
-    A pool that runs dry costs time, never exactness: the missing draws are made on the spot. Between
-    messages memory is bounded by ``per_pool * max_pools`` draws of 8 bytes; what is reserved for looks
-    under way comes on top.
+    A look that takes more than it reserved costs time, never exactness: the missing draws are made on the
+    spot.
 
     Args:
-        per_pool: Most draws that a pool keeps beyond those reserved.
-        max_pools: Most pools; the one unused for longest is dropped, with its draws.
         sampler: Makes fresh draws; None takes ``ExactSampler``.
     """
 
-    def __init__(
-        self, *, per_pool: int = 4096, max_pools: int = 512, sampler: Sampler | None = None
-    ) -> None:
-        if per_pool < 1 or max_pools < 1:
-            raise ValueError("per_pool and max_pools must be positive")
-        self._per_pool = per_pool
-        self._max_pools = max_pools
+    def __init__(self, *, sampler: Sampler | None = None) -> None:
         self._sampler: Sampler = ExactSampler() if sampler is None else sampler
-        self._pools: OrderedDict[tuple[Kind, Fraction], _Pool] = OrderedDict()
-        self._unfilled: OrderedDict[tuple[Kind, Fraction], _Pool] = OrderedDict()
+        self._pools: dict[tuple[Kind, Fraction], _Pool] = {}
         _living.add(self)
 
     def gaussian(self, sigma: Fraction, size: int) -> IntArray:
@@ -319,80 +288,33 @@ class PooledNoise:
         return draws
 
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        pool = self._pool(kind, scale)
-        reserved = pool.reserved + _checked_size(size)
-        if reserved > MAX_RESERVED:
-            raise ValueError(f"{reserved} draws of one scale are too many to reserve at once")
-        self._draw(kind, scale, pool, reserved - len(pool))
-        pool.reserved = reserved
-
-    def refill(self, budget: int) -> int:
-        left = _checked_size(budget)
-        for pool in self._unfilled.values():
-            pool.demand = max(pool.demand, pool.used)
-            pool.used = pool.reserved = 0
-            pool.trim(self._per_pool)
-        self._drop_oldest()
-        while self._unfilled and left:
-            key, pool = self._unfilled.popitem()
-            wanted = min(self._per_pool, max(_FLOOR, 2 * pool.demand))
-            left -= self._draw(*key, pool, min(left, wanted - len(pool)))
-            if len(pool) < wanted:
-                self._unfilled[key] = pool
-        return budget - left
-
-    @property
-    def waiting(self) -> int:
-        """Draws in all pools."""
-        return sum(map(len, self._pools.values()))
+        pool = self._pools.setdefault((kind, _checked_scale(scale)), _Pool())
+        if len(pool) + _checked_size(size) > MAX_RESERVED:
+            raise ValueError(
+                f"{len(pool) + size} draws of one scale are too many to reserve at once"
+            )
+        if size:
+            pool.push(self._sampler(kind, scale, size))
 
     def discard(self) -> None:
-        """Overwrites and forgets every draw that waits."""
         for pool in self._pools.values():
             pool.wipe()
         self._pools.clear()
-        self._unfilled.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Draws that are reserved and not taken."""
+        return sum(map(len, self._pools.values()))
 
     def _take(self, kind: Kind, scale: Fraction, size: int) -> IntArray:
-        pool = self._pool(kind, scale)
-        waiting = min(_checked_size(size), len(pool))
-        pool.used += size
-        pool.reserved = max(0, pool.reserved - size)
-        draws = pool.pop(waiting)
-        if waiting < size:
-            draws = np.concatenate([draws, self._sampler(kind, scale, size - waiting)])
+        pool = self._pools.get((kind, _checked_scale(scale)), _Pool())
+        draws = pool.pop(min(_checked_size(size), len(pool)))
+        if draws.size < size:
+            draws = np.concatenate([draws, self._sampler(kind, scale, size - draws.size)])
         return draws
 
-    def _pool(self, kind: Kind, scale: Fraction) -> _Pool:
-        key = (kind, scale)
-        pool = self._pools.get(key)
-        if pool is None:
-            _checked_scale(scale)
-            pool = self._pools[key] = _Pool()
-            self._drop_oldest(keep=key)
-        else:
-            self._pools.move_to_end(key)
-        self._unfilled[key] = pool
-        self._unfilled.move_to_end(key)
-        return pool
-
-    def _draw(self, kind: Kind, scale: Fraction, pool: _Pool, size: int) -> int:
-        if size <= 0:
-            return 0
-        pool.push(self._sampler(kind, scale, size))
-        return size
-
-    def _drop_oldest(self, keep: tuple[Kind, Fraction] | None = None) -> None:
-        surplus = len(self._pools) - self._max_pools
-        if surplus <= 0:
-            return
-        idle = [key for key, pool in self._pools.items() if key != keep and not pool.reserved]
-        for key in idle[:surplus]:
-            self._pools.pop(key).wipe()
-            self._unfilled.pop(key, None)
-
     def __repr__(self) -> str:
-        return f"PooledNoise(pools={len(self._pools)})"
+        return "PooledNoise()"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("noise is never pickled nor copied: a draw must be used once")

@@ -37,8 +37,8 @@ class SeededNoise:
     def reserve(self, kind: Literal["gaussian", "laplace"], scale: Fraction, size: int) -> None:
         """Nothing: a draw takes no time here."""
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        """Nothing: nothing was reserved."""
 
 
 __all__ = ["SeededNoise"]

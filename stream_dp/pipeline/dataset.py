@@ -387,6 +387,7 @@ class Dataset:
         Between the look and the commit of its release only the crash of the process can intervene; the
         charge stays then, and the look is taken again under another one.
         """
+        self._noise.discard()
         for look in looks:
             look.reserve(self._noise)
             if isinstance(look, NamedLook):
@@ -447,6 +448,7 @@ class Dataset:
         """Takes looks; how long that lasts says nothing about the data."""
         started = monotonic()
         releases = [look.take(self._noise, self._data) for look in looks]
+        self._noise.discard()
         slot = max((look.seconds for look in looks if isinstance(look, NamedLook)), default=0.0)
         if slot > 0.0:
             await asyncio.sleep(slot - (monotonic() - started) % slot)

@@ -77,7 +77,6 @@ class Metrics:
         self._rolled_back = False
         self._worker: Watched | None = None
         self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
-        self._noise: Callable[[], int] | None = None
         self.registry.register(self)
 
     def watch(self, worker: Watched) -> None:
@@ -87,10 +86,6 @@ class Metrics:
     def watch_lags(self, lags: Callable[[], Iterable[tuple[str, int, int]]]) -> None:
         """Shows, by the role of an input topic and its partition, how many records are still to be taken."""
         self._lags = lags
-
-    def watch_noise(self, waiting: Callable[[], int]) -> None:
-        """Shows how many draws wait in the pools."""
-        self._noise = waiting
 
     def record(self, role: str) -> None:
         self._records(role).inc()
@@ -137,7 +132,6 @@ class Metrics:
         yield lag
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
-        draws = None if self._noise is None else self._noise()
         yield _single("ready", "1 while requests are answered", ready)
         yield _single("store_safe", "1 while no acknowledged commit can be forgotten", self._safe)
         yield _single(
@@ -146,7 +140,6 @@ class Metrics:
             self._rolled_back,
         )
         yield _single("outbox_records", "Records still to leave", unreleased)
-        yield _single("noise_pool_draws", "Draws of noise that wait", draws)
 
 
 class _Latency:

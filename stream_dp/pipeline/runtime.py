@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import RolledBack, ServerUnavailable
 from stream_dp.messages import INPUTS, Event, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
@@ -43,8 +43,6 @@ class Runtime:
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
-        if isinstance(noise, PooledNoise):
-            self.metrics.watch_noise(lambda: noise.waiting)
 
     async def start(self) -> None:
         """Opens the connections and makes the worker.

@@ -79,7 +79,6 @@ It is taken alone after it has ended one that took it among others.
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
 _STORE_SILENT_S = 3.0
-_NOISE_AHEAD = 512
 _NEVER = 2**63
 
 # Beside the watermarks: below it, a record that no data set has passed was rejected for want of one.
@@ -397,7 +396,6 @@ class Worker:
                     await self._take([(record, self._decode(record)) for record in group])
             await self._hand_over()
             self._progress += 1
-        self._noise.refill(_NOISE_AHEAD)
 
     def _is_fresh(self, record: Record) -> bool:
         return self._is_mine(record) and record.offset >= self._next.get(record.place, _NEVER)

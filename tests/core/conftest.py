@@ -59,8 +59,8 @@ class QuickNoise:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         pass
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 class Drive:

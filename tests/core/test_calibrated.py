@@ -77,8 +77,8 @@ class QuickNoise:
         assert kind == "gaussian"
         assert size > 0
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 class Host:
@@ -421,8 +421,8 @@ class Witness:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         assert self.looking is None, "noise is drawn ahead of the charge"
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
         assert self.looking is not None, "the data is read only inside a look"

@@ -47,8 +47,8 @@ class Told:
 
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None: ...
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 LIMIT = 4  # the threshold without its noise

@@ -566,8 +566,8 @@ class Recorder:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self.calls.append(("reserve", kind, scale, size))
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 def looked(run: Run, mask: list[list[bool]]) -> QueryLook:

@@ -81,7 +81,7 @@ def counting() -> PooledNoise:
         made += size
         return np.arange(made - size + 1, made + 1, dtype=np.int64)
 
-    return PooledNoise(per_pool=100, max_pools=3, sampler=sampler)
+    return PooledNoise(sampler=sampler)
 
 
 class TestLaw:
@@ -238,7 +238,7 @@ class TestPool:
             seen += counting.gaussian(one, size).tolist()
             seen += counting.laplace(one, 4).tolist()
             seen += counting.gaussian(two, 2).tolist()
-            counting.refill(50)
+            counting.discard()
         assert len(seen) == len(set(seen))
 
     def test_reservations_add_up_and_what_is_taken_comes_from_them(self) -> None:
@@ -265,32 +265,21 @@ class TestPool:
         counting.gaussian(Fraction(3), 4)
         assert counting.waiting == 11
 
-    def test_refilling_keeps_to_its_budget_and_to_the_bounds(self) -> None:
-        made = 0
+    def test_nothing_is_drawn_but_for_the_look_that_takes_it(self) -> None:
+        """A copy of the memory between two looks, in which the process goes on, has no draw in common."""
+        made: list[int] = []
 
         def sampler(kind: Kind, scale: Fraction, size: int) -> Draws:
-            nonlocal made
-            made += size
-            return np.ones(size, dtype=np.int64)
+            made.extend(range(len(made), len(made) + size))
+            return np.array(made[-size:] if size else [], dtype=np.int64)
 
-        noise = PooledNoise(per_pool=64, max_pools=4, sampler=sampler)
-        for scale in range(1, 9):
-            noise.reserve("laplace", Fraction(scale), 1000)
-        assert repr(noise) == "PooledNoise(pools=8)"  # what is promised is not dropped
-        made = 0
-        assert noise.refill(10) == 0
-        assert repr(noise) == "PooledNoise(pools=4)"
-        noise.laplace(Fraction(8), 64)
-        assert (noise.refill(10), made) == (10, 10)
-        assert (noise.refill(1000), made) == (54, 64)
-        assert noise.refill(1000) == 0
-
-    def test_the_pool_unused_for_longest_is_dropped(self, counting: PooledNoise) -> None:
-        for scale in (1, 2, 3, 1, 4):
-            counting.gaussian(Fraction(scale), 1)
-            counting.refill(20)
-        assert repr(counting) == "PooledNoise(pools=3)"
-        assert set(counting._pools) == {("gaussian", Fraction(s)) for s in (1, 3, 4)}
+        noise = PooledNoise(sampler=sampler)
+        for _ in range(3):
+            noise.reserve("laplace", Fraction(8), 10)
+            taken = noise.laplace(Fraction(8), 7)
+            noise.discard()
+            assert (noise.waiting, len(noise._pools)) == (0, 0)
+            assert noise.laplace(Fraction(8), 1)[0] == len(made) - 1 > taken[-1] + 3
 
     def test_a_draw_handed_out_is_overwritten_in_the_pool(self, counting: PooledNoise) -> None:
         counting.reserve("gaussian", Fraction(1), 8)
@@ -305,7 +294,7 @@ class TestPool:
 
     def test_no_draw_is_seen_in_a_repr_pickle_or_copy(self, counting: PooledNoise) -> None:
         counting.reserve("gaussian", Fraction(1), 50)
-        assert repr(counting) == "PooledNoise(pools=1)"
+        assert repr(counting) == "PooledNoise()"
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             with pytest.raises(TypeError, match="never pickled"):
                 pickle.dumps(counting, protocol)
@@ -344,12 +333,10 @@ print(json.dumps([json.loads(os.read(reader, 4096)), noise.gaussian(scale, 16).t
             lambda: counting.gaussian(Fraction(1), -1),
             lambda: counting.reserve("gaussian", Fraction(1), -1),
             lambda: counting.reserve("gaussian", Fraction(1), MAX_RESERVED + 1),
-            lambda: counting.refill(-1),
             lambda: counting.geometric_half(-1),
             lambda: counting.uniform(0, 1),
             lambda: counting.uniform(MAX_UNIFORM + 1, 1),
             lambda: counting.uniform(5, -1),
-            lambda: PooledNoise(per_pool=0, sampler=_unused),
         ):
             with pytest.raises(ValueError):
                 bad()

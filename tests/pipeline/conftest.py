@@ -88,9 +88,8 @@ class RoundedNoise:
         del kind, size
         self._checked(scale)
 
-    def refill(self, budget: int) -> int:
-        del budget
-        return 0
+    def discard(self) -> None:
+        pass
 
     @staticmethod
     def _checked(scale: Fraction) -> float:

@@ -58,8 +58,8 @@ class Compensating:
     def reserve(self, kind: Any, scale: Fraction, size: int) -> None:
         self._source.reserve(kind, scale, size)
 
-    def refill(self, budget: int) -> int:
-        return self._source.refill(budget)
+    def discard(self) -> None:
+        self._source.discard()
 
 
 @pytest.fixture

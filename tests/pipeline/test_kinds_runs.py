@@ -41,9 +41,8 @@ class Still:
     def reserve(self, kind: str, scale: Fraction, size: int) -> None:
         del kind, scale, size
 
-    def refill(self, budget: int) -> int:
-        del budget
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 def define(world: Any) -> None:

@@ -71,7 +71,6 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     await process.run()
     metrics = process.worker._metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
-    metrics.watch_noise(lambda: 5)
     metrics.store_safe(safe=True)
     found = {
         name: (family.type, set().union(*(sample.labels for sample in family.samples)) - {"le"})

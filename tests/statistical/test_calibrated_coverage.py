@@ -50,8 +50,8 @@ class Scaled:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         pass
 
-    def refill(self, budget: int) -> int:
-        return 0
+    def discard(self) -> None:
+        pass
 
 
 class Trials:
