@@ -81,6 +81,15 @@ class StoreUnavailable(StoreError):
     retriable: ClassVar[bool] = True
 
 
+class StoreChanged(StoreUnavailable):
+    """Another server answers than the one that was compared with the ledger topic, or the same one restarted.
+
+    Nothing was written. The same call succeeds when the server has been compared.
+    """
+
+    code: ClassVar[str] = "store_changed"
+
+
 class UnsafeStore(StoreError):
     """The store runs with settings under which an acknowledged commit may be forgotten."""
 
@@ -188,6 +197,7 @@ __all__ = [
     "RequestTimeout",
     "RolledBack",
     "ServerUnavailable",
+    "StoreChanged",
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",

@@ -139,7 +139,8 @@ class _Consumer(driver.Consumer):
         worker = app.runtime.worker
         # In this order: the consumer's thread changes the assignment first and the generation after it.
         generation = app.consumer_generation_id
-        inputs = [tp for tp in self.assignment() if app.is_input(tp.topic)]
+        assignment = self.assignment()
+        inputs = [tp for tp in assignment if app.is_input(tp.topic)]
         held = {tp.partition for tp in inputs}
         for role in INPUTS:
             topic = app.runtime.names.name(role)
@@ -149,13 +150,15 @@ class _Consumer(driver.Consumer):
                     f"{topic} was deleted, or has another number of partitions than the other topics; "
                     "restore it"
                 )
+        # First of all: a take-over begins with the assignment, and sends what the store still has to send.
+        await app.runtime.check_witness(held)
+        if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
+            raise IllegalStateError("the partitions were dealt anew meanwhile")
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
         stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})
         positions = {tp: stored[_place(tp)] for tp in inputs}
-        # Asked for last: while this waits, the consumer's thread begins to wait for records.
-        await app.runtime.check_witness(held)
         await self.seek_wait(positions)
         worker.reading_from(stored, generation)
         return positions
@@ -246,6 +249,7 @@ class StreamApp(faust.App):
             worker.run_releaser,
             self._take_groups,
             self.runtime.watch_store,
+            self.runtime.watch_identity,
             self.runtime.watch_broker,
             self.runtime.watch_witness,
             self._watch_group,

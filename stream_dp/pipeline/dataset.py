@@ -32,10 +32,12 @@ from stream_dp.state import ledger
 from stream_dp.state.codec import outbox_to_bytes
 from stream_dp.state.store import Snapshot, Store, Transition
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "ledger_length"]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
+
+_LEDGER = "ledger"  # the counter that says how many entries the ledger has
 
 _LARGE_DRAFT = 1 << 20
 
@@ -211,10 +213,10 @@ class Dataset:
 
     def write_ledger(self, kind: str, body: Mapping[str, object]) -> None:
         """Appends an entry to the hash chain and queues it for publication."""
-        index = int(self.meta.get("ledger", "0"))
+        index = int(self.meta.get(_LEDGER, "0"))
         entry, self._head_next = ledger.append(self._draft_head, index, self.name, kind, dict(body))
         self._draft.ledger.append(entry)
-        self._set_meta("ledger", str(index + 1))
+        self._set_meta(_LEDGER, str(index + 1))
         self.release(Outgoing("ledger", self.name, entry))
 
     @property
@@ -516,6 +518,11 @@ class Dataset:
     def _defined(self) -> Definition:
         assert self.definition is not None, "the caller has checked that the data set exists"
         return self.definition
+
+
+def ledger_length(snapshot: Snapshot) -> int:
+    """How many entries the ledger of a data set has, as of the snapshot."""
+    return int(snapshot.meta.get(_LEDGER, "0"))
 
 
 def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:

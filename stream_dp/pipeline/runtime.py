@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from aiokafka.errors import KafkaError
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import RolledBack, ServerUnavailable
+from stream_dp.errors import RolledBack, ServerUnavailable, StoreUnavailable
 from stream_dp.messages import INPUTS, Event, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
 from stream_dp.pipeline.decoding import partition_of
@@ -20,6 +21,7 @@ from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witness import LedgerTopic, Witness
 from stream_dp.pipeline.worker import Worker
@@ -28,9 +30,12 @@ from stream_dp.state.redis import RedisStore
 
 __all__ = ["Runtime"]
 
+_log = logging.getLogger(__name__)
+
 _STORE_CHECK_S = 5.0
 _BROKER_CHECK_S = 2.0
 _WITNESS_CHECK_S = 300.0
+_STRANGER_RETRY_S = 1.0
 
 
 class Runtime:
@@ -52,10 +57,11 @@ class Runtime:
             UnsafeStore: The store could forget an acknowledged commit.
         """
         settings = self._settings
-        store = self._store = store_of(settings)
+        # It may speak to any server. The worker's own store speaks to those that were compared.
+        looking = self._looking = store_of(settings)
         topics = await self._topics()
         ledger = topics.pop("ledger")
-        partitions = self.partitions = await self._partitions(store, [*topics.values()])
+        partitions = self.partitions = await self._partitions(looking, [*topics.values()])
         self._witness = Witness(
             LedgerTopic(settings.broker, ledger["name"], len(ledger["partitions"])),
             name=str(ledger["topic_id"]),
@@ -64,9 +70,11 @@ class Runtime:
         try:
             await self._sender.start()
             # Before this worker joins the group, which would wait for it; then little is left to read.
-            await self._witness.check(store, is_held=lambda _: False)
+            compared = await self._compared(held=())
         except KafkaError as error:
             raise no_broker(settings.broker, error) from error
+        store = self._store = store_of(settings)
+        store.trust(compared)
         self.worker = Worker(
             store,
             self._noise,
@@ -87,6 +95,8 @@ class Runtime:
             await self._sender.stop()
         if hasattr(self, "_store"):
             await self._store.close()
+        if hasattr(self, "_looking"):
+            await self._looking.close()
 
     async def watch_store(self) -> None:
         """Raises UnsafeStore as soon as the store's settings have drifted."""
@@ -117,15 +127,37 @@ class Runtime:
             with contextlib.suppress(ServerUnavailable):  # then later
                 await self.check_witness(self.worker.held)
 
+    async def watch_identity(self) -> None:
+        """Compares each server that the worker has not spoken to, before the worker speaks to it.
+
+        Meanwhile its commits wait, and with them all looks and answers. Raises RolledBack.
+        """
+        while True:
+            await self._store.stranger()
+            try:
+                self._store.trust(await self._compared(self.worker.held))
+            except (ServerUnavailable, StoreUnavailable) as error:
+                _log.warning("the store cannot be compared with the ledger topic yet: %s", error)
+                await asyncio.sleep(_STRANGER_RETRY_S)
+
+    async def _compared(self, held: Collection[int]) -> frozenset[str]:
+        """Compares whichever servers there are with the ledger topic; returns who they are."""
+        while True:
+            found = await persistently(self._looking.identities)
+            await self.check_witness(held)
+            if await persistently(self._looking.identities) == found:
+                return found
+
     async def check_witness(self, held: Collection[int]) -> None:
         """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
         try:
             await self._witness.check(
-                self._store, lambda name: partition_of(name.encode(), self.partitions) in held
+                self._looking, lambda name: partition_of(name.encode(), self.partitions) in held
             )
         except KafkaError as error:
             raise no_broker(self._settings.broker, error) from error
         except RolledBack as error:
+            self.worker.cut_short(error)
             self.metrics.rolled_back()
             for name in error.datasets:
                 event = Event(dataset=name, event="rollback_detected")

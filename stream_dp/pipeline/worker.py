@@ -31,6 +31,8 @@ from stream_dp.errors import (
     Fenced,
     InvalidInput,
     InvalidMessage,
+    LedgerBroken,
+    RolledBack,
     ServerUnavailable,
     StoreError,
     StoreRefused,
@@ -40,7 +42,7 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import Batch, Query, Reason, Rejected
 from stream_dp.pipeline import answering, ingesting
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.decoding import (
     Ask,
     BadQuery,
@@ -56,9 +58,10 @@ from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.state import ledger
 from stream_dp.state.codec import Record as StoredRecord
 from stream_dp.state.codec import outbox_from_bytes
-from stream_dp.state.store import Store
+from stream_dp.state.store import Snapshot, Store
 
 __all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "Send", "Worker", "lost_records"]
 
@@ -79,6 +82,7 @@ It is taken alone after it has ended one that took it among others.
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
 _STORE_SILENT_S = 3.0
+_LEDGER_PAGE = 2_000
 _NEVER = 2**63
 
 # Beside the watermarks: below it, a record that no data set has passed was rejected for want of one.
@@ -189,8 +193,12 @@ class Worker:
         self._metrics.store_safe(safe=not problems)
         if problems:
             error = UnsafeStore(problems)
-            self._cut_short = self._cut_short or error
+            self.cut_short(error)
             raise error
+
+    def cut_short(self, error: Exception) -> None:
+        """Begins no step any more: what is in memory, or in the store, is not to be trusted."""
+        self._cut_short = self._cut_short or error
 
     async def _look_at_store(self) -> tuple[str, ...]:
         # One that hangs is no error: it may answer yet.
@@ -274,7 +282,7 @@ class Worker:
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
-        if isinstance(self._cut_short, _Stopped | UnsafeStore | None):
+        if isinstance(self._cut_short, _Stopped | UnsafeStore | RolledBack | None):
             in_doubt = {
                 _partition_in(place)
                 for place, doubt in self._doubts.items()
@@ -726,6 +734,7 @@ class Worker:
     async def _take_over(self, name: str) -> None:
         generation = self._generation
         snapshot = await persistently(partial(self._store.acquire, name))
+        await self._check_ledger(snapshot)
         if generation != self._generation or self._partition(name) not in self._held:
             return  # revoked meanwhile
         dataset = Dataset(
@@ -735,6 +744,29 @@ class Worker:
         if snapshot.outbox:
             await self._release_again(dataset, snapshot.outbox)
         await dataset.recover()
+
+    async def _check_ledger(self, snapshot: Snapshot) -> None:
+        """Compares what is spent with what the ledger says was charged: one of them may have been changed.
+
+        Raises:
+            CorruptState: The chain does not lead to its head, or the sums differ.
+        """
+        chain, name = ledger.Chain(snapshot.dataset), snapshot.dataset
+        # Entries of now, not of later: another owner may come, and add some.
+        while left := ledger_length(snapshot) - chain.length:
+            most = min(left, _LEDGER_PAGE)
+            page = await persistently(partial(self._store.ledger, name, chain.length, most))
+            if not page:
+                raise LedgerBroken(chain.length, "it is missing")
+            for entry in page:
+                chain.add(entry)
+            self._progress += 1
+        chain.check_head(snapshot.head)
+        if tuple(chain.charged) != snapshot.spent:
+            raise CorruptState(
+                f"{snapshot.dataset}: what Redis says is spent is not what its ledger says was charged, so a "
+                "budget would be spent again; restore the newest copy of Redis"
+            )
 
     async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
         """Queues what a former owner committed and may not have released."""

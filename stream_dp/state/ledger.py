@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from stream_dp.errors import CorruptState, LedgerBroken
 
@@ -66,7 +67,7 @@ def extend(head: bytes, entry: bytes) -> bytes:
     return hashlib.sha256(head + entry).digest()
 
 
-def read(entry: bytes) -> dict[str, object]:
+def read(entry: bytes) -> dict[str, Any]:
     """Fields of one entry, without checking its place in the chain.
 
     Raises:
@@ -91,6 +92,66 @@ def read(entry: bytes) -> dict[str, object]:
     return fields
 
 
+class Chain:
+    """A chain of entries from its first one on, checked and added up entry by entry.
+
+    Args:
+        dataset: The data set that the entries must be about; None for the one the first names.
+
+    Attributes:
+        head: The head of the entries so far, 32 bytes.
+        length: How many entries there are.
+        charged: What they charge to each block, (rho, delta) in units of its budget / 2**50.
+    """
+
+    def __init__(self, dataset: str | None = None) -> None:
+        self.head = GENESIS
+        self.length = 0
+        self.charged: list[tuple[int, int]] = []
+        self._dataset = dataset
+
+    def add(self, entry: bytes) -> None:
+        """Adds the next entry.
+
+        Raises:
+            LedgerBroken: It is not the next entry of this chain, or charges a block that does not exist.
+        """
+        try:
+            fields = read(entry)
+        except CorruptState as error:
+            raise LedgerBroken(self.length, str(error)) from error
+        if fields.get("seq") != self.length or type(fields.get("seq")) is not int:
+            raise LedgerBroken(self.length, "its seq is not its place in the chain")
+        if fields.get("prev") != self.head.hex():
+            raise LedgerBroken(self.length, "it does not continue the entry before it")
+        if self._dataset is None:
+            named = fields.get("dataset")
+            self._dataset = named if isinstance(named, str) else None
+        if self._dataset is None or fields.get("dataset") != self._dataset:
+            raise LedgerBroken(self.length, "it is about another data set")
+        self._add_up(fields)
+        self.head = extend(self.head, entry)
+        self.length += 1
+
+    def _add_up(self, fields: Mapping[str, Any]) -> None:
+        if fields["kind"] == "phase":
+            self.charged.append((0, 0))
+        try:
+            for block, rho, delta in fields.get("charges", ()):
+                before = self.charged[block]
+                self.charged[block] = (before[0] + rho, before[1] + delta)
+        except (TypeError, ValueError, IndexError):
+            raise LedgerBroken(self.length, "its charges are not of blocks that exist") from None
+
+    def check_head(self, head: bytes) -> None:
+        """Raises LedgerBroken unless the chain ends in this head: it was changed, cut, or has grown."""
+        if self.head != head:
+            raise LedgerBroken(
+                max(self.length - 1, 0),
+                "the chain does not end in the expected head: changed, cut or grown",
+            )
+
+
 def verify(
     entries: Iterable[bytes], *, head: bytes | None = None, dataset: str | None = None
 ) -> bytes:
@@ -105,29 +166,22 @@ def verify(
     Raises:
         LedgerBroken: With ``index``, the first entry at which the chain does not hold.
     """
-    reached = GENESIS
-    index = 0
+    chain = Chain(dataset)
     for entry in entries:
-        try:
-            fields = read(entry)
-        except CorruptState as error:
-            raise LedgerBroken(index, str(error)) from error
-        if fields.get("seq") != index or type(fields.get("seq")) is not int:
-            raise LedgerBroken(index, "its seq is not its place in the chain")
-        if fields.get("prev") != reached.hex():
-            raise LedgerBroken(index, "it does not continue the entry before it")
-        if dataset is None:
-            named = fields.get("dataset")
-            dataset = named if isinstance(named, str) else None
-        if dataset is None or fields.get("dataset") != dataset:
-            raise LedgerBroken(index, "it is about another data set")
-        reached = extend(reached, entry)
-        index += 1
-    if head is not None and reached != head:
-        raise LedgerBroken(
-            max(index - 1, 0), "the chain does not end in the expected head: changed, cut or grown"
-        )
-    return reached
+        chain.add(entry)
+    if head is not None:
+        chain.check_head(head)
+    return chain.head
 
 
-__all__ = ["GENESIS", "HEAD_BYTES", "KINDS", "VERSION", "append", "extend", "read", "verify"]
+__all__ = [
+    "GENESIS",
+    "HEAD_BYTES",
+    "KINDS",
+    "VERSION",
+    "Chain",
+    "append",
+    "extend",
+    "read",
+    "verify",
+]

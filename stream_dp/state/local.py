@@ -104,10 +104,10 @@ class LocalStore:
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return _found(ids, {dataset: self._held(dataset).batches for dataset in ids})
 
-    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
+    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         if start < 0:
             raise ValueError("a ledger index is not negative")
-        return self._held(dataset).ledger[start:]
+        return self._held(dataset).ledger[start : None if most is None else start + most]
 
     async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
         return {name: self._compared.get((name, places(name)), 0) for name in self._named()}

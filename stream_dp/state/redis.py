@@ -22,6 +22,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 
 from stream_dp.errors import (
     CorruptState,
+    StoreChanged,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -101,6 +102,8 @@ class RedisStore:
         self._declared = durability_declared
         self._owned = False
         self._aof: Literal["unknown", "off", "whole"] = "unknown"
+        self._trusted: frozenset[str] | None = None
+        self._strange = asyncio.Event()
 
     @classmethod
     def from_url(
@@ -114,11 +117,69 @@ class RedisStore:
         """A store with a connection of its own, which ``close`` closes."""
         # Without it redis-py gives up at the first connection that an idle time-out or restart has closed.
         retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=1.0), _RETRIES)
-        kind: type[Redis | RedisCluster] = RedisCluster if cluster else Redis
-        client = kind.from_url(url, retry=retry)
+        client: Redis | RedisCluster
+        opened: list[RedisStore] = []
+
+        async def greet(connection: Any) -> None:
+            await opened[0].greet(connection)
+
+        if cluster:
+            client = RedisCluster.from_url(url, retry=retry)
+            nodes = client.nodes_manager.startup_nodes.values()
+            for kwargs in (client.connection_kwargs, *(node.connection_kwargs for node in nodes)):
+                kwargs["redis_connect_func"] = greet  # it takes none from its caller
+        else:
+            client = Redis.from_url(url, retry=retry, redis_connect_func=greet)
         store = cls(client, prefix=prefix, durability_declared=durability_declared)
         store._owned = True
+        opened.append(store)
         return store
+
+    # Which server it is ------------------------------------------------------------------------
+
+    async def identities(self) -> frozenset[str]:
+        """Names the processes that serve us, and the histories of writes that they are on.
+
+        A server that was restarted, put in place of another one, or made a primary has another name.
+        """
+        async with _translated():
+            return frozenset(
+                [
+                    _identity(_texts(await node.execute_command("INFO")))
+                    for node in await self._nodes()
+                ]
+            )
+
+    def trust(self, identities: frozenset[str]) -> None:
+        """Speaks to these servers alone from now on. To any other one no command is sent: ``StoreChanged``.
+
+        Raises:
+            ValueError: The client was made without a look at new connections; see ``from_url``.
+        """
+        if not self._owned:
+            raise ValueError("only a store that opened its client sees each new connection")
+        self._trusted = identities
+        self._strange.clear()
+
+    async def stranger(self) -> None:
+        """Returns when a server was met that is not trusted."""
+        await self._strange.wait()
+
+    async def greet(self, connection: Any) -> None:
+        """Looks who is at the other end of a new connection, before it carries a command."""
+        await connection.on_connect()
+        if self._trusted is not None:
+            await connection.send_command("INFO")
+            lines = _decoded(await connection.read_response()).splitlines()
+            self._check_identity(dict(line.split(":", 1) for line in lines if ":" in line))
+
+    def _check_identity(self, info: Mapping[str, str]) -> None:
+        # A replica takes no writes, and is asked for nothing but the other nodes of its Cluster.
+        if self._trusted is None or info.get("role") == "slave":
+            return
+        if _identity(info) not in self._trusted:
+            self._strange.set()
+            raise _Stranger
 
     # What the server promises ------------------------------------------------------------------
 
@@ -138,6 +199,7 @@ class RedisStore:
 
     async def _problems_of(self, node: Any) -> list[str]:
         info = _texts(await node.execute_command("INFO"))
+        self._check_identity(info)
         found = []
         if info.get("role") == "slave":
             found.append(
@@ -249,12 +311,16 @@ class RedisStore:
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return await self._found("batches", ids)
 
-    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
+    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         check_name(dataset)
         if start < 0:
             raise ValueError("a ledger index is not negative")
         async with _translated():
-            return await self._pages(dataset, "ledger", start)
+            if most is None:
+                return await self._pages(dataset, "ledger", start)
+            key = self._key(dataset, "ledger")
+            page: list[bytes] = await self._command("LRANGE", key, start, start + most - 1)
+            return page
 
     async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
         async with _translated():
@@ -450,6 +516,14 @@ class RedisStore:
                 return read
 
 
+class _Stranger(exceptions.RedisError):
+    """Another server is there than the one that is trusted."""
+
+
+def _identity(info: Mapping[str, str]) -> str:
+    return f"{info.get('run_id')} {info.get('master_replid')}"
+
+
 def _compared(place: str) -> str:
     """The field that keeps up to where a ledger was compared with that place of the ledger topic."""
     return f"compared {place}"
@@ -536,12 +610,11 @@ def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:
 
 def _texts(reply: Mapping[str | bytes, Any]) -> dict[str, str]:
     """A reply of names and values as text, whichever protocol version and client made it."""
-    return {
-        (name.decode() if isinstance(name, bytes) else name): (
-            value.decode() if isinstance(value, bytes) else str(value)
-        )
-        for name, value in reply.items()
-    }
+    return {_decoded(name): _decoded(value) for name, value in reply.items()}
+
+
+def _decoded(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @asynccontextmanager
@@ -565,6 +638,10 @@ async def _translated() -> AsyncIterator[None]:
         raise StoreUnavailable(
             "the store cannot be reached; whether the last step happened is unknown"
         ) from error
+    except _Stranger:
+        raise StoreChanged(
+            "another server answers, or the same one was restarted; it is compared with the ledger first"
+        ) from None
     except exceptions.RedisError as error:
         raise _in_words(error) from None
 

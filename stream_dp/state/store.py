@@ -255,8 +255,8 @@ class Store(Protocol):
         """What is stored of these batch ids of each data set, by data set and id, in one round trip."""
         ...
 
-    async def ledger(self, dataset: str, start: int = 0) -> list[bytes]:
-        """Ledger entries from index ``start`` on."""
+    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
+        """Ledger entries from index ``start`` on, at most so many of them."""
         ...
 
     async def compared(self, places: Callable[[str], str]) -> dict[str, int]:

@@ -24,10 +24,12 @@ from stream_dp.errors import (
     Conflict,
     CorruptState,
     Fenced,
+    StoreChanged,
     StoreError,
     StoreRefused,
     StoreUnavailable,
 )
+from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.ledger import verify
 from stream_dp.state.redis import PARTS, RedisStore
 from stream_dp.state.store import LedgerRead, Store
@@ -268,6 +270,11 @@ async def test_both_protocol_versions_work(make_server: Any, own: Any, protocol:
 def form_cluster(url: str) -> None:
     with command(url) as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    await_cluster(url)
+
+
+def await_cluster(url: str) -> None:
+    with command(url) as client:
         while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
             time.sleep(0.01)
 
@@ -793,3 +800,54 @@ async def test_an_older_copy_of_the_server_is_a_conflict_for_who_went_on(
     server.start()
     with pytest.raises(Conflict):
         await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+async def test_a_server_that_is_not_trusted_gets_no_command(
+    make_server: Any, cluster: bool
+) -> None:
+    """A failover, a restart, a restored copy: each is met at a new connection, before anything is written."""
+    server = make_server(**({"cluster_enabled": "yes"} if cluster else {}))
+    if cluster:
+        form_cluster(server.url)
+    store = RedisStore.from_url(server.url, cluster=cluster)
+    looking = RedisStore.from_url(server.url, cluster=cluster)
+    try:
+        found = await looking.identities()
+        store.trust(found)
+        assert await store.constant("name", b"first") == b"first"
+        server.kill()
+        server.start()
+        if cluster:
+            await_cluster(server.url)
+        with pytest.raises(StoreUnavailable):
+            await store.constant("other", b"written")
+        await asyncio.wait_for(store.stranger(), 5)
+        with command(server.url) as client:
+            assert client.hgetall(f"{{{PREFIX}}}:constants") == {b"name": b"first"}
+        again = await persistently(looking.identities)
+        assert again != found
+        store.trust(again)
+        assert await store.constant("other", b"late") == b"late"
+    finally:
+        await store.close()
+        await looking.close()
+
+
+async def test_a_server_that_becomes_another_one_on_an_old_connection_is_noticed_at_a_look(
+    make_server: Any,
+) -> None:
+    """A replica that was resynchronised and made a primary again keeps its connections."""
+    server = make_server()
+    store = RedisStore.from_url(server.url)
+    try:
+        store.trust(await store.identities())
+        await store.problems()
+        with command(server.url) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        with pytest.raises(StoreChanged):
+            await store.problems()
+        await asyncio.wait_for(store.stranger(), 1)
+    finally:
+        await store.close()

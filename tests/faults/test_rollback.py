@@ -95,6 +95,43 @@ def test_a_store_from_an_older_copy_or_emptied_stops_the_worker_until_the_newest
     assert life.complaints() == []
 
 
+def test_an_older_copy_under_a_live_worker_is_compared_before_the_next_charge(
+    make_deployment: Any, make_life: Any, copies: Copies
+) -> None:
+    """What is charged after the copy came back would be in no copy that also has what it lacks."""
+    deployment = make_deployment(redis_url=copies.url)
+    life = make_life(deployment, ["idle", "busy"])
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        life.define(client)
+        life.phase(client)
+        life.wait_until_released(worker)
+        older = copies.keep("older")
+        client.ask("idle", "carrier = 'UA' AND delay >= 30", query_id="more", timeout_s=90)
+        life.wait_until_released(worker)
+        newest = copies.keep("newest")
+        client.ask("busy", "carrier = 'AA'", query_id="free", timeout_s=90)  # it is connected anew
+        entries = len(deployment.read("ledger"))
+        copies.put_back(older)
+        assert worker.exit_code is None
+        for n in range(20):  # nobody waits for a reply
+            query = {"query_id": f"lost-{n}", "where": {"attribute": "delay", "ge": 10}}
+            head = {"version": 1, "dataset": "busy", "analyst": "ana"}
+            deployment.produce(
+                "queries", {**head, **query, "window": {"last_phases": 1}}, key="busy"
+            )
+        assert worker.wait() == 1
+    assert "Redis has forgotten what was charged to idle" in worker.output
+    assert len(deployment.read("ledger")) == entries, "nothing was charged meanwhile"
+    copies.put_back(newest)
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        assert (
+            client.ask("idle", "carrier = 'AA'", query_id="after", timeout_s=90).value is not None
+        )
+    worker.stop()
+
+
 def test_rows_of_a_source_count_once_through_a_store_that_goes_back(
     make_deployment: Any, copies: Copies, tmp_path: Path
 ) -> None:

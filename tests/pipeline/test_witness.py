@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import RolledBack
+from stream_dp.errors import CorruptState, RolledBack
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.witness import Take, Witness
 from stream_dp.state import ledger
@@ -198,3 +198,32 @@ async def test_a_store_that_goes_back_during_a_check_keeps_nothing_that_is_not_t
     for found in (restored, older):
         with pytest.raises(RolledBack):
             await check(topic, found)
+
+
+@pytest.mark.parametrize("what", ["spent", "entry", "cut"])
+async def test_a_store_whose_sums_are_not_those_of_its_ledger_is_not_served(
+    world: Any, what: str
+) -> None:
+    """With what is spent set to 0 a worker would spend it again."""
+    world.define("flights")
+    world.cells("flights", "b")
+    world.ask("flights", "q", {"attribute": "carrier", "eq": "AA"})
+    await world.run()
+    held = world.store._datasets["flights"]
+    assert sum(rho for rho, _ in held.spent) > 0
+    if what == "spent":
+        held.spent = [(0, 0) for _ in held.spent]
+    elif what == "entry":
+        held.ledger[-1] = held.ledger[-1].replace(b'"rho"', b'"rh0"').replace(b"1", b"2", 1)
+    else:
+        del held.ledger[-1]
+    process = world.process()
+    world.ask("flights", "later", {"attribute": "carrier", "eq": "UA"})
+
+    async def serve() -> None:
+        await process.assign()
+        await process.run()
+
+    with pytest.raises(CorruptState, match=r"flights: what Redis says|ledger entry \d+"):
+        await serve()
+    await process.kill()

@@ -6,10 +6,12 @@ import hashlib
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_dp.errors import CorruptState, LedgerBroken
+from stream_dp.state import ledger
 from stream_dp.state.ledger import GENESIS, append, extend, read, verify
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -157,3 +159,35 @@ def test_entries_written_by_earlier_releases_stay_readable() -> None:
         "retired",
     ]
     assert chain(5) == (entries, head), "and what is written now is still the same"
+
+
+def _chain(*bodies: tuple[str, dict[str, Any]]) -> list[bytes]:
+    head, entries = ledger.GENESIS, []
+    for index, (kind, body) in enumerate(bodies):
+        entry, head = ledger.append(head, index, "flights", kind, body)
+        entries.append(entry)
+    return entries
+
+
+def test_a_chain_adds_up_what_its_entries_charge_to_each_block() -> None:
+    chain = ledger.Chain("flights")
+    for entry in _chain(
+        ("dataset", {"definition": {}}),
+        ("phase", {"phase": 1, "rows": 5}),
+        ("charge", {"looks": [], "charges": [[0, 3, 1]]}),
+        ("phase", {"phase": 2, "rows": 5}),
+        ("charge", {"looks": [], "charges": [[0, 2**49, 0], [1, 7, 2]]}),
+        ("retired", {}),
+    ):
+        chain.add(entry)
+    assert chain.charged == [(2**49 + 3, 1), (7, 2)]
+    assert chain.length == 6
+
+
+@pytest.mark.parametrize("charges", [[[1, 3, 0]], [[0, 3]], [["0", 3, 0]], 7])
+def test_a_charge_of_no_block_breaks_the_chain(charges: Any) -> None:
+    chain = ledger.Chain()
+    entries = _chain(("phase", {"phase": 1, "rows": 5}), ("charge", {"charges": charges}))
+    chain.add(entries[0])
+    with pytest.raises(LedgerBroken, match="ledger entry 1: its charges"):
+        chain.add(entries[1])
