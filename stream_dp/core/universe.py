@@ -2,17 +2,19 @@
 
 The universe is the product of the attributes' cells. Row to cell is total: whatever a row contains, it counts
 in exactly one cell, so no row's content ever decides whether a batch is accepted. Only structure is refused,
-with a text that is the same for every value.
+with a text that is the same for every value: names, lengths of columns, counts, and values of thousands of
+characters.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import operator
 import struct
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -30,6 +32,8 @@ MAX_KEPT_CELLS = 2**20
 """Largest universe of which a mechanism keeps every cell."""
 MAX_NAME = 64
 MAX_VALUE = 256
+MAX_SCALAR = 4096
+"""Most characters of a value in a row. What a longer one says would show in the time that its batch takes."""
 MAX_ROWS = 2**62
 """Most rows that a batch, and a block, may count: their sums stay inside int64."""
 
@@ -189,7 +193,7 @@ class Category(_Attribute):
         return _first(self.other_cell, self.missing_cell)
 
     def encode(self, column: Column) -> Codes:
-        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
         values, types = _scalars(column)
         if bool in types:  # True == 1 as a key, but they stand for different texts
             values = [v if type(v) is not bool else _bool_text(v) for v in values]
@@ -318,7 +322,7 @@ class Number(_Attribute):
         return max(map(abs, self.edges)) < _EXACT
 
     def encode(self, column: Column) -> Codes:
-        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
         if self._floats_suffice and isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             return self._bin(column.astype(np.float64))
         values, types = _scalars(column)
@@ -374,7 +378,7 @@ class Boolean(_Attribute):
         return table
 
     def encode(self, column: Column) -> Codes:
-        """Codes of a column, shape (n_entries,). Total: no value raises."""
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
         values, _ = _scalars(column)
         unknown = repeat(_first(self.missing_cell))
         return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
@@ -633,10 +637,32 @@ def _scalars(column: Column) -> tuple[Sequence[_Scalar], set[type]]:
     """The column's values as plain scalars, everything else as None; and the types among them."""
     values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
     types = set(map(type, values))
-    if types <= _SCALARS:
-        return values, types
-    plain = [v if type(v) in _SCALARS else _plain(v) for v in values]
-    return plain, set(map(type, plain))
+    if not types <= _SCALARS:
+        if types & {list, dict}:
+            _check_length(_spelt(v) for v in values if isinstance(v, list | dict))
+        values = [v if type(v) in _SCALARS else _plain(v) for v in values]
+        types = set(map(type, values))
+    if str in types:
+        _check_length(values if types == {str} else (v for v in values if type(v) is str))
+    return values, types
+
+
+def _spelt(nested: object) -> str:
+    """A list or an object as text, about as long as it was sent."""
+    try:
+        return json.dumps(nested, default=str)
+    except RecursionError:
+        return " " * (MAX_SCALAR + 1)
+
+
+def _check_length(texts: Iterable[str]) -> None:
+    """Raises InvalidBatch, in the same words whatever a value says."""
+    if max(map(len, texts), default=0) > MAX_SCALAR:
+        raise InvalidBatch(
+            "value",
+            f"a value is longer than {MAX_SCALAR:,} characters",
+            f"cut it; no declared value is longer than {MAX_VALUE}",
+        )
 
 
 def _plain(value: object) -> _Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any, cast
 
 from stream_dp.core.accounting import Charge
@@ -57,8 +58,9 @@ def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
 
 
 def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
-    """The record of a stored answer, as it was the first time."""
-    return _outgoing(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
+    """The record of a stored answer, as it was the first time but for its timestamp."""
+    outgoing = _outgoing(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
+    return replace(outgoing, dated_ms=-1)
 
 
 async def answer(

@@ -10,7 +10,7 @@ import asyncio
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic, time
 from typing import TypedDict
@@ -77,6 +77,7 @@ class Dataset:
 
     Attributes:
         committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
+        dated_ms: Timestamp of the record in hand, which what it leads to carries; -1 where it has none.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Dataset:
         self.spent: list[tuple[int, int]] = list(snapshot.spent)
         self.definition: Definition | None = None
         self.committed_at: float | None = None
+        self.dated_ms = -1
         self._store = store
         self._noise = noise
         self._fuse = fuse
@@ -198,7 +200,7 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        self._draft.outgoing.append(outgoing)
+        self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
         self._drafted += len(outgoing.value)
 
     def passed(self, place: str, next_offset: int) -> None:
@@ -449,7 +451,10 @@ class Dataset:
     async def _taken(self, looks: Sequence[Look]) -> list[Release]:
         """Takes looks; how long that lasts says nothing about the data."""
         started = monotonic()
-        releases = [look.take(self._noise, self._data) for look in looks]
+        # In a thread of its own: how long it lasts is not to show in what the event loop does for others.
+        releases = await asyncio.to_thread(
+            lambda: [look.take(self._noise, self._data) for look in looks]
+        )
         self._noise.discard()
         slot = max((look.seconds for look in looks if isinstance(look, NamedLook)), default=0.0)
         if slot > 0.0:

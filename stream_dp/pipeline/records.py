@@ -47,7 +47,10 @@ class Outgoing:
 
     Attributes:
         answer: Name of the stored answer that it is; None for all else.
-        asked_ms: Timestamp of the question that it is the first reply to; -1 for all else.
+        asked_ms: Timestamp of the query that it is the first reply to; -1 for all else.
+        dated_ms: Timestamp of the record that it answers, which it carries in place of the time at which it
+            was ready: that may depend on rows. -1 where the record has none, or is not known any more. None
+            for what answers nothing: it carries the time at which it leaves.
     """
 
     role: str
@@ -56,3 +59,4 @@ class Outgoing:
     headers: tuple[tuple[str, bytes], ...] = ()
     answer: str | None = None
     asked_ms: int = -1
+    dated_ms: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from time import time
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -25,6 +26,8 @@ __all__ = ["LARGEST_MESSAGE", "Sender"]
 _BATCH_BYTES = 2**19  # well below every topic's max.message.bytes, which bounds a batch
 
 _PATIENCE_S = 3.0
+
+_HOUR_MS = 3_600_000
 
 LARGEST_MESSAGE = max(topic.max_message_bytes for topic in TOPICS.values())
 
@@ -103,10 +106,11 @@ class Sender:
         topic, key = self._names.name(record.role), record.key.encode()
         partition = partition_of(key, await self._count(topic))
         value, headers = record.value or None, list(record.headers)
+        dated = None if record.dated_ms is None else _dated(record.dated_ms, round(1000 * time()))
         bundle = self._open.get((topic, partition))
         while (
             bundle is None
-            or bundle.batch.append(timestamp=None, key=key, value=value, headers=headers) is None
+            or bundle.batch.append(timestamp=dated, key=key, value=value, headers=headers) is None
         ):
             bundle = _Bundle(self._producer.create_batch())
             self._open[topic, partition] = bundle
@@ -136,6 +140,14 @@ class Sender:
             bundle.sent.exception()  # nobody may wait for it any more
         else:
             bundle.sent.set_result(sent.offset)
+
+
+def _dated(answered_ms: int, now_ms: int) -> int:
+    """The timestamp of a reply: that of the record it answers, if that is from within the hour.
+
+    Else it is the hour that has begun: retention counts from it, and a reply to an old record is to last too.
+    """
+    return answered_ms if answered_ms >= now_ms - _HOUR_MS else now_ms - now_ms % _HOUR_MS
 
 
 def _translated(topic: str, error: KafkaError) -> StreamDPError:

@@ -581,6 +581,7 @@ class Worker:
         dataset = self._datasets[request.dataset]
         if record.offset < dataset.cursor.get(record.place, 0):
             return
+        dataset.dated_ms = record.timestamp_ms
         try:
             if suspect:
                 self._quarantine(dataset, record)
@@ -727,7 +728,7 @@ class Worker:
         )
         self._metrics.rejected(error.reason)
         key = dataset or f"{record.topic}:{record.partition}"
-        return Outgoing("rejected", key, rejected.to_bytes())
+        return Outgoing("rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms)
 
     # ------------------------------------------------------------ ownership
 
@@ -889,5 +890,9 @@ def _partition_in(place: str) -> int:
 
 def _outgoing(stored: StoredRecord) -> Outgoing:
     return Outgoing(
-        stored.topic, (stored.key or b"").decode(), stored.value or b"", tuple(stored.headers)
+        stored.topic,
+        (stored.key or b"").decode(),
+        stored.value or b"",
+        tuple(stored.headers),
+        dated_ms=-1,
     )

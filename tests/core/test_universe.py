@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from stream_dp.core.universe import (
     MAX_ROWS,
+    MAX_SCALAR,
     Attribute,
     Boolean,
     Category,
     Number,
+    Repeated,
     Rows,
     Universe,
     exact_sum,
@@ -41,7 +43,7 @@ ATTRIBUTES: list[Attribute] = [
 ]
 
 NOTABLE_TEXTS = [
-    "AA", "true", "TRUE", "False", "7", "1.5", "0", "1", " 12 ", "1e400", "nan", "-inf", "", "9" * 5000,
+    "AA", "true", "TRUE", "False", "7", "1.5", "0", "1", " 12 ", "1e400", "nan", "-inf", "", "9" * 400,
 ]  # fmt: skip
 NOTABLE_NUMBERS = [0, 1, 1.0, 1.5, 7, 7.0, -0.0, 2**60, 2**60 - 1, 10**400, -(10**400)]
 
@@ -50,7 +52,7 @@ json_values = st.recursive(
     | st.booleans()
     | st.integers()
     | st.floats()
-    | st.text()
+    | st.text(max_size=300)
     | st.characters(categories=["Cs"])  # halves of surrogate pairs
     | st.sampled_from(NOTABLE_TEXTS)
     | st.sampled_from(NOTABLE_NUMBERS),
@@ -351,3 +353,42 @@ def test_stored_rows_that_do_not_decode_are_refused() -> None:
 def test_an_edge_with_no_number_beyond_it_is_refused(edge: float) -> None:
     with pytest.raises(InvalidDefinition, match="beyond 1e\\+300"):
         Number("x", (edge,))
+
+
+LONG_VALUES = [
+    "x" * (MAX_SCALAR + 1),
+    "9" * 5000,
+    ["x" * MAX_SCALAR],
+    {"a": list(range(2000))},
+    "\\" * 3_000_000,
+]
+
+
+@pytest.mark.parametrize("value", LONG_VALUES, ids=["text", "digits", "list", "object", "3 MB"])
+@pytest.mark.parametrize("name", ["carrier", "delay", "cancelled"])
+def test_a_value_whose_length_would_show_in_time_is_refused_in_the_same_words(
+    value: object, name: str
+) -> None:
+    universe = Universe((Category("carrier", ("AA",)), Number("delay", (0,)), Boolean("cancelled")))
+    row = {"carrier": "AA", "delay": 1, "cancelled": True, name: value}
+    said = set()
+    for encode in (
+        lambda: universe.encode_rows([row]),
+        lambda: universe.encode_columns({n: [v] for n, v in row.items()}),
+        lambda: universe.encode_cells([row | {"count": 0}]),
+        lambda: universe.encode_columns(
+            {n: Repeated([v], np.zeros(1, dtype=np.int64)) for n, v in row.items()}
+        ),
+    ):
+        with pytest.raises(InvalidBatch) as refused:
+            encode()
+        said.add(str(refused.value))
+    assert said == {
+        "value: a value is longer than 4,096 characters; cut it; no declared value is longer than 256"
+    }
+
+
+def test_a_value_of_the_largest_length_counts_as_any_other() -> None:
+    universe = Universe((Category("carrier", ("AA",)), Number("delay", (0,), missing=True)))
+    rows = universe.encode_rows([{"carrier": "x" * MAX_SCALAR, "delay": "1" * MAX_SCALAR}])
+    assert [code.tolist() for code in rows.codes] == [[1], [1]]
