@@ -311,7 +311,7 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         {"name": "smoker", "type": "boolean"},
     ]
     file.write_text(json.dumps(good))
-    rows.write_text("city;age;smoker\n" + "Bonn;17;true\n" * 5 + "bonn;17,5;no\n" * 3 + ";;\n")
+    rows.write_text("city;age;smoker\n" + "Bonn;17;true\n" * 5 + "bonn;17,5;nein\n" * 3 + ";;\n")
     assert "pass --delimiter ';'" in run("dataset", "check", file, rows).err
     ended = run("dataset", "check", file, rows, "--delimiter", ";")
     assert ended.code == 0
@@ -323,11 +323,46 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         ["", "not listed: 'bonn'", "3", "other"],
         ["age", "a number", "5", "itself"],
         ["", "empty", "1", "missing"],
-        ["", "no number: '17,5'", "3", "missing"],
+        ["", "not a number: '17,5'", "3", "missing"],
         ["smoker", "true or false", "5", "itself"],
         ["", "empty", "1", "false"],
-        ["", "neither true nor false: 'no'", "3", "false"],
+        ["", "neither true nor false: 'nein'", "3", "false"],
     ]
+    assert "warning: age: of 9 rows 33.3% have a number in another notation" in ended.err
+    assert "smoker: of 9 rows 33.3% are neither true nor false and 11.1% are empty" in ended.err
+    assert "city:" not in ended.err
+
+
+def test_a_check_on_private_rows_says_that_a_definition_must_not_follow_from_them(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
+    file.write_text(json.dumps(good))
+    rows.write_text("city\n" + "Bonn\n" * 5 + "Zorgon\n")
+    private = run("dataset", "check", file, rows)
+    assert "a definition is public" in private.err
+    assert "What you change in it because of them tells of these rows" in private.err
+    assert "pass --public" in private.err
+    assert "public" not in private.out
+    public = run("dataset", "check", file, rows, "--public")
+    assert public.err == ""
+    assert public.out == (
+        f"{private.out}these rows are public, as --public says; a definition may follow from them\n"
+    )
+    assert run("dataset", "check", file).err == ""
+
+
+def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: Words) -> None:
+    ended = run("dataset", "check")
+    assert ended.code == 2
+    assert "Missing argument 'DEFINITION', or the option '--source'" in ended.err
+    file, source = tmp_path / "definition.json", tmp_path / "source.json"
+    file.write_text(json.dumps(good))
+    source.write_text('{"version": 1, "dataset": "orders", "topic": "shop.orders"}')
+    ended = run("dataset", "check", file, "--source", source)
+    assert "--source: it is of orders, not of people" in ended.err
+    ended = run("dataset", "check", file, file, "--source", source)
+    assert "Give FILE or '--source', not both" in ended.err
 
 
 @pytest.mark.parametrize(
