@@ -239,7 +239,7 @@ def test_a_file_that_was_touched_or_moved_is_the_same_file(
     name = define()
     file = write_people(name, 700)
     assert served("ingest", file, "--batch-rows", 300).code == 0
-    os.utime(file, (1, 1))
+    os.utime(file, (10**9, 10**9))
     assert "all 700 rows of" in served("ingest", file, "--batch-rows", 200).out
     moved = file.rename(tmp_path / "elsewhere.csv")
     assert "all 700 rows of" in served("ingest", moved, "--dataset", name).out
@@ -306,22 +306,22 @@ def test_at_a_terminal_the_warning_has_examples_and_a_question(
     for reply, rows in ((b"n\n", 0), (b"y\n", 60)):
         ours, theirs = pty.openpty()
         try:
-            asking = subprocess.Popen(
+            with subprocess.Popen(
                 [sys.executable, "-m", "stream_dp", "ingest", str(file)],
                 stdin=theirs,
                 stdout=subprocess.PIPE,
                 stderr=theirs,
                 env={**os.environ, "TERM": "dumb"},
-            )
-            os.close(theirs)
-            said = b""
-            while b"[y/N]" not in said:
-                said += os.read(ours, 4096)
-            os.write(ours, reply)
-            with contextlib.suppress(OSError):  # the other end is closed
-                while os.read(ours, 4096):
-                    pass
-            out, _ = asking.communicate(timeout=60)
+            ) as asking:
+                os.close(theirs)
+                said = b""
+                while b"[y/N]" not in said:
+                    said += os.read(ours, 4096)
+                os.write(ours, reply)
+                with contextlib.suppress(OSError):  # the other end is closed
+                    while os.read(ours, 4096):
+                        pass
+                out, _ = asking.communicate(timeout=60)
         finally:
             os.close(ours)
         words = said.decode().replace("\r", "").replace("\n", " ")
