@@ -136,20 +136,20 @@ class Survey:
         self.rows = 0
         self.readings: Mapping[str, _Reading] = {name: _Reading() for name in universe.names}
 
-    def take(self, columns: Columns, cells: Columns) -> None:
+    def take(self, columns: Columns, values: Columns) -> None:
         """Looks at some rows.
 
         Args:
             columns: Values as they stand in the file.
-            cells: What is sent for them.
+            values: What they say, as the worker reads it.
         """
         self.rows += len(columns[self._universe.names[0]])
         for strict in self._strict:
-            self._count(strict, columns[strict.name], cells[strict.name])
+            self._count(strict, columns[strict.name], values[strict.name])
 
-    def _count(self, strict: Attribute, column: Sequence[Any], cells: Sequence[Any]) -> None:
+    def _count(self, strict: Attribute, column: Sequence[Any], values: Sequence[Any]) -> None:
         reading = self.readings[strict.name]
-        codes = strict.encode(cells)
+        codes = strict.encode(values)
         unknown = codes == strict.missing_cell
         if isinstance(strict, Category):
             unknown |= codes == strict.other_cell

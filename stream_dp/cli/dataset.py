@@ -166,7 +166,7 @@ def _look_at_file(rows: Rows, file: Path, universe: Universe, decimal: str | Non
     with bar() as progress:
         task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
         for columns, read_bytes in rows.columns():
-            survey.take(columns, rows.cells(columns))
+            survey.take(columns, rows.values(columns))
             progress.update(task, completed=read_bytes)
     _say(universe, survey)
 

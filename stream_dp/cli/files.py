@@ -28,6 +28,7 @@ __all__ = ["Batch", "Columns", "Source", "rows_a_batch"]
 
 Columns: TypeAlias = dict[str, list[Any]]
 
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
 _BOOLEAN_WIDTH: Final = 7
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
@@ -60,6 +61,20 @@ def _width(attribute: AttributeSpec) -> int:
     return _NUMBER_WIDTH if attribute.type == "number" else _BOOLEAN_WIDTH
 
 
+def _scalars(column: list[Any]) -> list[Any]:
+    """The column with a text or a number for each value that is neither, and None for what holds several."""
+    if set(map(type, column)) <= _SCALARS:
+        return column
+    return [
+        value
+        if type(value) in _SCALARS
+        else None
+        if isinstance(value, list | dict)
+        else plain(value)
+        for value in column
+    ]
+
+
 def _json_bytes(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace"))
 
@@ -80,10 +95,6 @@ def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
     def fit(value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, list | dict):
-            return None
-        if not isinstance(value, str | int | float):
-            value = plain(value)
         if isinstance(value, float) and value != value:
             return None
         if isinstance(value, str) and 6 * len(value) + 2 <= width:
@@ -191,10 +202,10 @@ class Source:
         """
         return self._reader()
 
-    def cells(self, columns: Columns) -> Columns:
-        """What is sent of columns as they stand in the file."""
+    def values(self, columns: Columns) -> Columns:
+        """What columns say that stand so in the file; the worker reads what is sent in the same way."""
         return {
-            attribute.name: _fitted(attribute, self._numbers(attribute, columns[attribute.name]))
+            attribute.name: _scalars(self._numbers(attribute, columns[attribute.name]))
             for attribute in self._definition.attributes
         }
 
@@ -206,7 +217,12 @@ class Source:
             if stop > skip:
                 first = max(0, skip - start)
                 rest = {name: column[first:] for name, column in columns.items()}
-                yield Batch(self.cells(rest), start + first, stop, read_bytes)
+                values = self.values(rest)
+                fitted = {
+                    attribute.name: _fitted(attribute, values[attribute.name])
+                    for attribute in self._definition.attributes
+                }
+                yield Batch(fitted, start + first, stop, read_bytes)
             start = stop
 
     def _numbers(self, attribute: AttributeSpec, column: list[Any]) -> list[Any]:

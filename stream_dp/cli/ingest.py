@@ -133,7 +133,7 @@ def command(
         with bar() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
             for columns, read_bytes in source.columns():
-                survey.take(columns, source.cells(columns))
+                survey.take(columns, source.values(columns))
                 if digest is not None:
                     digest.take(columns)
                 progress.update(task, completed=read_bytes)

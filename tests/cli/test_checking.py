@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from stream_dp.cli.checking import Complaint, Survey
@@ -164,8 +167,8 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> 
         "place": ["1,5", " Ulm", "Ulm"],  # as it is listed, else without its blanks
         "paid": ["yes", None, None],
     }
-    assert source.cells(columns)["amount"] == ["1040.5", None, None]
-    assert source.cells(columns)["place"] == columns["place"]
+    assert source.values(columns)["amount"] == ["1040.5", None, None]
+    assert source.values(columns)["place"] == columns["place"]
     lines = tmp_path / "orders.ndjson"
     lines.write_text(
         "\n".join(
@@ -174,4 +177,9 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> 
     )
     source = Source(lines, Definition.read(document), 10, decimal=",")
     ((columns, _),) = source.columns()
-    assert source.cells(columns)["amount"] == [1.5, "1.5"]
+    assert source.values(columns)["amount"] == [1.5, "1.5"]
+    exact = pa.table({"amount": [Decimal("1.5")], "place": ["1,5"], "paid": [True]})
+    pq.write_table(exact, tmp_path / "orders.parquet")
+    source = Source(tmp_path / "orders.parquet", Definition.read(document), 10, decimal=",")
+    ((columns, _),) = source.columns()
+    assert source.values(columns) == {"amount": ["1.5"], "place": ["1,5"], "paid": [True]}
