@@ -96,11 +96,7 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
     """
     try:
         consumer = KafkaConsumer(
-            **broker.arguments(),
-            group_id=None,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            key_deserializer=None,
+            **broker.arguments(), enable_auto_commit=False, isolation_level="read_committed"
         )
         try:
             # Of all topics: to ask for one by its name can make it.
