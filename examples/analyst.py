@@ -1,11 +1,9 @@
-"""Asks in Python, with data frames (needs pandas). First: `stream-dp up`, which says where Kafka is.
+"""Asks in Python, with data frames (needs pandas). First: `stream-dp up`.
 
-python examples/analyst.py 127.0.0.1:9092
+python examples/analyst.py
 """
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import pandas as pd
@@ -40,8 +38,9 @@ def visits(month: int, n_rows: int = 25_000) -> pd.DataFrame:
     )
 
 
-def main(bootstrap_servers: str) -> None:
-    with Client(bootstrap_servers, analyst="ann") as client:
+def main() -> None:
+    # Finds what `stream-dp up` started; servers of your own: STREAM_DP_BOOTSTRAP_SERVERS, or an argument.
+    with Client(analyst="ann") as client:
         client.define(DEFINITION)
         for month in (1, 2):
             # An id of your own makes sending safe to repeat: these rows count once.
@@ -72,4 +71,4 @@ def main(bootstrap_servers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    main()

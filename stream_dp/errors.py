@@ -154,12 +154,13 @@ class RolledBack(StreamDPError):
     """The store has forgotten what the ledger topic says was charged; serving on would spend it again."""
 
     code: ClassVar[str] = "rolled_back"
+    words: ClassVar[str] = "Redis has forgotten what was charged to"
 
     def __init__(self, datasets: Sequence[str]) -> None:
         self.datasets = tuple(datasets)
         several = f"{len(self.datasets)} data sets such as " if len(self.datasets) > 1 else ""
         super().__init__(
-            f"Redis has forgotten what was charged to {several}{self.datasets[0]}: the ledger topic says "
+            f"{self.words} {several}{self.datasets[0]}: the ledger topic says "
             "more than it does, so it came back from an older copy or was emptied, and budgets would be "
             "spent again. Restore the newest copy, or start afresh under another topic prefix"
         )

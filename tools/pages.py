@@ -38,7 +38,8 @@ the first two the command takes the servers that `up` started. Made from the cod
 
 The other [commands](commands.md) read the variables of the options that they have too:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX`, and
-`STREAM_DP_STATE_DIR`, the folder of what `up` started. All of them read `STREAM_DP_KAFKA_*`.
+`STREAM_DP_STATE_DIR`, the folder of what `up` started. All of them read `STREAM_DP_KAFKA_*`. So do
+Python's `Client()` and `AsyncClient()`, where they are given no address.
 """
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
 from stream_dp.cli.files import Source
-from stream_dp.cli.ingest import delimiter_option, encoding_option
+from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
 from stream_dp.core.advice import (
@@ -90,6 +90,7 @@ _CALLED: Final[Mapping[Name, str]] = {
     "follows from it. Never the rows that are to be protected.",
 )
 @delimiter_option
+@decimal_option
 @encoding_option
 def command(
     definition: Path,
@@ -100,6 +101,7 @@ def command(
     attribute: str | None,
     sample: Path | None,
     delimiter: str | None,
+    decimal: str | None,
     encoding: str,
 ) -> None:
     """Say which mechanism fits the schema, privacy and accuracy of DEFINITION, and so many questions.
@@ -116,7 +118,11 @@ def command(
             "--rows-per-phase", f"all phases have more than {MAX_ROWS:,} rows", "give fewer"
         )
     universe = build(read.model_copy(update={"mechanism": CountsSpec(profile="counts")}))[0]
-    drawn = None if sample is None else _sampled(sample, read, universe, delimiter, encoding)
+    drawn = None
+    if sample is not None:
+        drawn = _sampled(
+            sample, read, universe, delimiter=delimiter, decimal=decimal, encoding=encoding
+        )
     if workload == "thresholds":
         place = _ordered(universe, attribute)
         universe = Universe((universe.attributes[place],))
@@ -174,10 +180,23 @@ def _ordered(universe: Universe, name: str | None) -> int:
 
 
 def _sampled(
-    file: Path, definition: Definition, universe: Universe, delimiter: str | None, encoding: str
+    file: Path,
+    definition: Definition,
+    universe: Universe,
+    *,
+    delimiter: str | None,
+    decimal: str | None,
+    encoding: str,
 ) -> Rows:
     """The first rows of a public file."""
-    source = Source(file, definition, _SAMPLED_ROWS, encoding=encoding, delimiter=delimiter)
+    source = Source(
+        file,
+        definition,
+        _SAMPLED_ROWS,
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+    )
     batch = next(source.batches(), None)
     if batch is None:
         raise InvalidInput(file.name, "it has no rows", "leave --sample out to use synthetic ones")

@@ -1,71 +1,260 @@
-"""How the values of a file would be counted, for who holds the file: nothing of it leaves this process."""
+"""How values would be counted, for those who hold them: nothing of it leaves this process.
+
+A column may be read in a way that nobody meant: a decimal comma, another language's yes and no, a time where
+a month is listed. Each row still counts, in a cell that says nothing. So a column whose values mostly end
+there is worth a warning before the rows are sent.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import compress
+from typing import Any, Final
 
+import click
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.files import Source
+from stream_dp.cli.files import Columns, pointed
 from stream_dp.cli.rendering import bare_table
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 
-__all__ = ["Reading", "reading_table", "readings"]
+__all__ = ["Complaint", "Survey", "reading_table", "warn_of"]
 
-_WORDS = {
+_WORDS: Final = {
     Category: ("listed", "not listed"),
-    Number: ("a number", "no number"),
+    Number: ("a number", "not a number"),
     Boolean: ("true or false", "neither true nor false"),
 }
-_EXAMPLES = 3
+_FIXES: Final = {
+    Category: "compare how the values are spelt with those that the definition lists",
+    Number: "write them as numbers with a decimal point",
+    Boolean: "write true or false",
+}
+_EXAMPLES: Final = 3
+_REMEMBERED: Final = 1_000
+"""Distinct values of a column that are told apart: its examples are the most common among the first."""
+
+_MOSTLY: Final = 0.5
+"""Share of the rows that count as ``other`` or ``missing``."""
+_WRONGLY: Final = 0.1
+"""Share of the rows that count as a value which they do not have, since the definition has no better cell."""
+_SPELT: Final = 0.01
+"""Share of the rows with a number in another notation: these are readable, and are lost for nothing."""
+_END: Final = 0.9
+"""Share of the numbers in an end bin, where there are others between."""
+_FEWEST: Final = 100
+"""Numbers that say anything about a distribution."""
+
+_GROUPED: Final = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+"""A number whose points may stand between thousands."""
 
 
 @dataclass
-class Reading:
+class _Tally:
+    """Rows of one sort, and the commonest values among them."""
+
+    rows: int = 0
+    values: Counter[str] = field(default_factory=Counter, repr=False)
+
+    def add(self, values: Iterable[object]) -> None:
+        for text, rows in Counter(map(str, values)).items():
+            self.rows += rows
+            if len(self.values) < _REMEMBERED or text in self.values:
+                self.values[text] += rows
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return tuple(f"{text!r:.30}" for text, _ in self.values.most_common(_EXAMPLES))
+
+
+@dataclass
+class _Reading:
     """The values of one column, as the definition tells them apart.
 
     Attributes:
         understood: Rows with a value that has a cell of its own, or a bin.
         empty: Rows without a value.
-        strange: Every other value, with its number of rows.
+        strange: Every other row.
+        spelt: Those of them with a number in another notation.
+        ends: Rows with a number in the first bin, and in the last.
+        grouped: Rows with a text whose point may stand before decimals or between thousands.
+        decimals: Whether some text has a point that can only stand before decimals.
     """
 
     understood: int = 0
     empty: int = 0
-    strange: Counter[str] = field(default_factory=Counter)
+    strange: _Tally = field(default_factory=_Tally)
+    spelt: _Tally = field(default_factory=_Tally)
+    ends: tuple[_Tally, _Tally] = field(default_factory=lambda: (_Tally(), _Tally()))
+    grouped: _Tally = field(default_factory=_Tally)
+    decimals: bool = False
 
 
-def readings(
-    source: Source, universe: Universe, progress: Callable[[int], None]
-) -> Mapping[str, Reading]:
-    """Reads a file to its end.
+@dataclass(frozen=True)
+class Complaint:
+    """A column that is probably not read as it was meant.
 
-    Raises:
-        InvalidInput: Something in it cannot be read; says in which line.
+    Attributes:
+        text: What is wrong; shares of the rows are in it, and no value.
+        fix: What to do.
+        examples: Up to three of the values, for the eyes of those who hold the rows.
     """
-    found = {attribute.name: Reading() for attribute in universe.attributes}
-    for batch in source.batches():
-        for attribute in universe.attributes:
-            _count(attribute, batch.columns[attribute.name], found[attribute.name])
-        progress(batch.read_bytes)
-    return found
+
+    attribute: str
+    text: str
+    fix: str
+    examples: tuple[str, ...] = field(default=(), repr=False)
+
+    def words(self, *, with_examples: bool) -> str:
+        """All of it in one line."""
+        shown = f", such as {', '.join(self.examples)}" if with_examples and self.examples else ""
+        return f"{self.attribute}: {self.text}{shown}; {self.fix}"
 
 
-def _count(attribute: Attribute, column: list[Any], reading: Reading) -> None:
-    strict = _strict(attribute)
-    strange = {strict.missing_cell, strict.other_cell if isinstance(strict, Category) else None}
-    for value, code in zip(column, strict.encode(column).tolist(), strict=True):
-        if value is None:
-            reading.empty += 1
-        elif code in strange:
-            reading.strange[str(value)] += 1
-        else:
-            reading.understood += 1
+class Survey:
+    """Looks at rows while they are read.
+
+    Args:
+        decimal: The mark before decimals that texts of numbers were read with; None if nobody said it.
+        can_say: Whether they could: a message of a source is read as it is.
+    """
+
+    def __init__(
+        self, universe: Universe, *, decimal: str | None = None, can_say: bool = True
+    ) -> None:
+        self._decimal = decimal
+        self._can_say = can_say
+        self._universe = universe
+        self._strict = [_strict(attribute) for attribute in universe.attributes]
+        self.rows = 0
+        self.readings: Mapping[str, _Reading] = {name: _Reading() for name in universe.names}
+
+    def take(self, columns: Columns, values: Columns) -> None:
+        """Looks at some rows.
+
+        Args:
+            columns: Values as they stand in the file.
+            values: What they say, as the worker reads it.
+        """
+        self.rows += len(columns[self._universe.names[0]])
+        for strict in self._strict:
+            self._count(strict, columns[strict.name], values[strict.name])
+
+    def _count(self, strict: Attribute, column: Sequence[Any], values: Sequence[Any]) -> None:
+        reading = self.readings[strict.name]
+        codes = strict.encode(values)
+        unknown = codes == strict.missing_cell
+        if isinstance(strict, Category):
+            unknown |= codes == strict.other_cell
+        empty = np.fromiter((v is None or v != v for v in column), np.bool_, len(column))
+        strange = unknown & ~empty
+        reading.understood += int((~unknown).sum())
+        reading.empty += int(empty.sum())
+        if strange.any():
+            reading.strange.add(compress(column, strange))
+        if isinstance(strict, Number):
+            for tally, code in zip(reading.ends, (0, len(strict.edges)), strict=True):
+                tally.add(compress(column, codes == code))
+            if self._decimal is None:
+                _spelling(reading, column, strange)
+
+    def complaints(self) -> list[Complaint]:
+        """What to say about the columns, in the order of the attributes."""
+        return [
+            complaint
+            for attribute in self._universe.attributes
+            for complaint in self._complaints(attribute, self.readings[attribute.name])
+        ]
+
+    def _complaints(self, attribute: Attribute, reading: _Reading) -> Iterator[Complaint]:
+        strange, empty = reading.strange, reading.empty
+        name, words = attribute.name, _WORDS[type(attribute)][1]
+        many_spelt = reading.spelt.rows >= max(1, _SPELT * self.rows)
+        mostly_spelt = many_spelt and 2 * reading.spelt.rows >= strange.rows
+        for cell in dict.fromkeys((_cell(attribute, "?"), _cell(attribute, None))):
+            parts = []
+            if cell == _cell(attribute, "?") and strange.rows:
+                parts.append((strange.rows, words))
+            if cell == _cell(attribute, None) and empty:
+                parts.append((empty, "empty"))
+            share = sum(rows for rows, _ in parts) / max(1, self.rows)
+            is_strange = bool(parts) and parts[0][1] == words
+            if not parts or share < (_MOSTLY if _is_apart(attribute, cell) else _WRONGLY):
+                continue
+            if is_strange and mostly_spelt:
+                continue  # said below, with what to do about it
+            said = " and ".join(f"{rows / self.rows:.1%} are {what}" for rows, what in parts)
+            yield Complaint(
+                name,
+                f"of {self.rows:,} rows {said}, and count as {attribute.labels[cell]}",
+                _FIXES[type(attribute)] if is_strange else _fix_empty(attribute, cell),
+                strange.examples if is_strange else (),
+            )
+        if isinstance(attribute, Number):
+            if many_spelt:
+                yield Complaint(
+                    name,
+                    f"of {self.rows:,} rows {reading.spelt.rows / self.rows:.1%} have a number in another "
+                    f"notation, and count as {attribute.labels[_cell(attribute, '?')]}",
+                    self._fix_spelling(reading),
+                    reading.spelt.examples,
+                )
+            elif reading.grouped.rows >= max(1, _SPELT * self.rows) and not reading.decimals:
+                yield Complaint(
+                    name,
+                    "a point in its numbers may stand before decimals or between thousands",
+                    "pass --decimal . or --decimal , to say which"
+                    if self._can_say
+                    else "it is read as a decimal point; write numbers without quotes",
+                    reading.grouped.examples,
+                )
+            yield from self._ends(attribute, reading)
+
+    def _ends(self, attribute: Number, reading: _Reading) -> Iterator[Complaint]:
+        least = _END if len(attribute.edges) > 1 else 1.0
+        for tally, label in zip(
+            reading.ends, (attribute.labels[0], attribute.labels[len(attribute.edges)]), strict=True
+        ):
+            if reading.understood >= _FEWEST and tally.rows >= least * reading.understood:
+                yield Complaint(
+                    attribute.name,
+                    f"{tally.rows / reading.understood:.1%} of its {reading.understood:,} numbers are "
+                    f"{label}, in an end bin",
+                    "compare their unit with the edges of the definition",
+                    tally.examples,
+                )
+
+    def _fix_spelling(self, reading: _Reading) -> str:
+        if not self._can_say:
+            return "send numbers, or texts with a decimal point and no mark between thousands"
+        texts = reading.spelt.values
+        marks = "." if reading.decimals else ",."
+        able = [mark for mark in marks if all(pointed(text, mark) is not None for text in texts)]
+        if len(able) == 1:
+            return f"pass --decimal {able[0]}"
+        return (
+            "pass --decimal , if commas stand before decimals, or --decimal . if between thousands"
+        )
+
+
+def _spelling(reading: _Reading, column: Sequence[Any], strange: np.ndarray[Any, Any]) -> None:
+    """Looks at how texts of numbers are written, where nobody has said it."""
+    reading.spelt.add(
+        value
+        for value in compress(column, strange)
+        if isinstance(value, str) and any(pointed(value, mark) is not None for mark in ",.")
+    )
+    with_point = [v for v in compress(column, ~strange) if isinstance(v, str) and "." in v]
+    grouped = [value for value in with_point if _GROUPED.fullmatch(value.strip())]
+    reading.grouped.add(grouped)
+    reading.decimals |= len(grouped) < len(with_point)
 
 
 def _strict(attribute: Attribute) -> Attribute:
@@ -75,28 +264,49 @@ def _strict(attribute: Attribute) -> Attribute:
     return dataclasses.replace(attribute, missing=True)
 
 
-def reading_table(universe: Universe, found: Mapping[str, Reading]) -> Table:
+def _cell(attribute: Attribute, value: str | None) -> int:
+    """The cell of a value that is not understood, or of none."""
+    if isinstance(attribute, Category) and value is not None:
+        value = "?" * (1 + max(map(len, attribute.values)))
+    return int(attribute.encode([value])[0])
+
+
+def _is_apart(attribute: Attribute, cell: int) -> bool:
+    """Whether no value that the definition lists, and no bin, counts in this cell."""
+    other = attribute.other_cell if isinstance(attribute, Category) else None
+    return cell in (attribute.missing_cell, other)
+
+
+def _fix_empty(attribute: Attribute, cell: int) -> str:
+    if _is_apart(attribute, cell):
+        return "see whether it is the right column"
+    return 'a definition with "missing": true tells them apart'
+
+
+def warn_of(complaints: Iterable[Complaint]) -> None:
+    """Says them on stderr; values of the rows only where that is a terminal, and no log."""
+    with_examples = sys.stderr.isatty()
+    for complaint in complaints:
+        click.echo(f"warning: {complaint.words(with_examples=with_examples)}", err=True)
+
+
+def reading_table(universe: Universe, survey: Survey) -> Table:
     """For each attribute what its column holds, how much of it, and what that would count as."""
     table = bare_table("attribute", "values", numbers=("rows",))
     table.add_column("counted as")
     for attribute in universe.attributes:
-        reading = found[attribute.name]
+        reading = survey.readings[attribute.name]
         understood, strange = _WORDS[type(attribute)]
         table.add_row(escape(attribute.name), understood, f"{reading.understood:,}", "itself")
         if reading.empty:
-            table.add_row("", "empty", f"{reading.empty:,}", _cell(attribute, None))
-        if reading.strange:
-            common = [repr(value) for value, _ in reading.strange.most_common(_EXAMPLES)]
-            shown = ", ".join(f"{value:.30}" for value in common)
-            more = ", ..." if len(reading.strange) > _EXAMPLES else ""
+            label = attribute.labels[_cell(attribute, None)]
+            table.add_row("", "empty", f"{reading.empty:,}", escape(label))
+        if reading.strange.rows:
+            more = ", ..." if len(reading.strange.values) > _EXAMPLES else ""
             table.add_row(
                 "",
-                f"[yellow]{strange}[/yellow]: {escape(shown)}{more}",
-                f"{reading.strange.total():,}",
-                _cell(attribute, next(iter(reading.strange))),
+                f"[yellow]{strange}[/yellow]: {escape(', '.join(reading.strange.examples))}{more}",
+                f"{reading.strange.rows:,}",
+                escape(attribute.labels[_cell(attribute, "?")]),
             )
     return table
-
-
-def _cell(attribute: Attribute, value: str | None) -> str:
-    return escape(attribute.labels[int(attribute.encode([value])[0])])

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from stream_dp.embedded.folders import Running, running, state_folder
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import RolledBack, ServerUnavailable
 
 if TYPE_CHECKING:
     from stream_dp.broker import Broker
@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from stream_dp.state.redis import RedisStore
 
 __all__ = [
+    "DEFAULT_PREFIX",
     "Connection",
+    "after_rollback",
     "connected",
     "last_words",
+    "rollback_of_worker",
     "state_dir_option",
     "store",
+    "topic_prefix_option",
     "up_log",
     "without_password",
 ]
+
+
+DEFAULT_PREFIX = "stream-dp."
 
 
 def _state_dir(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
@@ -45,14 +52,29 @@ state_dir_option = click.option(
 )
 
 
+topic_prefix_option = click.option(
+    "--topic-prefix",
+    envvar="STREAM_DP_TOPIC_PREFIX",
+    help=f"Common start of all topic names.  [default: that of what `up` started, else {DEFAULT_PREFIX}]",
+)
+
+
 @dataclass(frozen=True)
 class Connection:
     """What a command was told about the servers; asks for no more than it uses."""
 
     given_bootstrap_servers: str | None
     given_redis_url: str | None
-    topic_prefix: str
+    given_topic_prefix: str | None
     state_dir: Path
+
+    @property
+    def topic_prefix(self) -> str:
+        """The one given, else that of what ``up`` started, where its servers are used."""
+        if self.given_topic_prefix:
+            return self.given_topic_prefix
+        found = None if self.given_bootstrap_servers else running(self.state_dir)
+        return DEFAULT_PREFIX if found is None else found.topic_prefix
 
     @property
     def topics(self) -> Topics:
@@ -97,11 +119,12 @@ class Connection:
     def _embedded(self, option: str) -> Running:
         found = running(self.state_dir)
         if found is None:
-            said = last_words(self.state_dir).partition("; ")[0]
-            raise ServerUnavailable(
-                f"no servers run in {self.state_dir}{f': {said}' if said else ''}; start them with "
-                f"`stream-dp up`, or pass {option}"
-            )
+            said = last_words(self.state_dir)
+            why = after_rollback(said, self.state_dir)
+            if why is None:
+                said = said.partition("; ")[0]
+                why = f"{said}; start them with `stream-dp up`, or pass {option}"
+            raise ServerUnavailable(f"no servers run in {self.state_dir}{': ' * bool(said)}{why}")
         return found
 
 
@@ -118,17 +141,12 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
             envvar="STREAM_DP_BOOTSTRAP_SERVERS",
             help="Kafka brokers.  [default: those that `up` started]",
         )
-        @click.option(
-            "--topic-prefix",
-            envvar="STREAM_DP_TOPIC_PREFIX",
-            default="stream-dp.",
-            show_default=True,
-        )
+        @topic_prefix_option
         @state_dir_option
         @functools.wraps(function)
         def wrapper(
             bootstrap_servers: str | None,
-            topic_prefix: str,
+            topic_prefix: str | None,
             state_dir: Path,
             redis_url: str | None = None,
             **rest: Any,
@@ -154,12 +172,34 @@ def up_log(state_dir: Path) -> Path:
 
 def last_words(state_dir: Path) -> str:
     """Why that process ended; empty when it was told to, or says nothing."""
+    return _last_error(up_log(state_dir))
+
+
+def _last_error(log: Path) -> str:
     try:
-        lines = up_log(state_dir).read_text(errors="replace").rstrip().splitlines()
+        lines = log.read_text(errors="replace").rstrip().splitlines()
     except OSError:
         return ""
     said = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     return "\n".join(lines[said[-1] :]).removeprefix("error: ") if said else ""
+
+
+def rollback_of_worker(state_dir: Path) -> str | None:
+    """What keeps ending the worker that ``up`` started, and the fix, where it is a Redis that went back."""
+    said = _last_error(state_dir / "logs" / "worker.log")
+    return None if "the worker answers" in said else after_rollback(said, state_dir)
+
+
+def after_rollback(said: str, state_dir: Path) -> str | None:
+    """Fault and fix where a Redis that went back is what ended the servers; None where it is not."""
+    if RolledBack.words not in said:
+        return None
+    fault = said[said.index(RolledBack.words) :].partition(". ")[0]
+    return (
+        f"{fault}; run `stream-dp down`, put the newest copy of its data back as {state_dir / 'valkey'}, and "
+        "run `stream-dp up`. Without a newer copy start afresh under another prefix, "
+        "`STREAM_DP_TOPIC_PREFIX=again. stream-dp up`, and count both budgets for rows that you send again"
+    )
 
 
 def without_password(url: str) -> str:

@@ -11,8 +11,8 @@ import click
 from rich.markup import escape
 
 from stream_dp.cli.connection import Connection, connected, store
-from stream_dp.cli.files import Source
-from stream_dp.cli.ingest import delimiter_option, encoding_option
+from stream_dp.cli.files import Source as Rows
+from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import (
     NONE_YET,
@@ -35,8 +35,10 @@ from stream_dp.messages import (
 )
 
 if TYPE_CHECKING:
+    from stream_dp.cli.checking import Survey
     from stream_dp.core.kinds.several import WithKinds
     from stream_dp.core.universe import Universe
+    from stream_dp.pipeline.sources import Source
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
@@ -62,35 +64,147 @@ def create(connection: Connection, definition: Path) -> None:
 
 
 @command.command("check")
-@click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@connected()
+@click.argument(
+    "definition", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
+)
 @click.argument(
     "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
 )
+@click.option(
+    "--source",
+    "source_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Check the newest records of the topic that this source file names. Nothing is sent. Without "
+    "DEFINITION that of the data set is taken.",
+)
+@click.option(
+    "--records",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Most records of a source's topic to read.",
+)
+@click.option(
+    "--public",
+    is_flag=True,
+    help="The rows are public, such as made-up ones: a definition may follow from them.",
+)
 @delimiter_option
+@decimal_option
 @encoding_option
-def check(definition: Path, file: Path | None, delimiter: str | None, encoding: str) -> None:
-    """Check DEFINITION, and how the rows of FILE would be counted under it. Nothing leaves this machine.
+def check(
+    connection: Connection,
+    definition: Path | None,
+    file: Path | None,
+    source_file: Path | None,
+    records: int,
+    public: bool,  # noqa: FBT001 - click
+    delimiter: str | None,
+    decimal: str | None,
+    encoding: str,
+) -> None:
+    """Check DEFINITION, and how the rows of FILE, or of a source, would be counted under it.
 
-    It shows exact numbers and values of FILE: for who may see the file, and nobody else.
+    Nothing leaves this machine. It shows exact numbers and values of the rows, for those who may see them and
+    nobody else. A definition is public: choose its values and edges from what is known without the rows, or
+    check a public sample with --public.
     """
-    from stream_dp.pipeline.building import build
+    if definition is None and source_file is None:
+        raise click.UsageError("Missing argument 'DEFINITION', or the option '--source'.")
+    if file is not None and source_file is not None:
+        raise click.UsageError("Give FILE or '--source', not both.")
+    from stream_dp.cli.worker import source_of
+    from stream_dp.pipeline.building import universe_of
 
-    read, opening = _checked(definition)
-    universe, _ = build(read)
-    click.echo(
-        f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; {opening}"
-    )
-    if read.kinds != KindsSpec():
-        output().print(kinds_table(read))
-    if file is None:
+    source = None if source_file is None else source_of(source_file)
+    if definition is None:
+        assert source is not None, "one of the two is given"
+        with busy("Reading the definition"), connection.client() as client:
+            read = client.definition(source.dataset)
+        universe = universe_of(read)
+    else:
+        read, opening = _checked(definition)
+        universe = universe_of(read)
+        click.echo(
+            f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; {opening}"
+        )
+        if read.kinds != KindsSpec():
+            output().print(kinds_table(read))
+    if source is not None:
+        if source.dataset != read.dataset:
+            raise InvalidInput(
+                "--source",
+                f"it is of {source.dataset}, not of {read.dataset}",
+                "name the other file",
+            )
+        _look_at_source(connection, source, universe, records)
+    elif file is not None:
+        _look_at_file(
+            Rows(
+                file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter, decimal=decimal
+            ),
+            file,
+            universe,
+            decimal,
+        )
+    else:
         return
-    from stream_dp.cli.checking import reading_table, readings
+    if public:
+        click.echo("these rows are public, as --public says; a definition may follow from them")
+    else:
+        warn(
+            "these are exact counts and values of rows, and a definition is public. What you change in it "
+            "because of them tells of these rows. Check a public sample instead, and pass --public"
+        )
 
-    source = Source(file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter)
+
+def _look_at_file(rows: Rows, file: Path, universe: Universe, decimal: str | None) -> None:
+    from stream_dp.cli.checking import Survey
+
+    survey = Survey(universe, decimal=decimal)
     with bar() as progress:
         task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
-        found = readings(source, universe, lambda n_bytes: progress.update(task, completed=n_bytes))
-    output().print(reading_table(universe, found))
+        for columns, read_bytes in rows.columns():
+            survey.take(columns, rows.values(columns))
+            progress.update(task, completed=read_bytes)
+    _say(universe, survey)
+
+
+def _look_at_source(connection: Connection, source: Source, universe: Universe, most: int) -> None:
+    """Looks at the newest records of a source's topic."""
+    from itertools import islice
+
+    from stream_dp.cli.checking import Survey
+    from stream_dp.client.reading import newest
+    from stream_dp.pipeline.sources import row_of
+
+    paths = source.paths(universe)
+    survey = Survey(universe, can_say=False)
+    with bar() as progress:
+        task = progress.add_task(f"Reading {source.topic}", total=most)
+        values = newest(connection.broker, source.topic, most)
+        while rows := [row_of(value, paths) for value in islice(values, _CHECKED_ROWS)]:
+            columns = {
+                name: list(column)
+                for name, column in zip(paths, zip(*rows, strict=True), strict=True)
+            }
+            columns |= {name: [value] * len(rows) for name, value in source.constants.items()}
+            survey.take(columns, columns)
+            progress.update(task, completed=survey.rows)
+    if survey.rows == 0:
+        raise InvalidInput(
+            "--source", f"the topic {source.topic} holds no records", "send some first"
+        )
+    click.echo(f"read the newest {survey.rows:,} records of {source.topic}; nothing was sent")
+    _say(universe, survey)
+
+
+def _say(universe: Universe, survey: Survey) -> None:
+    from stream_dp.cli.checking import reading_table, warn_of
+
+    output().print(reading_table(universe, survey))
+    warn_of(survey.complaints())
 
 
 def read_definition(file: Path) -> Definition:

@@ -16,7 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from stream_dp.broker import Broker
-from stream_dp.cli.connection import Connection, connected, store, without_password
+from stream_dp.cli.connection import (
+    Connection,
+    connected,
+    rollback_of_worker,
+    store,
+    without_password,
+)
 from stream_dp.cli.rendering import busy, share
 from stream_dp.client import Client
 from stream_dp.client.odometer import Odometer
@@ -130,6 +136,9 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
         else:
             yield _good(f"Kafka {version} answers at {servers}")
         yield from _topics(topics, broker.brokers, creating(connection.topics))
+        went_back = rollback_of_worker(connection.state_dir)
+        if went_back and not connection.given_bootstrap_servers:
+            yield _bad(*_split(f"the worker ended: {went_back}"))
         yield _workers(servers, settings)
     yield from _collected(_redis(connection, settings, topics))
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):

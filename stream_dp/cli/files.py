@@ -28,11 +28,20 @@ __all__ = ["Batch", "Columns", "Source", "rows_a_batch"]
 
 Columns: TypeAlias = dict[str, list[Any]]
 
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
 _BOOLEAN_WIDTH: Final = 7
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
 _UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
+
+
+_POINTED: Final = re.compile(
+    r"[+-]?(\d{1,3}(?P<mark>[, '\u2019\u00a0\u202f])\d{3}((?P=mark)\d{3})*(\.\d*)?|\d+(\.\d*)?|\.\d+)"
+    r"([eE][+-]?\d+)?"
+)
+"""A number with a decimal point, and perhaps a mark between its thousands."""
+_SWAPPED: Final = str.maketrans(",.", ".,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,20 @@ def _width(attribute: AttributeSpec) -> int:
     if attribute.type == "category":
         return max(_NUMBER_WIDTH, *(_json_bytes(value) for value in attribute.values))
     return _NUMBER_WIDTH if attribute.type == "number" else _BOOLEAN_WIDTH
+
+
+def _scalars(column: list[Any]) -> list[Any]:
+    """The column with a text or a number for each value that is neither, and None for what holds several."""
+    if set(map(type, column)) <= _SCALARS:
+        return column
+    return [
+        value
+        if type(value) in _SCALARS
+        else None
+        if isinstance(value, list | dict)
+        else plain(value)
+        for value in column
+    ]
 
 
 def _json_bytes(value: object) -> int:
@@ -72,10 +95,6 @@ def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
     def fit(value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, list | dict):
-            return None
-        if not isinstance(value, str | int | float):
-            value = plain(value)
         if isinstance(value, float) and value != value:
             return None
         if isinstance(value, str) and 6 * len(value) + 2 <= width:
@@ -116,11 +135,25 @@ def _nothing(_: object) -> None:
     return None
 
 
+def pointed(text: str, decimal: str) -> str | None:
+    """The number of a text with this mark before its decimals, with a point instead; None if it is not one.
+
+    The other one of point and comma, a blank or an apostrophe may stand between groups of three digits.
+    """
+    mine = text.strip()
+    if decimal == ",":
+        mine = mine.translate(_SWAPPED)
+    found = _POINTED.fullmatch(mine)
+    return mine.replace(found["mark"] or "", "") if found else None
+
+
 class Source:
     """A file of rows: csv, tsv, ndjson (each also as .gz) or parquet.
 
     Args:
         batch_rows: Rows of a batch, see ``rows_a_batch``.
+        decimal: The mark before the decimals in texts of numbers, see ``pointed``. None takes a point, and
+            no mark between thousands.
 
     Raises:
         InvalidInput: The file's name does not tell what it is.
@@ -134,6 +167,7 @@ class Source:
         *,
         encoding: str = "utf-8-sig",
         delimiter: str | None = None,
+        decimal: str | None = None,
     ) -> None:
         self._file = file
         self._definition = definition
@@ -157,19 +191,23 @@ class Source:
                 "send .csv, .tsv, .ndjson (or .jsonl), each also with .gz, or .parquet",
             )
         self._reader = readers[kind[0]]
+        self._decimal = decimal
         self._names = [attribute.name for attribute in definition.attributes]
 
-    def check(self, progress: Callable[[int], None]) -> int:
-        """Reads the whole file and returns its rows, so that nothing is sent of one that breaks off.
+    def columns(self) -> Iterator[tuple[Columns, int]]:
+        """The declared columns as they stand in the file, some rows at a time; and how many bytes are read.
 
         Raises:
             InvalidInput: Something in it cannot be read; says in which line.
         """
-        rows = 0
-        for columns, read_bytes in self._reader():
-            rows += len(columns[self._names[0]])
-            progress(read_bytes)
-        return rows
+        return self._reader()
+
+    def values(self, columns: Columns) -> Columns:
+        """What columns say that stand so in the file; the worker reads what is sent in the same way."""
+        return {
+            attribute.name: _scalars(self._numbers(attribute, columns[attribute.name]))
+            for attribute in self._definition.attributes
+        }
 
     def batches(self, skip: int = 0) -> Iterator[Batch]:
         """The rows from number ``skip`` on, in batches that fit into a record."""
@@ -178,16 +216,20 @@ class Source:
             stop = start + len(columns[self._names[0]])
             if stop > skip:
                 first = max(0, skip - start)
-                yield Batch(
-                    {
-                        attribute.name: _fitted(attribute, columns[attribute.name][first:])
-                        for attribute in self._definition.attributes
-                    },
-                    start + first,
-                    stop,
-                    read_bytes,
-                )
+                rest = {name: column[first:] for name, column in columns.items()}
+                values = self.values(rest)
+                fitted = {
+                    attribute.name: _fitted(attribute, values[attribute.name])
+                    for attribute in self._definition.attributes
+                }
+                yield Batch(fitted, start + first, stop, read_bytes)
             start = stop
+
+    def _numbers(self, attribute: AttributeSpec, column: list[Any]) -> list[Any]:
+        if self._decimal is None or attribute.type != "number":
+            return column
+        decimal = self._decimal
+        return [pointed(value, decimal) if isinstance(value, str) else value for value in column]
 
     @contextmanager
     def _open(self) -> Iterator[tuple[IO[str], IO[bytes]]]:
@@ -225,7 +267,15 @@ class Source:
         return {name: [] for name in self._names}
 
     def _csv(self) -> Iterator[tuple[Columns, int]]:
-        """Cells as text; an empty one is a missing value. The worker reads numbers out of text."""
+        """Cells as text without blanks around it; an empty one is a missing value.
+
+        The worker reads numbers out of text.
+        """
+        # A value that is listed with blanks keeps them.
+        as_listed = [
+            frozenset(attribute.values if attribute.type == "category" else ())
+            for attribute in self._definition.attributes
+        ]
         with self._open() as (text, raw):
             lines = self._lines(text)
             first = next(lines, "")
@@ -249,8 +299,9 @@ class Source:
                     line = reader.line_num + 1
                     if not row:
                         continue
-                    for target, place in zip(targets, places, strict=True):
-                        target.append((row[place] or None) if place < len(row) else None)
+                    for target, place, listed in zip(targets, places, as_listed, strict=True):
+                        cell = row[place] if place < len(row) else ""
+                        target.append((cell if cell in listed else cell.strip()) or None)
                     if len(targets[0]) == self._batch_rows:
                         yield columns, raw.tell()
                         columns = self._empty()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shlex
-import time
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stream_dp.cli.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import Batch, Source, rows_a_batch
 from stream_dp.cli.progress import bar
@@ -22,11 +22,10 @@ from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
 
 if TYPE_CHECKING:
+    from stream_dp.cli.checking import Survey
     from stream_dp.client import Client
 
-__all__ = ["command", "delimiter_option", "encoding_option"]
-
-_HOUR_MS = 3_600_000
+__all__ = ["command", "decimal_option", "delimiter_option", "encoding_option"]
 
 
 def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -52,6 +51,12 @@ delimiter_option = click.option(
     callback=_delimiter,
     help="What separates the columns of a csv file.  [default: a comma]",
 )
+decimal_option = click.option(
+    "--decimal",
+    type=click.Choice([".", ","]),
+    help="Mark before the decimals in texts of numbers; the other one then separates thousands.  "
+    "[default: a point, and nothing between thousands]",
+)
 encoding_option = click.option(
     "--encoding", default="utf-8", show_default=True, callback=_encoding, help="Of a text file."
 )
@@ -72,9 +77,10 @@ encoding_option = click.option(
     "--batch-id",
     "prefix",
     help="Start of the batch ids; the same rows under the same start count once.  "
-    "[default: made from the file's path and time of change]",
+    "[default: made from what the rows hold, with a key that stays on this machine]",
 )
 @delimiter_option
+@decimal_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
 @encoding_option
 @click.option(
@@ -85,6 +91,7 @@ encoding_option = click.option(
     show_default=True,
     help="Seconds to wait for each batch.",
 )
+@click.option("--yes", is_flag=True, help="Send columns that seem to be read wrongly, unasked.")
 def command(
     connection: Connection,
     file: Path,
@@ -92,15 +99,21 @@ def command(
     batch_rows: int,
     prefix: str | None,
     delimiter: str | None,
+    decimal: str | None,
     encoding: str,
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click
+    yes: bool,  # noqa: FBT001 - click
 ) -> None:
     """Send the rows of FILE: csv, tsv, ndjson (each also .gz) or parquet.
 
     Nothing is sent of a file that cannot be read to its end. After a break run the same command again: it
     goes on where it stopped, and each row counts once. Columns that the definition does not name stay here.
+    The command warns of columns that seem to be read wrongly, and asks before it sends them.
     """
+    from stream_dp.cli.checking import Survey
+    from stream_dp.pipeline.building import universe_of
+
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
         definition = _definition(client, name, given=dataset is not None)
@@ -110,18 +123,32 @@ def command(
             rows_a_batch(definition, batch_rows),
             encoding=encoding,
             delimiter=delimiter,
+            decimal=decimal,
+        )
+        universe = universe_of(definition)
+        survey = Survey(universe, decimal=decimal)
+        digest = (
+            None if prefix else RowsDigest(batch_key(connection.state_dir), name, universe.names)
         )
         with bar() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
-            total = source.check(lambda n_bytes: progress.update(task, completed=n_bytes))
+            for columns, read_bytes in source.columns():
+                survey.take(columns, source.values(columns))
+                if digest is not None:
+                    digest.take(columns)
+                progress.update(task, completed=read_bytes)
+            total = survey.rows
             if total == 0:
                 progress.stop()
                 click.echo(f"{file.name} holds no rows")
                 return
-            progress.update(task, description="Looking what was counted before")
-            ids = prefix or _prefix(file)
-            done = _counted_before(client, name, file, ids, given=prefix is not None)
-            progress.update(task, description=f"Sending {file.name}", total=total, completed=done)
+            progress.update(task, description="Looking what was counted before", total=None)
+            ids = prefix or (digest.prefix() if digest is not None else "")
+            done = _counted_before(client, name, ids)
+        if done < total:
+            _confirm(survey, yes=yes)
+        with bar() as progress:
+            task = progress.add_task(f"Sending {file.name}", total=total, completed=done)
             event = None
             try:
                 sent = _sent(client, name, source.batches(done), ids, timeout_s)
@@ -153,18 +180,30 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         ) from None
 
 
-def _prefix(file: Path) -> str:
-    """Names this file as it is now. Its size is left out: ids are public, and that tells of its rows."""
-    text = f"{file.resolve()}|{file.stat().st_mtime_ns}"
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+def _confirm(survey: Survey, *, yes: bool) -> None:
+    """Warns of columns that are probably not read as they were meant, and asks.
+
+    Raises:
+        StreamDPError: There are some, and nobody to ask.
+    """
+    from stream_dp.cli.checking import warn_of
+
+    complaints = survey.complaints()
+    warn_of(complaints)
+    if not complaints or yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise StreamDPError(
+            "nothing was sent: columns seem to be read wrongly, and nobody is at a terminal to be asked; "
+            "fix the file or how it is read, or pass --yes to send it as it is"
+        )
+    click.confirm("Rows that are counted stay counted. Send them like this?", abort=True, err=True)
 
 
-def _counted_before(client: Client, dataset: str, file: Path, prefix: str, *, given: bool) -> int:
+def _counted_before(client: Client, dataset: str, prefix: str) -> int:
     """How many of the first rows were counted by earlier runs, whatever the size of their batches."""
-    changed_ms = int(file.stat().st_mtime * 1000) - _HOUR_MS
-    since_ms = 0 if given or changed_ms > time.time() * 1000 else changed_ms
     spans = {}
-    for event in client.batch_events(dataset, since_ms=since_ms):
+    for event in client.batch_events(dataset):
         found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)-(\d+)", event.batch_id or "")
         if found and event.event == "batch_accepted":
             spans[int(found[1])] = int(found[2])

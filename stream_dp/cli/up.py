@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from stream_dp.cli.connection import last_words, state_dir_option, up_log
+from stream_dp.cli.connection import (
+    DEFAULT_PREFIX,
+    after_rollback,
+    last_words,
+    state_dir_option,
+    topic_prefix_option,
+    up_log,
+)
 from stream_dp.cli.progress import StartProgress
 from stream_dp.embedded import ports
 from stream_dp.embedded.child import Child
@@ -26,6 +33,7 @@ from stream_dp.embedded.folders import StateFolder, cache_folder, running
 from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
+    from stream_dp.embedded.folders import Running
     from stream_dp.embedded.stack import Addresses, Servers
 
 __all__ = ["await_worker", "command", "worker_child"]
@@ -38,6 +46,7 @@ _WORKER_READY_S = 60.0
 
 
 @click.command()
+@topic_prefix_option
 @state_dir_option
 @click.option(
     "--web-port",
@@ -45,13 +54,19 @@ _WORKER_READY_S = 60.0
     help=f"Port of the worker's page, /healthz and /metrics.  [default: {_WEB_PORT}, or a free one]",
 )
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C instead of returning.")
-def command(state_dir: Path, web_port: int | None, foreground: bool) -> None:  # noqa: FBT001 - click
+def command(
+    topic_prefix: str | None,
+    state_dir: Path,
+    web_port: int | None,
+    foreground: bool,  # noqa: FBT001 - click
+) -> None:
     """Start Kafka, Valkey and a worker on this machine; `stream-dp down` stops them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     folder = StateFolder(state_dir)
     found = folder.running()
     if found is not None and _ready(state_dir):
-        console.print(f"already up: Kafka at [b]{found.bootstrap_servers}[/b], {_pages(state_dir)}")
+        _check_prefix(found, topic_prefix)
+        console.print(f"already up: {_described(found, state_dir)}")
         return
     folder.prepare()
     if folder.in_use():
@@ -61,22 +76,34 @@ def command(state_dir: Path, web_port: int | None, foreground: bool) -> None:  #
     if not folder.in_use():
         _ready_file(state_dir).unlink(missing_ok=True)
         web_port = _web_port(web_port, state_dir, console)
+        prefix = topic_prefix or DEFAULT_PREFIX
         if foreground:
-            _foreground(state_dir, web_port, console)
+            _foreground(state_dir, web_port, prefix, console)
             return
         with _status(console) as say:
-            _detach(state_dir, web_port, say)
+            _detach(state_dir, web_port, prefix, say)
     found = running(state_dir)
     assert found is not None, "ready says that they run"
-    console.print(f"up: Kafka at [b]{found.bootstrap_servers}[/b], {_pages(state_dir)}")
+    _check_prefix(found, topic_prefix)
+    console.print(f"up: {_described(found, state_dir)}")
     console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
 
 
-def worker_child(addresses: Addresses, state_dir: Path, web_port: int) -> Child:
+def _check_prefix(found: Running, wanted: str | None) -> None:
+    if wanted and wanted != found.topic_prefix:
+        raise ServerUnavailable(
+            f"the servers run already, with the topics {found.topic_prefix}* and not {wanted}*; stop them "
+            "first with `stream-dp down`, or leave out --topic-prefix and STREAM_DP_TOPIC_PREFIX"
+        )
+
+
+def worker_child(
+    addresses: Addresses, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
+) -> Child:
     """A worker on the embedded servers, as a child that dies with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
-    arguments += ["--instance-id", "embedded"]
+    arguments += ["--instance-id", "embedded", "--topic-prefix", topic_prefix]
     return Child(
         "the worker",
         [sys.executable, "-m", "stream_dp", *arguments],
@@ -129,24 +156,28 @@ def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
 # ---------------------------------------------------------------- the process that stays
 
 
-def _foreground(state_dir: Path, web_port: int, console: Console) -> None:
+def _foreground(state_dir: Path, web_port: int, topic_prefix: str, console: Console) -> None:
     stopping = threading.Event()
     try:
-        _supervise(state_dir, web_port, console, stopping)
+        _supervise(state_dir, web_port, topic_prefix, console, stopping)
     except ServerUnavailable:
         if not stopping.is_set():  # else it was told to stop before it was up
             raise
     console.print(f"stopped; the data stays in {state_dir}")
 
 
-def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threading.Event) -> None:
+def _supervise(
+    state_dir: Path, web_port: int, topic_prefix: str, console: Console, stopping: threading.Event
+) -> None:
     """Runs the servers, and the worker again whenever it ends, until this process is told to stop."""
     from stream_dp.client.topics import create_topics
     from stream_dp.embedded.stack import Servers
     from stream_dp.messages import Topics
 
     with _Steps(console, state_dir) as progress:
-        servers = Servers(state_dir, cache_folder(os.environ), progress=progress)
+        servers = Servers(
+            state_dir, cache_folder(os.environ), topic_prefix=topic_prefix, progress=progress
+        )
 
         def stop(*_: object) -> None:
             stopping.set()
@@ -156,9 +187,9 @@ def _supervise(state_dir: Path, web_port: int, console: Console, stopping: threa
             signal.signal(number, stop)
         with servers as addresses:
             progress.step("Creating the topics")
-            create_topics(addresses.bootstrap_servers, Topics())
+            create_topics(addresses.bootstrap_servers, Topics(topic_prefix))
             progress.step("Starting the worker")
-            with worker_child(addresses, state_dir, web_port) as worker:
+            with worker_child(addresses, state_dir, web_port, topic_prefix) as worker:
                 try:
                     await_worker(worker, web_port, stopping.is_set)
                     _ready_file(state_dir).write_text(f"http://127.0.0.1:{web_port}/")
@@ -210,12 +241,13 @@ class _Steps(StartProgress):
 # ---------------------------------------------------------------- the process that returns
 
 
-def _detach(state_dir: Path, web_port: int, say: Callable[[str], None]) -> None:
+def _detach(state_dir: Path, web_port: int, topic_prefix: str, say: Callable[[str], None]) -> None:
     """Starts the supervisor in the background and returns when everything answers."""
     log = up_log(state_dir)
     log.parent.mkdir(exist_ok=True)
     (state_dir / "step").unlink(missing_ok=True)
     arguments = ["up", "--foreground", "--state-dir", str(state_dir), "--web-port", str(web_port)]
+    arguments += ["--topic-prefix", topic_prefix]
     with log.open("wb") as output:
         supervisor = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, "-m", "stream_dp", *arguments],
@@ -271,7 +303,7 @@ def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
 def _why(state_dir: Path) -> str:
     """What the supervisor said last."""
     if said := last_words(state_dir):
-        return said
+        return after_rollback(said, state_dir) or said
     log = up_log(state_dir)
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"the servers did not start; {log} ends with:\n" + "\n".join(lines[-10:])
@@ -293,6 +325,11 @@ def _ready_file(state_dir: Path) -> Path:
 
 def _ready(state_dir: Path) -> bool:
     return _ready_file(state_dir).exists()
+
+
+def _described(found: Running, state_dir: Path) -> str:
+    topics = f", topics {found.topic_prefix}*" if found.topic_prefix != DEFAULT_PREFIX else ""
+    return f"Kafka at [b]{found.bootstrap_servers}[/b]{topics}, {_pages(state_dir)}"
 
 
 def _pages(state_dir: Path) -> str:

@@ -45,7 +45,7 @@ def _twin(
 class AsyncClient:
     """``Client``, with methods to await: one connection, which may be used from many tasks at once.
 
-    ``async with AsyncClient("127.0.0.1:9092") as client:`` connects and closes. Arguments, replies and errors
+    ``async with AsyncClient() as client:`` connects and closes. Arguments, replies and errors
     are those of ``Client``. Any number of questions may wait for their answers at a time; other requests take
     one of 32 threads each. A task may be cancelled while it waits: what was sent stays sent, and to send it
     again under the same id is safe. ``on_delay`` and ``on_answer`` are called in threads.
@@ -53,10 +53,10 @@ class AsyncClient:
 
     def __init__(
         self,
-        bootstrap_servers: str | Broker,
+        bootstrap_servers: str | Broker | None = None,
         *,
         analyst: str | None = None,
-        topic_prefix: str = "stream-dp.",
+        topic_prefix: str | None = None,
         kafka: Mapping[str, object] | None = None,
         on_delay: Callable[[str], None] | None = None,
     ) -> None:

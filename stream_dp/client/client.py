@@ -23,6 +23,7 @@ from kafka.errors import KafkaError
 from stream_dp.broker import Broker
 from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
+from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
 from stream_dp.client.questions import Condition, Question, packed, question_of, spelt
 from stream_dp.client.reading import TopicReader
@@ -62,27 +63,32 @@ class Client:
 
     Args:
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas; a ``Broker`` where they ask for
-            TLS or a password.
+            TLS or a password. By default those in ``STREAM_DP_BOOTSTRAP_SERVERS``, else what ``stream-dp up``
+            started on this machine.
         analyst: Who asks; answers are stored for ever under (analyst, query_id). By default the login name.
+        topic_prefix: Common start of the topics' names; by default ``stream-dp.``, and without an address
+            that in ``STREAM_DP_TOPIC_PREFIX``, else that which ``stream-dp up`` was told.
         kafka: Further settings for kafka-python.
         on_delay: Told in words, once a request, when a reply takes more than three seconds, and when the
             broker has not answered for some.
 
     Raises:
-        ServerUnavailable: No broker there, or the topics do not exist.
+        ServerUnavailable: No broker there, or the topics do not exist; or no address is given, and nothing
+            runs on this machine.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Broker,
+        bootstrap_servers: str | Broker | None = None,
         *,
         analyst: str | None = None,
-        topic_prefix: str = "stream-dp.",
+        topic_prefix: str | None = None,
         kafka: Mapping[str, object] | None = None,
         on_delay: Callable[[str], None] | None = None,
     ) -> None:
         self.analyst = analyst or getpass.getuser()
-        broker = self._broker = Broker.of(bootstrap_servers)
+        broker, topic_prefix = find(bootstrap_servers, topic_prefix)
+        self._broker = broker
         self._topics = Topics(topic_prefix)
         self._group = worker_group(topic_prefix)
         self._kafka = dict(kafka or {})

@@ -46,6 +46,7 @@ Column: TypeAlias = Sequence[object] | npt.NDArray[Any]
 
 _Scalar: TypeAlias = str | int | float | bool | None
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_BOOLEAN_WORDS = (("false", "no", "off", "f", "n"), ("true", "yes", "on", "t", "y"))
 _LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
 
@@ -350,8 +351,9 @@ class Number(_Attribute):
 class Boolean(_Attribute):
     """True or false.
 
-    Cells: false, true, then ``missing``. A row may say it with a bool, 0 or 1, or as text ("true", "false" in
-    any case, "0", "1"). Anything else goes to ``missing``, else to cell 0.
+    Cells: false, true, then ``missing``. A row may say it with a bool, 0 or 1, or as text: "true" or "false",
+    "yes" or "no", "on" or "off", "t" or "f", "y" or "n" (all in any case), "1" or "0". Anything else goes to
+    ``missing``, else to cell 0.
     """
 
     name: str
@@ -372,9 +374,10 @@ class Boolean(_Attribute):
     def cell_of(self) -> Mapping[object, int]:
         """Cell of each scalar that says true or false."""
         table: dict[object, int] = {False: 0, True: 1, "0": 0, "1": 1}
-        for cell, word in enumerate(("false", "true")):
-            spellings = product(*zip(word, word.upper(), strict=True))
-            table.update(("".join(letters), cell) for letters in spellings)
+        for cell, words in enumerate(_BOOLEAN_WORDS):
+            for word in words:
+                spellings = product(*zip(word, word.upper(), strict=True))
+                table.update(("".join(letters), cell) for letters in spellings)
         return table
 
     def encode(self, column: Column) -> Codes:

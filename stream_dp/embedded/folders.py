@@ -46,12 +46,14 @@ class Running:
         bootstrap_servers: Address of the broker, ``host:port``.
         redis_url: Address of the store.
         pids: The servers' own process ids.
+        topic_prefix: Common start of the topics that their worker serves.
     """
 
     pid: int
     bootstrap_servers: str
     redis_url: str
     pids: dict[str, int] = field(default_factory=dict)
+    topic_prefix: str = "stream-dp."
 
 
 class StateFolder:

@@ -42,6 +42,7 @@ class Servers:
         kafka_port: Port of the broker; None takes that of the last start, else a free one.
         valkey_port: Port of the store; ditto.
         repository: Maven repository for the broker's jars; None takes Maven Central.
+        topic_prefix: Of the topics that will be served, for those who look for the servers.
         progress: Told how the start goes on.
     """
 
@@ -53,6 +54,7 @@ class Servers:
         kafka_port: int | None = None,
         valkey_port: int | None = None,
         repository: str | None = None,
+        topic_prefix: str = "stream-dp.",
         progress: Progress | None = None,
     ) -> None:
         self._folder = StateFolder(state)
@@ -60,6 +62,7 @@ class Servers:
         self._kafka_port = kafka_port
         self._valkey_port = valkey_port
         self._repository = repository
+        self._topic_prefix = topic_prefix
         self._progress = progress or Silent()
         self._cancelled = threading.Event()
         self._servers: list[EmbeddedServer] = []
@@ -112,6 +115,7 @@ class Servers:
                 bootstrap_servers=kafka.bootstrap_servers,
                 redis_url=valkey.url,
                 pids={"kafka": kafka.pid, "valkey": valkey.pid},
+                topic_prefix=self._topic_prefix,
             )
         )
         return Addresses(kafka.bootstrap_servers, valkey.url)

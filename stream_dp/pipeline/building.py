@@ -66,10 +66,19 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
     Raises:
         InvalidDefinition: The definition's parts do not fit together; names the field and the fix.
     """
-    universe = Universe(tuple(_attribute(spec) for spec in definition.attributes))
+    universe = universe_of(definition)
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
     return universe, _mechanism(definition, universe, privacy, accuracy)
+
+
+def universe_of(definition: Definition) -> Universe:
+    """The universe of a data set.
+
+    Raises:
+        InvalidDefinition: An attribute is not what it must be; names the field and the fix.
+    """
+    return Universe(tuple(_attribute(spec) for spec in definition.attributes))
 
 
 def in_order(mechanism: Mechanism) -> frozenset[int]:

@@ -15,11 +15,11 @@ import pytest
 
 from stream_dp.broker import Broker
 from stream_dp.cli import _COMMANDS, connection
-from stream_dp.cli.connection import Connection
+from stream_dp.cli.connection import Connection, rollback_of_worker
 from stream_dp.cli.worker import source_of
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import InvalidInput, RolledBack
 
 Run = Callable[..., Any]
 Words = dict[str, Any]
@@ -115,6 +115,76 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
         f"error: no servers run in {tmp_path / 'state'}: Apache Kafka was ended by signal 9; start them "
         "with `stream-dp up`, or pass --bootstrap-servers\n"
     )
+
+
+FIX = (
+    "put the newest copy of its data back as {state}/valkey, and run `stream-dp up`. Without a newer copy "
+    "start afresh under another prefix, `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`, and count both budgets "
+    "for rows that you send again"
+)
+
+
+def test_after_a_rollback_no_fix_is_the_command_that_fails(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "state/logs/up.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "Starting the worker\nStopping\nerror: the worker stopped while starting; its log ends with:\n"
+        f"starting a worker\nerror: {RolledBack(['people'])}\n"
+    )
+    fix = FIX.format(state=tmp_path / "state")
+    said = run("status").err
+    assert said.startswith(
+        f"error: no servers run in {tmp_path / 'state'}: Redis has forgotten what was charged to people: "
+    )
+    assert said.endswith(f"; run `stream-dp down`, {fix}\n")
+    ended = run("doctor", "--json")
+    assert ended.code == 1
+    (bad,) = [f for f in map(json.loads, ended.out.splitlines()) if f["health"] == "bad"]
+    assert "Redis has forgotten what was charged to people" in bad["finding"]
+    assert bad["fix"] == f"run `stream-dp down`, {fix}"
+
+
+def test_a_worker_that_a_rollback_ends_again_and_again_is_told_from_one_that_serves(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "logs/worker.log"
+    assert rollback_of_worker(tmp_path) is None
+    log.parent.mkdir()
+    log.write_text(f"starting\nerror: {RolledBack(['people'])}\nstarting a worker: topics\n")
+    found = rollback_of_worker(tmp_path)
+    assert found is not None
+    assert found.endswith(FIX.format(state=tmp_path))
+    with log.open("a") as text:
+        text.write("the worker answers; its page is http://127.0.0.1:6066/\n")
+    assert rollback_of_worker(tmp_path) is None
+    log.write_text("error: something else\n")
+    assert rollback_of_worker(tmp_path) is None
+
+
+def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = StateFolder(tmp_path / "state")
+    folder.prepare()
+    folder.lock(timeout_s=1)
+    folder.announce(Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0", topic_prefix="again."))
+    (folder.path / "ready").write_text("http://127.0.0.1:6066/")
+    try:
+        assert Connection(None, None, None, folder.path).topic_prefix == "again."
+        assert Connection(None, None, "mine.", folder.path).topic_prefix == "mine."
+        assert Connection("kafka:9092", None, None, folder.path).topic_prefix == "stream-dp."
+        said = "already up: Kafka at 127.0.0.1:1, topics again.*, dashboard at http://127.0.0.1:6066/\n"
+        assert run("up").err == said
+        monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "again.")
+        assert run("up").err == said
+        monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "other.")
+        ended = run("up")
+        assert ended.code == 1
+        assert "with the topics again.* and not other.*; stop them first with `stream-dp down`" in (
+            ended.err
+        )
+    finally:
+        folder.release()
 
 
 def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:
@@ -311,7 +381,7 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         {"name": "smoker", "type": "boolean"},
     ]
     file.write_text(json.dumps(good))
-    rows.write_text("city;age;smoker\n" + "Bonn;17;true\n" * 5 + "bonn;17,5;no\n" * 3 + ";;\n")
+    rows.write_text("city;age;smoker\n" + "Bonn;17;true\n" * 5 + "bonn;17,5;nein\n" * 3 + ";;\n")
     assert "pass --delimiter ';'" in run("dataset", "check", file, rows).err
     ended = run("dataset", "check", file, rows, "--delimiter", ";")
     assert ended.code == 0
@@ -323,11 +393,46 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
         ["", "not listed: 'bonn'", "3", "other"],
         ["age", "a number", "5", "itself"],
         ["", "empty", "1", "missing"],
-        ["", "no number: '17,5'", "3", "missing"],
+        ["", "not a number: '17,5'", "3", "missing"],
         ["smoker", "true or false", "5", "itself"],
         ["", "empty", "1", "false"],
-        ["", "neither true nor false: 'no'", "3", "false"],
+        ["", "neither true nor false: 'nein'", "3", "false"],
     ]
+    assert "warning: age: of 9 rows 33.3% have a number in another notation" in ended.err
+    assert "smoker: of 9 rows 33.3% are neither true nor false and 11.1% are empty" in ended.err
+    assert "city:" not in ended.err
+
+
+def test_a_check_on_private_rows_says_that_a_definition_must_not_follow_from_them(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file, rows = tmp_path / "definition.json", tmp_path / "rows.csv"
+    file.write_text(json.dumps(good))
+    rows.write_text("city\n" + "Bonn\n" * 5 + "Zorgon\n")
+    private = run("dataset", "check", file, rows)
+    assert "a definition is public" in private.err
+    assert "What you change in it because of them tells of these rows" in private.err
+    assert "pass --public" in private.err
+    assert "public" not in private.out
+    public = run("dataset", "check", file, rows, "--public")
+    assert public.err == ""
+    assert public.out == (
+        f"{private.out}these rows are public, as --public says; a definition may follow from them\n"
+    )
+    assert run("dataset", "check", file).err == ""
+
+
+def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: Words) -> None:
+    ended = run("dataset", "check")
+    assert ended.code == 2
+    assert "Missing argument 'DEFINITION', or the option '--source'" in ended.err
+    file, source = tmp_path / "definition.json", tmp_path / "source.json"
+    file.write_text(json.dumps(good))
+    source.write_text('{"version": 1, "dataset": "orders", "topic": "shop.orders"}')
+    ended = run("dataset", "check", file, "--source", source)
+    assert "--source: it is of orders, not of people" in ended.err
+    ended = run("dataset", "check", file, file, "--source", source)
+    assert "Give FILE or '--source', not both" in ended.err
 
 
 @pytest.mark.parametrize(

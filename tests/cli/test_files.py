@@ -55,7 +55,7 @@ CELLS: Columns = {
 def read(file: Path, batch_rows: int = 100, described: Definition = PEOPLE, **how: Any) -> Columns:
     found: Columns = {attribute.name: [] for attribute in described.attributes}
     source = Source(file, described, batch_rows, **how)
-    rows = source.check(lambda _: None)
+    rows = sum(len(columns["city"]) for columns, _ in source.columns())
     for batch in source.batches():
         assert batch.start == len(found["city"])
         for name, column in batch.columns.items():

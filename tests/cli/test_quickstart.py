@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,9 @@ def test_the_definition_among_the_examples_is_that_of_the_readme() -> None:
     assert (ROOT / "examples/definition.json").read_text() == block("json", '"people"')
 
 
-@pytest.mark.kafka
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[..., str]:
+    """``shell(command, code)``: what a command prints; its folder and state folder are the test's own."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -51,6 +51,54 @@ def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
         assert ended.returncode == code, (command, ended.stdout, ended.stderr)
         return ended.stdout + ended.stderr
 
+    return shell
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_after_a_rollback_what_doctor_says_works(shell: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "definition.json").write_text(block("json", '"people"'))
+    rows = "\n".join(f"{('Bonn', 'Graz', 'Lyon')[n % 3]},{n % 90}" for n in range(20_000))
+    (tmp_path / "people.csv").write_text(f"city,age\n{rows}\n")
+    state = tmp_path / "state/stream-dp"
+    send = "stream-dp dataset create definition.json && stream-dp ingest people.csv"
+    client = 'python -c \'from stream_dp.client import Client; print(Client().ask("people", "age < 18").n)\''
+    try:
+        shell("stream-dp up")
+        assert "1 phase is open" in shell(send)
+        shell("stream-dp down")
+        (state / "valkey").rename(state / "newest")
+        assert "STREAM_DP_TOPIC_PREFIX=again. stream-dp up" in shell("stream-dp up", code=1)
+        (fix,) = re.findall(r"fix: (run .*)", shell("stream-dp doctor", code=1))
+        (command,) = re.findall("prefix, `(STREAM_DP_TOPIC_PREFIX=.*?)`", fix)
+        assert "topics again.*" in shell(command)
+        assert "1 phase is open" in shell(send)
+        assert shell(client).strip() == "20000"
+        assert "everything that was checked is as it must be" in shell("stream-dp doctor")
+
+        down, put_back, up = re.findall("(`stream-dp down`|put .* as [^,]*|`stream-dp up`)", fix)[
+            :3
+        ]
+        shell(down.strip("`"))
+        put_back = put_back.rpartition(" ")[2]
+        assert put_back == str(state / "valkey")
+        shutil.rmtree(put_back)
+        (state / "newest").rename(put_back)
+        shell(up.strip("`"))
+        assert "all 20,000 rows of people.csv were counted before" in shell(
+            "stream-dp ingest people.csv"
+        )
+    finally:
+        shell("stream-dp down")
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_commands_of_the_readme_do_what_it_says(
+    shell: Callable[..., str], tmp_path: Path
+) -> None:
     commands = [line for line in block("sh", "stream-dp up").splitlines() if line]
     assert len(commands) == 5
     (tmp_path / "definition.json").write_text(block("json", '"people"'))
@@ -84,8 +132,7 @@ def test_the_commands_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
         with urllib.request.urlopen(dashboard) as page:
             assert b"What a question would cost now" in page.read()
         assert "everything that was checked is as it must be" in shell("stream-dp doctor")
-        servers = json.loads((tmp_path / "state/stream-dp/servers.json").read_text())
-        example = f"python {ROOT / 'examples/analyst.py'} {servers['bootstrap_servers']}"
+        example = f"python {ROOT / 'examples/analyst.py'}"  # finds the servers by itself
         assert "month 2: 25,000 rows, phase 2 is open" in shell(example)
         shell(example)  # nothing counts twice, and an answer stays what it was
         assert re.search(r"people +3 +60,000 ", shell("stream-dp status"))

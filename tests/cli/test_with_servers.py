@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 import os
+import pty
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
 
 pytestmark = pytest.mark.kafka
 
@@ -228,6 +233,161 @@ def test_a_break_in_the_middle_loses_and_doubles_nothing(
     assert counted(served, name) == 60_000
 
 
+def test_a_file_that_was_touched_or_moved_is_the_same_file(
+    served: Run, define: Define, write_people: Write, tmp_path: Path
+) -> None:
+    name = define()
+    file = write_people(name, 700)
+    assert served("ingest", file, "--batch-rows", 300).code == 0
+    os.utime(file, (10**9, 10**9))
+    assert "all 700 rows of" in served("ingest", file, "--batch-rows", 200).out
+    moved = file.rename(tmp_path / "elsewhere.csv")
+    assert "all 700 rows of" in served("ingest", moved, "--dataset", name).out
+    assert counted(served, name) == 700
+    with moved.open("a") as text:
+        text.write("700,Bonn,44,true\n")
+    assert "701 rows of" in served("ingest", moved, "--dataset", name).out
+    assert "701 rows of" in served("ingest", moved, "--dataset", name, "--batch-id", "again").out
+    assert counted(served, name) == 700 + 701 + 701
+
+
+def test_batch_ids_follow_from_the_rows_and_from_a_key_that_stays_here(
+    served: Run, served_deployment: Any, define: Define, write_people: Write, tmp_path: Path
+) -> None:
+    name = define(phase={"min_rows": 10**6})
+    file = write_people(name, 500)
+    for place in ("state", "other"):
+        assert "500 rows of" in served("ingest", file, "--state-dir", tmp_path / place).out
+    with served_deployment.client() as client:
+        ids = [event.batch_id for event in client.batch_events(name)]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch(r"[0-9a-f]{32}-0-500", each) for each in ids)
+
+
+def test_columns_that_are_read_wrongly_are_not_sent_unasked(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define(
+        attributes=[
+            {"name": "amount", "type": "number", "edges": [20, 50, 100]},
+            {"name": "paid", "type": "boolean"},
+            {"name": "day", "type": "category", "values": ["2026-11-01"]},
+        ]
+    )
+    file = tmp_path / f"{name}.csv"
+    rows = [f"{n % 90},5;{('yes', 'no')[n % 2]};2026-11-01T10:{n:02}:00Z" for n in range(60)]
+    file.write_text("\n".join(["amount;paid;day", *rows]))
+    ended = served("ingest", file, "--delimiter", ";")
+    assert ended.code == 1
+    amount, day, refusal = ended.err.splitlines()
+    assert amount == (
+        "warning: amount: of 60 rows 100.0% have a number in another notation, and count as < 20; pass "
+        "--decimal ,"
+    )
+    assert day.startswith("warning: day: of 60 rows 100.0% are not listed, and count as other; ")
+    assert "T10" not in day  # this is not a terminal, and may be a log
+    assert "nothing was sent: columns seem to be read wrongly" in refusal
+    assert counted(served, name) == 0
+
+    again = served("ingest", file, "--delimiter", ";", "--decimal", ",", "--yes")
+    assert again.code == 0
+    assert "amount" not in again.err
+    assert "warning: day: " in again.err
+    assert "all 60 rows" in served("ingest", file, "--delimiter", ";", "--decimal", ",").out
+    assert counted(served, name) == 60
+
+
+def test_at_a_terminal_the_warning_has_examples_and_a_question(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define(attributes=[{"name": "amount", "type": "number", "edges": [20, 50, 100]}])
+    file = tmp_path / f"{name}.csv"
+    file.write_text("\n".join(["amount", *('"40,5"', '"7,25"', '"99,9"') * 20]))
+    for reply, rows in ((b"n\n", 0), (b"y\n", 60)):
+        ours, theirs = pty.openpty()
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-m", "stream_dp", "ingest", str(file)],
+                stdin=theirs,
+                stdout=subprocess.PIPE,
+                stderr=theirs,
+                env={**os.environ, "TERM": "dumb"},
+            ) as asking:
+                os.close(theirs)
+                said = b""
+                while b"[y/N]" not in said:
+                    said += os.read(ours, 4096)
+                os.write(ours, reply)
+                with contextlib.suppress(OSError):  # the other end is closed
+                    while os.read(ours, 4096):
+                        pass
+                out, _ = asking.communicate(timeout=60)
+        finally:
+            os.close(ours)
+        words = said.decode().replace("\r", "").replace("\n", " ")
+        assert "such as '40,5', '7,25', '99,9'; pass --decimal ," in words
+        assert b"40,5" not in out
+        assert counted(served, name) == rows
+
+
+def test_a_source_is_tried_before_it_is_read(
+    served: Run, served_deployment: Any, define: Define, definition: dict[str, Any], tmp_path: Path
+) -> None:
+    """Nothing is sent, no consumer group is made, and only the newest records are read."""
+    topic = f"shop-{secrets.token_hex(4)}"
+    source = tmp_path / "source.json"
+    source.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "dataset": definition["dataset"],
+                "topic": topic,
+                "fields": {"city": "at", "age": "customer.age"},
+                "constants": {"smoker": True},
+            }
+        )
+    )
+    ended = served("dataset", "check", "--source", source)
+    assert f"there is no data set {definition['dataset']!r}" in ended.err
+    name = define()
+    ended = served("dataset", "check", "--source", source)
+    assert f"there is no topic {topic}" in ended.err
+
+    admin = KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    admin.close()
+    assert "holds no records" in served("dataset", "check", "--source", source).err
+    producer = KafkaProducer(bootstrap_servers=served_deployment.bootstrap_servers)
+    for n in range(90):
+        place = {"at": f"2026-11-01T10:{n:02}:00Z", "customer": {"age": n}}
+        old = {"at": "Bonn", "customer": {"age": 40}}
+        producer.send(topic, json.dumps(old if n < 30 else place).encode(), key=b"\xff")
+    producer.flush()
+    producer.close()
+    ended = served("dataset", "check", "--source", source, "--records", 50)
+    assert ended.code == 0
+    assert ended.out.startswith(f"read the newest 50 records of {topic}; nothing was sent\n")
+    assert re.search(r"smoker +true or false +50 +itself", ended.out)
+    assert "warning: city: of 50 rows 100.0% are not listed, and count as other" in ended.err
+    assert "age:" not in ended.err
+    assert "a definition is public" in ended.err
+    (tmp_path / "other.json").write_text(
+        json.dumps(
+            {
+                **definition,
+                "attributes": [
+                    {"name": "city", "type": "category", "values": ["Bonn"], "missing": True},
+                    {"name": "age", "type": "number", "edges": [45]},
+                    {"name": "smoker", "type": "boolean"},
+                ],
+            }
+        )
+    )
+    ended = served("dataset", "check", tmp_path / "other.json", "--source", source)
+    assert f"read the newest 90 records of {topic}" in ended.out
+    assert counted(served, name) == 0
+
+
 def test_nothing_is_sent_of_a_file_that_breaks_off(
     served: Run, define: Define, tmp_path: Path
 ) -> None:
@@ -258,7 +418,7 @@ def test_a_file_without_its_columns_or_rows_is_named(
     assert "it is empty" in served("ingest", file).err
     file.write_text("city,age,smoker\n")
     assert served("ingest", file).out == f"{file.name} holds no rows\n"
-    file.write_bytes("city,age,smoker\nKöln,1,true\n".encode("latin-1"))
+    file.write_bytes("city,age,smoker\nKöln,1,true\nBonn,40,true\nLyon,20,no".encode("latin-1"))
     assert f"{file.name} line 2: it is not UTF-8; pass --encoding" in served("ingest", file).err
     assert served("ingest", file, "--encoding", "latin-1").code == 0
     other = file.rename(tmp_path / "nobody.csv")
@@ -278,7 +438,7 @@ def test_text_nan_and_nonsense_in_cells_never_stop_a_batch(
         '{"city": null, "age": -Infinity, "smoker": []}\n'
         '{"age": 1e999, "extra": "stays here"}\n'
     )
-    assert served("ingest", file).code == 0
+    assert served("ingest", file, "--yes").code == 0
     assert counted(served, name) == 4
 
 

@@ -44,6 +44,7 @@ ATTRIBUTES: list[Attribute] = [
 
 NOTABLE_TEXTS = [
     "AA", "true", "TRUE", "False", "7", "1.5", "0", "1", " 12 ", "1e400", "nan", "-inf", "", "9" * 400,
+    "YES", "yes", "No", "n", "Y", "oN", "OFF", "t", "F", "ye", "nope",
 ]  # fmt: skip
 NOTABLE_NUMBERS = [0, 1, 1.0, 1.5, 7, 7.0, -0.0, 2**60, 2**60 - 1, 10**400, -(10**400)]
 
@@ -80,7 +81,8 @@ def expected_label(attribute: Attribute, value: object) -> str:
             return [*missing, *other, attribute.labels[0]][0]
         return text if text in attribute.values else [*other, *missing, attribute.labels[0]][0]
     if isinstance(attribute, Boolean):
-        for label, spellings in (("false", (0, "false", "0")), ("true", (1, "true", "1"))):
+        no, yes = (0, "false", "0", "f", "no", "n", "off"), (1, "true", "1", "t", "yes", "y", "on")
+        for label, spellings in (("false", no), ("true", yes)):
             if (value.lower() if isinstance(value, str) else value) in spellings:
                 return label
         return [*missing, "false"][0]

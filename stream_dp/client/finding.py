@@ -1,0 +1,44 @@
+"""Where the servers are, for a client that is told no address."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from stream_dp.broker import Broker
+from stream_dp.errors import ServerUnavailable
+
+__all__ = ["DEFAULT_PREFIX", "find"]
+
+DEFAULT_PREFIX: Final = "stream-dp."
+
+
+def find(bootstrap_servers: str | Broker | None, topic_prefix: str | None) -> tuple[Broker, str]:
+    """The brokers and the topics' prefix.
+
+    An address that is given counts alone. Else it is ``STREAM_DP_BOOTSTRAP_SERVERS``, with the settings of
+    how to enter there; else that of what ``stream-dp up`` started, in ``STREAM_DP_STATE_DIR`` or the usual
+    folder. With either, ``STREAM_DP_TOPIC_PREFIX`` counts where no prefix is given.
+
+    Raises:
+        ServerUnavailable: No address is given, and nothing runs here.
+    """
+    if bootstrap_servers:
+        return Broker.of(bootstrap_servers), topic_prefix or DEFAULT_PREFIX
+    prefix = topic_prefix or os.environ.get("STREAM_DP_TOPIC_PREFIX")
+    if servers := os.environ.get("STREAM_DP_BOOTSTRAP_SERVERS"):
+        from stream_dp.settings import worker_settings
+
+        return worker_settings(bootstrap_servers=servers).broker, prefix or DEFAULT_PREFIX
+    from stream_dp.embedded.folders import running, state_folder
+
+    given = os.environ.get("STREAM_DP_STATE_DIR")
+    folder = Path(given) if given else state_folder(os.environ)
+    found = running(folder)
+    if found is None:
+        raise ServerUnavailable(
+            f"no servers run in {folder}; start them with `stream-dp up`, or give the address of a broker as "
+            "an argument or in STREAM_DP_BOOTSTRAP_SERVERS"
+        )
+    return Broker(found.bootstrap_servers), prefix or found.topic_prefix

@@ -1,0 +1,185 @@
+"""What is said of columns that are probably not read as they were meant."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dp.cli.checking import Complaint, Survey
+from stream_dp.cli.files import Source, pointed
+from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.messages import Definition
+
+DAY = Category("day", ("2026-11-01", "2026-11-02"))
+AMOUNT = Number("amount", (20.0, 50.0, 100.0))
+PAID = Boolean("paid")
+
+
+def survey(attribute: Any, column: list[Any], *, times: int = 100, **how: Any) -> list[Complaint]:
+    """What is said of a column that repeats these values."""
+    found = Survey(Universe((attribute,)), **how)
+    columns = {attribute.name: column * times}
+    for start in range(0, len(columns[attribute.name]), 7):
+        part = {attribute.name: columns[attribute.name][start : start + 7]}
+        found.take(part, part)
+    return found.complaints()
+
+
+def test_times_where_days_are_listed_are_told_with_three_of_them() -> None:
+    times = [f"2026-11-01T10:00:0{n}Z" for n in range(9)]
+    (said,) = survey(DAY, [*times, "2026-11-02"])
+    assert said.text == "of 1,000 rows 90.0% are not listed, and count as other"
+    assert said.examples == tuple(repr(time) for time in times[:3])
+    assert "2026-11-01T" not in said.words(with_examples=False)
+    assert "such as '2026-11-01T10:00:00Z', " in said.words(with_examples=True)
+    assert "T10" not in repr(said)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "column"),
+    [
+        (DAY, ["2026-11-01"] * 7 + ["x"] * 3),  # three in ten are other, as declared
+        (DAY, ["2026-11-01"] * 6 + [None] * 4),
+        (AMOUNT, [10, 30, 60, 120]),
+        (AMOUNT, [10] * 8 + [30, 120]),  # skewed, as amounts are
+        (AMOUNT, ["10"] * 10 + ["32.75"] * 10 + ["n/a"]),
+        (PAID, ["yes"] * 95 + [""] * 5),
+        (Number("amount", (20.0,)), [10] * 99 + [30]),
+        (Number("amount", (20.0, 50.0), missing=True), [30, None, None, 10, 60]),
+    ],
+)
+def test_what_a_definition_expects_is_not_complained_of(attribute: Any, column: list[Any]) -> None:
+    assert survey(attribute, column) == []
+
+
+def test_rows_that_mostly_have_no_value_are_told() -> None:
+    (said,) = survey(Number("amount", (20.0, 50.0), missing=True), [30, None, None])
+    assert said.text == "of 300 rows 66.7% are empty, and count as missing"
+    assert said.examples == ()
+
+
+def test_values_that_count_as_others_which_they_are_not_are_told_sooner() -> None:
+    (said,) = survey(AMOUNT, [30, 60, None, "x", 10, 10, 10])
+    assert said.text == "of 700 rows 14.3% are not a number and 14.3% are empty, and count as < 20"
+    (said,) = survey(AMOUNT, [10, 60, 30, None])
+    assert said.text == "of 400 rows 25.0% are empty, and count as < 20"
+    assert said.fix == 'a definition with "missing": true tells them apart'
+    (said,) = survey(PAID, ["ja", "nein", "yes"])
+    assert said.text == "of 300 rows 66.7% are neither true nor false, and count as false"
+
+
+@pytest.mark.parametrize(
+    ("values", "fix"),
+    [
+        (["40,5", "12,75"], "pass --decimal ,"),
+        (["1,234.50", "1,300.00"], "pass --decimal ."),
+        (["1.234,50", "7,00"], "pass --decimal ,"),
+        (["1,234", "2,500"], "pass --decimal , if commas stand before decimals, or --decimal . if"),
+        (["1,234", "999.50"], "pass --decimal ."),
+    ],
+)
+def test_numbers_in_another_notation_are_told_with_the_option_that_reads_them(
+    values: list[str], fix: str
+) -> None:
+    """Few of them are enough: these rows are lost for nothing."""
+    (said,) = survey(AMOUNT, [*values, *["10", "30", "60"] * 20])
+    assert "have a number in another notation, and count as < 20" in said.text
+    assert said.fix.startswith(fix)
+    assert survey(AMOUNT, [*values, "1000"], decimal=".")[0].fix != fix
+    (said,) = survey(AMOUNT, [*values, "10", "30"], can_say=False)
+    assert "--decimal" not in said.fix
+
+
+def test_a_point_that_may_stand_between_thousands_is_asked_about() -> None:
+    (said,) = survey(AMOUNT, ["1.234", "12.500", "30", "60"])
+    assert said.text == "a point in its numbers may stand before decimals or between thousands"
+    assert said.examples == ("'1.234'", "'12.500'")
+    assert survey(AMOUNT, ["1.234", "12.500", "30", "60"], decimal=".") == []
+    assert survey(AMOUNT, ["1.234", "12.5", "30", "60"]) == []
+    assert survey(AMOUNT, [1.234, 12.5, 30, 60]) == []
+
+
+def test_numbers_that_nearly_all_lie_in_an_end_bin_are_told_apart_from_unreadable_ones() -> None:
+    (said,) = survey(AMOUNT, [4050, 1275, 9900] * 3 + [30])
+    assert said.text == "90.0% of its 1,000 numbers are >= 100, in an end bin"
+    assert said.examples == ("'4050'", "'1275'", "'9900'")
+    unreadable, low = survey(AMOUNT, ["x", "10"])
+    assert unreadable.text == "of 200 rows 50.0% are not a number, and count as < 20"
+    assert low.text == "100.0% of its 100 numbers are < 20, in an end bin"
+    assert survey(AMOUNT, [4050], times=20) == []  # too few to tell
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal", "number"),
+    [
+        ("40,5", ",", "40.5"),
+        (" 1.234.567,5 ", ",", "1234567.5"),
+        ("1.234", ",", "1234"),
+        ("12.5", ",", None),
+        ("1234,5", ",", "1234.5"),
+        ("-7", ",", "-7"),
+        ("1.23,4", ",", None),
+        ("1,234.5", ".", "1234.5"),
+        ("1,234", ".", "1234"),
+        ("40,5", ".", None),
+        ("1,2345", ".", None),
+        ("1 234.5", ".", "1234.5"),
+        ("1\u202f234\u202f567,5", ",", "1234567.5"),
+        ("1'234 567", ".", None),
+        ("1e3", ".", "1e3"),
+        ("1,5e3", ",", "1.5e3"),
+        (",5", ",", ".5"),
+        ("", ",", None),
+        ("n/a", ".", None),
+    ],
+)
+def test_a_mark_before_decimals_leaves_the_other_one_between_thousands_only(
+    text: str, decimal: str, number: str | None
+) -> None:
+    assert pointed(text, decimal) == number
+
+
+def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> None:
+    document = {
+        "version": 1,
+        "dataset": "orders",
+        "attributes": [
+            {"name": "amount", "type": "number", "edges": [20, 50]},
+            {"name": "place", "type": "category", "values": ["1,5", " Ulm"]},
+            {"name": "paid", "type": "boolean"},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02},
+        "phase": {"min_rows": 20_000},
+    }
+    file = tmp_path / "orders.csv"
+    file.write_text("amount;place;paid\n 1.040,5 ; 1,5 ; yes \n12.5; Ulm;  \n  ;Ulm ;\n")
+    source = Source(file, Definition.read(document), 10, delimiter=";", decimal=",")
+    ((columns, _),) = source.columns()
+    assert columns == {
+        "amount": ["1.040,5", "12.5", None],
+        "place": ["1,5", " Ulm", "Ulm"],  # as it is listed, else without its blanks
+        "paid": ["yes", None, None],
+    }
+    assert source.values(columns)["amount"] == ["1040.5", None, None]
+    assert source.values(columns)["place"] == columns["place"]
+    lines = tmp_path / "orders.ndjson"
+    lines.write_text(
+        "\n".join(
+            json.dumps({"amount": amount, "place": "", "paid": True}) for amount in (1.5, "1,5")
+        )
+    )
+    source = Source(lines, Definition.read(document), 10, decimal=",")
+    ((columns, _),) = source.columns()
+    assert source.values(columns)["amount"] == [1.5, "1.5"]
+    exact = pa.table({"amount": [Decimal("1.5")], "place": ["1,5"], "paid": [True]})
+    pq.write_table(exact, tmp_path / "orders.parquet")
+    source = Source(tmp_path / "orders.parquet", Definition.read(document), 10, decimal=",")
+    ((columns, _),) = source.columns()
+    assert source.values(columns) == {"amount": ["1.5"], "place": ["1,5"], "paid": [True]}
