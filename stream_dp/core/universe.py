@@ -608,21 +608,10 @@ def number_text(number: float) -> str:
 
 
 def unknown_name(name: object, names: Sequence[str], place: str) -> InvalidQuery:
-    """The error for a name that no attribute has, with the near ones."""
+    """The error for a name that no attribute has, with the near ones. It does not repeat the name."""
     near = difflib.get_close_matches(name[:MAX_NAME], names, 3) if isinstance(name, str) else []
     fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
-    return InvalidQuery(
-        place, f"there is no attribute {shown(name)}", fix, reason="unknown_attribute"
-    )
-
-
-def shown(value: object) -> str:
-    """The start of what was written in a question, to point at it."""
-    try:
-        text = value if isinstance(value, str) else repr(value)
-    except ValueError:  # an integer of more than 4,300 digits
-        return "a number that long"
-    return text if len(text) <= 40 else f"{text[:40]}..."
+    return InvalidQuery(place, "there is no such attribute", fix, reason="unknown_attribute")
 
 
 def _all_mappings(items: Sequence[object]) -> bool:
@@ -736,7 +725,6 @@ __all__ = [
     "exact_sum",
     "number_text",
     "pack_columns",
-    "shown",
     "unknown_name",
     "unpack_columns",
 ]
