@@ -47,7 +47,10 @@ _EXACT = 2**53  # integers up to here are floats without rounding
 
 
 class _Attribute:
-    """What the three kinds of attribute share: cells with labels, and codes of the smallest width."""
+    """What the three kinds of attribute share: cells with labels, and codes of the smallest width.
+
+    A fault is at a field of the attribute, and is said without what was written there.
+    """
 
     name: str
     missing: bool
@@ -81,26 +84,26 @@ class _Attribute:
         name = self.name
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
             raise InvalidDefinition(
-                "attributes.name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
+                "name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
             )
         if not name.isprintable() or name != name.strip():
             raise InvalidDefinition(
-                f"attributes.{name!r}",
-                "the name has unprintable characters or blanks at its ends",
+                "name",
+                "it has unprintable characters or blanks at its ends",
                 "remove them",
             )
         if name == COUNT:
             raise InvalidDefinition(
-                f"attributes.{name}",
-                "the name is taken: batches of cells carry their counts under it",
+                "name",
+                "it is taken: batches of cells carry their counts under it",
                 'use another, such as "n_items"',
             )
 
-    def _check_size(self) -> None:
+    def _check_size(self, place: str) -> None:
         if not 2 <= self.size <= MAX_CELLS:
             raise InvalidDefinition(
-                f"attributes.{self.name}",
-                f"it has {self.size} cells",
+                place,
+                f"the attribute has {self.size} cells",
                 f"give it 2 to {MAX_CELLS}; one cell tells rows apart by nothing",
             )
 
@@ -141,7 +144,7 @@ class Category(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = f"attributes.{self.name}.values"
+        place = "values"
         if not self.values:
             raise InvalidDefinition(place, "no value is listed", "list the values to tell apart")
         for value in self.values:
@@ -151,7 +154,7 @@ class Category(_Attribute):
                 )
         if len(set(self.values)) != len(self.values):
             raise InvalidDefinition(place, "a value is listed twice", "list each value once")
-        self._check_size()
+        self._check_size(place)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -232,7 +235,7 @@ class Number(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = f"attributes.{self.name}.edges"
+        place = "edges"
         if not self.edges:
             raise InvalidDefinition(place, "no edge is given", "give at least one")
         if not all(_is_exact_float(e) for e in self.edges):
@@ -253,10 +256,10 @@ class Number(_Attribute):
         object.__setattr__(self, "edges", edges)
         if self.representatives is not None:
             self._check_representatives(self.representatives)
-        self._check_size()
+        self._check_size(place)
 
     def _check_representatives(self, representatives: tuple[float, ...]) -> None:
-        place = f"attributes.{self.name}.representatives"
+        place = "representatives"
         if len(representatives) != len(self.edges) + 1:
             raise InvalidDefinition(
                 place,
@@ -400,10 +403,10 @@ class Universe:
                 f"there are {len(self.attributes)} of them",
                 f"declare 1 to {MAX_ATTRIBUTES}",
             )
-        for name in self.names:
-            if self.names.count(name) > 1:
+        for place, name in enumerate(self.names):
+            if name in self.names[:place]:
                 raise InvalidDefinition(
-                    f"attributes.{name}", "two attributes have this name", "rename one"
+                    f"attributes.{place}.name", "an attribute before it has this name", "rename one"
                 )
 
     @cached_property
