@@ -98,6 +98,11 @@ BATCHES: list[dict[str, Any]] = [
     {**SENT, "rows": [ROW, {"carrier": "UA"}]},
     {**SENT, "columns": {name: [value] for name, value in ROW.items()}},
     {**SENT, "cells": [{**ROW, "count": 3}]},
+    {
+        **SENT,
+        "source": {"topic": "shop.rows", "id": "AAAA", "partition": 0, "first": 0, "last": 1},
+        "rows": [ROW, ROW],
+    },
 ]
 
 ATTRIBUTES: list[dict[str, Any]] = [
