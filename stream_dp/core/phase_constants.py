@@ -227,16 +227,16 @@ def check_bounds(
         terms = facts.log_tau_terms
         raise InvalidDefinition(
             "mechanism.hypothesis_rows",
-            f"with {facts.hypothesis_rows:,} rows a hypothesis privacy may be lost with probability "
+            "with so many rows a hypothesis privacy may be lost with probability "
             f"{_shown(facts.log_tau)} (concentration {_shown(terms.concentration)}, last threshold "
-            f"{_shown(terms.last_index)}), above the {limit:g} of {field_name}",
+            f"{_shown(terms.last_index)}), above {field_name}",
             f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",
         )
     if facts.failure_probability > accuracy.failure_probability:
         raise InvalidDefinition(
             "accuracy.failure_probability",
             f"the noise of some query is too large with probability up to {facts.failure_probability:.3g}, "
-            f"above {accuracy.failure_probability:g}",
+            "above this limit",
             "raise mechanism.queries_per_phase (phases and their noise grow with it), or this limit",
         )
     if facts.min_rows > MAX_ROWS:

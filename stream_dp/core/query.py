@@ -15,9 +15,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from hashlib import blake2b
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from stream_dp.core.universe import (
     Number,
     Universe,
     number_text,
-    shown,
     unknown_name,
 )
 from stream_dp.errors import CorruptState, InvalidQuery
@@ -293,11 +292,17 @@ _Box: TypeAlias = dict[int, _CellSet]
 
 _Region: TypeAlias = _Box | _Dense
 
+_Found = TypeVar("_Found", int, float)
+
+_CONNECTIVES = frozenset({"all", "any", "not"})
+
 _NOWHERE = _Dense((), np.zeros((), dtype=np.bool_))
 
 
 class _Compiler:
     """One pass over a tree. Negation is pushed down to the leaves, so that boxes stay boxes.
+
+    What is wrong is said without what was written: refusals are public, and by mistake it may be a row.
 
     A fault is raised with its place relative to the node; every node on the way up puts its own before it, so
     that a question without faults spells no places out.
@@ -331,18 +336,18 @@ class _Compiler:
         if len(node) != 1:
             raise _fault("this is no condition", f"write {_LEAF_FORM}")
         [(connective, content)] = node.items()
+        if connective not in _CONNECTIVES:
+            raise _fault("there is no such connective", "use all, any or not")
         try:
             if connective == "not":
                 return self._region(content, negated=not negated, depth=depth + 1)
             return self._combination(connective, content, negated=negated, depth=depth + 1)
         except InvalidQuery as fault:
-            raise _within(f".{shown(connective)}", fault) from None
+            raise _within(f".{connective}", fault) from None
 
     def _combination(
         self, connective: str, content: object, *, negated: bool, depth: int
     ) -> _Region:
-        if connective not in {"all", "any"}:
-            raise _fault("there is no such connective", "use all, any or not")
         if not isinstance(content, (list, tuple)):
             raise _fault("it combines a list of conditions", "write [...]")
         parts = []
@@ -368,16 +373,16 @@ class _Compiler:
             raise unknown_name(name, universe.names, ".attribute")
         attribute = universe.attributes[index]
         comparisons = _COMPARISONS[type(attribute)]
+        compare = comparisons.get(operator)
+        if compare is None:
+            raise _fault(
+                f"{attribute.name} is a {type(attribute).__name__.lower()} and has no such comparison",
+                f"use one of {', '.join(comparisons)}",
+            )
         try:
-            compare = comparisons.get(operator)
-            if compare is None:
-                raise _fault(
-                    f"{attribute.name} is a {type(attribute).__name__.lower()} and has no such comparison",
-                    f"use one of {', '.join(comparisons)}",
-                )
             cells = compare(attribute, node[operator])
         except InvalidQuery as fault:
-            raise _within(f".{shown(operator)}", fault) from None
+            raise _within(f".{operator}", fault) from None
         return {index: _every_cell(attribute) ^ cells if negated else cells}
 
     def _mask(self, attribute: int, cells: _CellSet) -> Mask:
@@ -463,7 +468,7 @@ def _check_cells(
 
 
 def _category_in(attribute: Category, values: object) -> _CellSet:
-    return _select([_category_cell(attribute, v) for v in _list(values)])
+    return _select(_each(partial(_category_cell, attribute), values))
 
 
 def _category_eq(attribute: Category, value: object) -> _CellSet:
@@ -479,7 +484,7 @@ def _category_cell(attribute: Category, value: object) -> int:
     listed = ", ".join(attribute.values[:10]) + (", ..." if len(attribute.values) > 10 else "")
     ask_other = f'{{"attribute": "{attribute.name}", "is_other": true}}'
     raise _fault(
-        f"{shown(value)} is not a listed value of {attribute.name} ({listed})",
+        f"this is not a listed value of {attribute.name} ({listed})",
         f"unlisted values share one cell, asked by {ask_other}"
         if attribute.other
         else "use a listed value",
@@ -493,7 +498,7 @@ def _category_is_other(attribute: Category, wanted: object) -> _CellSet:
 
 
 def _boolean_in(attribute: Boolean, values: object) -> _CellSet:
-    return _select([_boolean_cell(attribute, v) for v in _list(values)])
+    return _select(_each(partial(_boolean_cell, attribute), values))
 
 
 def _boolean_eq(attribute: Boolean, value: object) -> _CellSet:
@@ -505,7 +510,7 @@ def _boolean_cell(attribute: Boolean, value: object) -> int:
     cell = attribute.cell_of.get(value) if isinstance(value, (str, int, float)) else None
     if cell is None:
         raise _fault(
-            f"{attribute.name} is true or false, not {shown(value)}", "write true or false"
+            f"{attribute.name} is true or false, and this is neither", "write true or false"
         )
     return cell
 
@@ -527,7 +532,7 @@ def _number_le(attribute: Number, value: object) -> _CellSet:
 
 
 def _number_between(attribute: Number, bounds: object) -> _CellSet:
-    low, high = [_number(b) for b in _list(bounds, length=2)]
+    low, high = _each(_number, bounds, length=2)
     if low > high:
         return 0
     start = _whole_from(attribute, low)
@@ -539,13 +544,16 @@ def _number_between(attribute: Number, bounds: object) -> _CellSet:
 
 
 def _number_eq(attribute: Number, value: object) -> _CellSet:
-    return _number_in(attribute, [value])
+    return _number_listed(attribute, {_number(value)})
 
 
 def _number_in(attribute: Number, values: object) -> _CellSet:
+    return _number_listed(attribute, set(_each(_number, values)))
+
+
+def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
     """Bins whose every number is listed: of whole numbers a bin holds only so many."""
     edges = attribute.edges
-    wanted = {_number(v) for v in _list(values)}
     if attribute.integer:
         wanted = {int(v) for v in wanted if v == math.floor(v)}
     listed = Counter(_bin(attribute, v) for v in wanted)
@@ -642,10 +650,23 @@ def _number(value: object) -> float:
     """The constant of a comparison, an int as it is."""
     _refuse_null(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _fault(f"{shown(value)} is not a number", "write it without quotes")
+        raise _fault("this is not a number", "write it without quotes")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _fault(f"{value} is not finite", "leave the condition out")
+        raise _fault("this is not finite", "leave the condition out")
     return value
+
+
+def _each(
+    find: Callable[[object], _Found], values: object, *, length: int | None = None
+) -> list[_Found]:
+    """What is found for each value of a list; a fault is at the value's place in it."""
+    found = []
+    for i, value in enumerate(_list(values, length=length)):
+        try:
+            found.append(find(value))
+        except InvalidQuery as fault:
+            raise _within(f"[{i}]", fault) from None
+    return found
 
 
 def _list(value: object, *, length: int | None = None) -> Sequence[object]:
@@ -662,7 +683,7 @@ def _refuse_null(value: object) -> None:
 
 def _is_cell(attribute: Attribute, cell: int, wanted: object) -> _CellSet:
     if not isinstance(wanted, bool):
-        raise _fault(f"{shown(wanted)} is not a truth value", "write true or false")
+        raise _fault("this is not a truth value", "write true or false")
     return 1 << cell if wanted else _every_cell(attribute) ^ (1 << cell)
 
 

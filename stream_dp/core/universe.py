@@ -52,7 +52,10 @@ _EXACT = 2**53  # integers up to here are floats without rounding
 
 
 class _Attribute:
-    """What the three kinds of attribute share: cells with labels, and codes of the smallest width."""
+    """What the three kinds of attribute share: cells with labels, and codes of the smallest width.
+
+    A fault is at a field of the attribute, and is said without what was written there.
+    """
 
     name: str
     missing: bool
@@ -86,26 +89,26 @@ class _Attribute:
         name = self.name
         if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME:
             raise InvalidDefinition(
-                "attributes.name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
+                "name", "an attribute needs a name", f"use 1 to {MAX_NAME} characters"
             )
         if not name.isprintable() or name != name.strip():
             raise InvalidDefinition(
-                f"attributes.{name!r}",
-                "the name has unprintable characters or blanks at its ends",
+                "name",
+                "it has unprintable characters or blanks at its ends",
                 "remove them",
             )
         if name == COUNT:
             raise InvalidDefinition(
-                f"attributes.{name}",
-                "the name is taken: batches of cells carry their counts under it",
+                "name",
+                "it is taken: batches of cells carry their counts under it",
                 'use another, such as "n_items"',
             )
 
-    def _check_size(self) -> None:
+    def _check_size(self, place: str) -> None:
         if not 2 <= self.size <= MAX_CELLS:
             raise InvalidDefinition(
-                f"attributes.{self.name}",
-                f"it has {self.size} cells",
+                place,
+                f"the attribute has {self.size} cells",
                 f"give it 2 to {MAX_CELLS}; one cell tells rows apart by nothing",
             )
 
@@ -146,7 +149,7 @@ class Category(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = f"attributes.{self.name}.values"
+        place = "values"
         if not self.values:
             raise InvalidDefinition(place, "no value is listed", "list the values to tell apart")
         for value in self.values:
@@ -156,7 +159,7 @@ class Category(_Attribute):
                 )
         if len(set(self.values)) != len(self.values):
             raise InvalidDefinition(place, "a value is listed twice", "list each value once")
-        self._check_size()
+        self._check_size(place)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -237,7 +240,7 @@ class Number(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = f"attributes.{self.name}.edges"
+        place = "edges"
         if not self.edges:
             raise InvalidDefinition(place, "no edge is given", "give at least one")
         if not all(_is_exact_float(e) for e in self.edges):
@@ -258,10 +261,10 @@ class Number(_Attribute):
         object.__setattr__(self, "edges", edges)
         if self.representatives is not None:
             self._check_representatives(self.representatives)
-        self._check_size()
+        self._check_size(place)
 
     def _check_representatives(self, representatives: tuple[float, ...]) -> None:
-        place = f"attributes.{self.name}.representatives"
+        place = "representatives"
         if len(representatives) != len(self.edges) + 1:
             raise InvalidDefinition(
                 place,
@@ -407,10 +410,10 @@ class Universe:
                 f"there are {len(self.attributes)} of them",
                 f"declare 1 to {MAX_ATTRIBUTES}",
             )
-        for name in self.names:
-            if self.names.count(name) > 1:
+        for place, name in enumerate(self.names):
+            if name in self.names[:place]:
                 raise InvalidDefinition(
-                    f"attributes.{name}", "two attributes have this name", "rename one"
+                    f"attributes.{place}.name", "an attribute before it has this name", "rename one"
                 )
 
     @cached_property
@@ -615,21 +618,10 @@ def number_text(number: float) -> str:
 
 
 def unknown_name(name: object, names: Sequence[str], place: str) -> InvalidQuery:
-    """The error for a name that no attribute has, with the near ones."""
+    """The error for a name that no attribute has, with the near ones. It does not repeat the name."""
     near = difflib.get_close_matches(name[:MAX_NAME], names, 3) if isinstance(name, str) else []
     fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
-    return InvalidQuery(
-        place, f"there is no attribute {shown(name)}", fix, reason="unknown_attribute"
-    )
-
-
-def shown(value: object) -> str:
-    """The start of what was written in a question, to point at it."""
-    try:
-        text = value if isinstance(value, str) else repr(value)
-    except ValueError:  # an integer of more than 4,300 digits
-        return "a number that long"
-    return text if len(text) <= 40 else f"{text[:40]}..."
+    return InvalidQuery(place, "there is no such attribute", fix, reason="unknown_attribute")
 
 
 def _all_mappings(items: Sequence[object]) -> bool:
@@ -765,7 +757,6 @@ __all__ = [
     "exact_sum",
     "number_text",
     "pack_columns",
-    "shown",
     "unknown_name",
     "unpack_columns",
 ]

@@ -31,6 +31,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.phased import Phased
 from stream_dp.core.sequential import Median, Sequential
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
+from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import (
     BooleanAttribute,
     BypassSpec,
@@ -78,7 +79,9 @@ def universe_of(definition: Definition) -> Universe:
     Raises:
         InvalidDefinition: An attribute is not what it must be; names the field and the fix.
     """
-    return Universe(tuple(_attribute(spec) for spec in definition.attributes))
+    return Universe(
+        tuple(_attribute(place, spec) for place, spec in enumerate(definition.attributes))
+    )
 
 
 def in_order(mechanism: Mechanism) -> frozenset[int]:
@@ -253,15 +256,21 @@ def _phased(
     )
 
 
-def _attribute(spec: CategoryAttribute | NumberAttribute | BooleanAttribute) -> Attribute:
-    if isinstance(spec, CategoryAttribute):
-        return Category(spec.name, spec.values, other=spec.other, missing=spec.missing)
-    if isinstance(spec, NumberAttribute):
-        return Number(
-            spec.name,
-            spec.edges,
-            integer=spec.integer,
-            missing=spec.missing,
-            representatives=spec.representatives,
-        )
-    return Boolean(spec.name, missing=spec.missing)
+def _attribute(
+    place: int, spec: CategoryAttribute | NumberAttribute | BooleanAttribute
+) -> Attribute:
+    try:
+        if isinstance(spec, CategoryAttribute):
+            return Category(spec.name, spec.values, other=spec.other, missing=spec.missing)
+        if isinstance(spec, NumberAttribute):
+            return Number(
+                spec.name,
+                spec.edges,
+                integer=spec.integer,
+                missing=spec.missing,
+                representatives=spec.representatives,
+            )
+        return Boolean(spec.name, missing=spec.missing)
+    except InvalidDefinition as fault:
+        field = f"attributes.{place}.{fault.field}"
+        raise InvalidDefinition(field, fault.problem, fault.fix) from None

@@ -24,7 +24,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _OPEN: Final = frozenset({"/healthz", "/enter"})
 _ANALYST: Final = frozenset({"/ask", "/stream/analyst", "/question"})
 _STATIC: Final = "/static/"
-_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via")
+_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -1,42 +1,179 @@
-"""How the pages are served: to so many at once that the worker never lacks a file for Kafka and Redis."""
+"""How the pages are served: to so many at once that the worker never lacks a file for Kafka and Redis.
+
+A server cannot tell what a client wants before it has read the head of its request. So no place is held back
+for ``/healthz``: while all are taken, a new connection gets the place of one that keeps the server waiting.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 __all__ = ["Runner"]
 
-_MOST_CONNECTIONS: Final = 128
+# The event loop accepts at most 128 connections in one pass, and reads two passes later what they have sent.
+# With twice as many places, and some for those that are served, no request loses its place before it is read.
+_MOST_CONNECTIONS: Final = 320
+_ENDED_AT_ONCE: Final = 32  # to search for each one by itself would cost more than to serve it
+_HEAD_S: Final = 10.0
 _IDLE_S: Final = 60.0
+_UNREAD_S: Final = 60.0
+_LEFT_OVER_S: Final = 2.0
 
 
-class _Refused(asyncio.Protocol):
-    """A connection too many."""
+class _Connection(web.RequestHandler):
+    """One connection, which ends when its client keeps the server waiting for too long.
+
+    A client is waited for while the head of its next request is not complete, while the body of the request
+    that is served is not, and while it does not read what it is sent.
+
+    Attributes:
+        address: The machine at the other end.
+        since: When it was last waited for anew.
+    """
+
+    address: object = None
+    since = 0.0
+
+    def __init__(self, server: web.Server, runner: Runner) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type] # as web.AppRunner takes it
+            keepalive_timeout=_IDLE_S,
+            lingering_time=_LEFT_OVER_S,
+        )
+        self._runner = runner
+        self._socket: asyncio.Transport | None = None
+        self._replies = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it is the client's turn."""
+        request = self._current_request
+        body_is_missing = request is not None and not request.content.is_eof()
+        return self._awaits_head() or body_is_missing or self.writing_paused
+
+    def _awaits_head(self) -> bool:
+        return self._request_count == self._replies
+
+    def end(self) -> None:
+        """Closes the connection now, whatever is still to be sent."""
+        self._runner.open.discard(self)
+        if self._socket is not None:
+            self._socket.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
+        super().connection_made(transport)
+        self._socket = cast("asyncio.Transport", transport)
+        self.address, *_ = transport.get_extra_info("peername") or (None,)
+        self.since = self._loop.time()
+        self._head_timer = self._loop.call_later(_HEAD_S, self.end)
+        self._runner.open.add(self)
+        self._runner.make_room()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._runner.open.discard(self)
+        super().connection_lost(exc)
+        self._stop_head_timer()
+        self._stop_unread_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._awaits_head():
+            self._stop_head_timer()
+        elif data and self._head_timer is None:
+            self._head_timer = self._loop.call_later(_HEAD_S, self.end)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._replies += 1
+            self.since = self._loop.time()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.since = self._loop.time()
+        self._unread_timer = self._loop.call_later(_UNREAD_S, self.end)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_timer()
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if not self._is_fault_of_client(exc):
+            return super().handle_error(request, status, exc, message)
+        self.log_exception(exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("there is no room for a reply behind another one")
+        reply = web.Response(status=400, text="this is not a request in HTTP/1.1\n")
+        reply.force_close()
+        return reply
+
+    def log_exception(self, *args: Any, exc_info: Any = None, **kw: Any) -> None:
+        """Logs our own faults. What is not HTTP can be sent by anyone, and nothing of it is logged."""
+        if self._is_fault_of_client(exc_info):
+            self.logger.debug("a connection to the pages ended: %s", type(exc_info).__name__)
+        else:
+            super().log_exception(*args, exc_info=exc_info, **kw)
+
+    def _is_fault_of_client(self, error: object) -> bool:
+        if isinstance(error, ConnectionError):
+            return self not in self._runner.open  # else the worker has lost Kafka or Redis
+        return isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 class Runner(web.AppRunner):
-    """Keeps few connections, and none that is idle for long.
+    """Keeps few connections, and none whose client keeps it waiting for long.
 
-    aiohttp alone keeps any number for an hour each: whoever reaches the port could take all files that the
-    process may open, and each refused connection would write a trace into its log.
+    aiohttp alone keeps any number for an hour each: anyone who reaches the port could take all files that the
+    process may open, and everything that is not HTTP would write a trace into its log.
     """
 
     def __init__(self, app: web.Application) -> None:
-        super().__init__(app, access_log=None, keepalive_timeout=_IDLE_S)
+        super().__init__(app)
+        self.open: set[_Connection] = set()
 
     @property
     def server(self) -> Any:
         """What makes a protocol for each connection; None before ``setup``."""
         server = super().server
+        return server and (lambda: _Connection(server, self))
 
-        def protocol() -> asyncio.BaseProtocol:
-            assert server is not None
-            return server() if len(server.connections) < _MOST_CONNECTIONS else _Refused()
+    def make_room(self) -> None:
+        """Ends some connections where there is one too many.
 
-        return server and protocol
+        Only those end that are waited for. The address with the most connections loses first, and there the
+        connection that was waited for longest. The newest has sent nothing yet, so one is always found.
+        """
+        if len(self.open) > _MOST_CONNECTIONS:
+            taken = Counter(one.address for one in self.open)
+            waited_for = [one for one in self.open if one.is_waited_for]
+            waited_for.sort(key=lambda one: (-taken[one.address], one.since))
+            for one in waited_for[:_ENDED_AT_ONCE]:
+                one.end()

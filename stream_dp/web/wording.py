@@ -53,7 +53,7 @@ def _words(query: Query) -> str:
 
 
 def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
-    """As in SQL. What is not understood is shown as it stands: the worker will refuse it."""
+    """As in SQL. What is not understood is not shown: the worker refuses it, and it may be a row."""
     for connective, sign in (("all", " AND "), ("any", " OR ")):
         if connective in tree:
             whole = sign.join(_condition(part, inside=True) for part in tree[connective])
@@ -72,7 +72,7 @@ def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
         return f"{name} IS {'' if tree['is_missing'] else 'NOT '}NULL"
     if "is_other" in tree:
         return f"{name} {'=' if tree['is_other'] else '<>'} 'other'"
-    return str(dict(tree))
+    return "a condition that is not understood"
 
 
 def _constant(value: object) -> str:

@@ -30,6 +30,7 @@ from stream_dp.messages import (
     MechanismSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
+from stream_dp.web import pages, runner
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -101,6 +102,13 @@ def test_the_readme_links_every_decision() -> None:
         ("rows that wait, rows of one block", universe.MAX_ROWS),
         ("`synthetic_rows`", MAX_SYNTHETIC_ROWS),
         ("name of a data set", DATASET_PATTERN.strip("^$")),
+        (
+            "connections to the port of the pages, and to that of the metrics",
+            runner._MOST_CONNECTIONS,
+        ),
+        ("head of a request to these ports", int(runner._HEAD_S)),
+        ("body of such a request", pages._LARGEST_REQUEST),
+        ("connection that asks for nothing, or does not read what it is sent", int(runner._IDLE_S)),
     ],
 )
 def test_the_table_of_limits_says_what_the_code_does(row: str, value: int | str) -> None:

@@ -52,7 +52,11 @@ async def test_all_thresholds_and_quantiles_cost_one_look_an_attribute(world: An
     ("asked", "code", "words"),
     [
         ({"kind": "quantile", "attribute": "carrier", "rank": 0.5}, "invalid_query", "no order"),
-        ({"kind": "quantile", "attribute": "speed", "rank": 0.5}, "unknown_attribute", "speed"),
+        (
+            {"kind": "quantile", "attribute": "speed", "rank": 0.5},
+            "unknown_attribute",
+            "attribute: ",
+        ),
         (
             {
                 "kind": "threshold",

@@ -62,7 +62,7 @@ async def test_a_look_that_a_crash_lost_is_paid_again(world: Any, point: CrashPo
     [
         ({"wheres": [EARLY, {"attribute": "delay", "lt": 5}]}, "wheres[1].lt: this cuts the bin"),
         ({"wheres": [EARLY, {"attribute": "carrier", "eq": "AA"}]}, "wheres[1]: a batch is about"),
-        ({"attribute": "speed"}, "speed"),
+        ({"attribute": "speed"}, "attribute: there is no such attribute"),
     ],
 )
 async def test_a_batch_that_does_not_fit_is_refused_by_the_place_in_it(

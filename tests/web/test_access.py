@@ -75,7 +75,9 @@ async def test_another_name_for_this_machine_is_refused(serve: Serve) -> None:
         assert (await client.get("/", headers={"Host": name})).status == 200, name
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Host", "Via"])
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Host", "X-Real-IP", "Via"]
+)
 async def test_without_tokens_nobody_is_let_in_by_a_proxy(serve: Serve, header: str) -> None:
     headers = {header: "198.51.100.7"}
     client = await serve(Access("127.0.0.1", 6066))

@@ -204,6 +204,17 @@ def test_a_question_in_words_is_the_sql_that_asks_for_it(condition: str) -> None
     assert sql.parse(words, attributes)["where"] == where, words
 
 
+@pytest.mark.parametrize(
+    "where", [{"zyzzyva": 1}, {"not": {"name": "zyzzyva"}}, {"all": [{"zyzzyva": []}]}]
+)
+def test_what_is_no_condition_is_not_shown_to_operators_either(where: dict[str, Any]) -> None:
+    """It may be a row that somebody has sent to the wrong topic."""
+    message = {"analyst": "ann", "query_id": "q", "where": where}
+    ((_, words),) = questions(record(message))
+    assert "a condition that is not understood" in words
+    assert "zyzzyva" not in words
+
+
 def test_tables_windows_and_other_kinds_have_words_too() -> None:
     window = {"last_phases": 3}
     asked = [

@@ -33,8 +33,7 @@ class Exhaustive:
         if not _fits(n_cells, hypothesis_rows, phases):
             raise InvalidDefinition(
                 "mechanism.representation",
-                f"an exhaustive set would list more than {MAX_HYPOTHESES:,} hypotheses for {n_cells} cells, "
-                f"{hypothesis_rows} rows a hypothesis and {phases} phases",
+                f"an exhaustive set would list more than {MAX_HYPOTHESES:,} hypotheses",
                 'use "entropic", or fewer cells, rows a hypothesis or phases',
             )
         self._rows = hypothesis_rows

@@ -89,8 +89,7 @@ class Polytope:
         if n_cells * phases > MAX_VARIABLES:
             raise InvalidDefinition(
                 "mechanism.representation",
-                f"a polytope takes up to {MAX_VARIABLES:,} cells times phases, and {n_cells:,} cells in "
-                f"{phases:,} phases are more",
+                f"a polytope takes up to {MAX_VARIABLES:,} cells times phases, and these are more",
                 'use "entropic", or fewer cells or phases',
             )
         if draws % _CHAINS or draws < 2 * _CHAINS:

@@ -92,7 +92,7 @@ class CorrelatedVectors(Answerer):
         if not isinstance(of_name.get(attribute), Boolean):
             raise InvalidDefinition(
                 "kinds.correlated_vector.attribute",
-                f"{attribute} is not a boolean of this data set",
+                "it is not the name of a boolean attribute",
                 "name one whose bits are to be answered",
             )
         self._attribute = universe.names.index(attribute)

@@ -215,8 +215,8 @@ class Modes(_Stable):
         if groups is not None and not self._least <= groups <= MOST_DEALT:
             raise InvalidDefinition(
                 "kinds.mode.groups",
-                f"there are {groups:,}; at this share fewer than {self._least:,} name no value even if all "
-                f"agree, and at most {MOST_DEALT:,} rows are dealt",
+                f"at this share fewer than {self._least:,} name no value even if all agree, and at most "
+                f"{MOST_DEALT:,} rows are dealt",
                 f"give at least {self._least:,}, or a larger share, or leave groups out",
             )
 

@@ -1,0 +1,171 @@
+"""Nothing of a record's content is found in what a worker on a real broker writes, not even at debug.
+
+``tests/pipeline/test_canary.py`` tries far more places. Here the libraries, the log and the pages are real.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stream_dp.messages import INPUTS, TOPICS
+
+pytestmark = pytest.mark.kafka
+
+WORD = "zyzzyva"
+NUMBER = 731_000_000_017
+ARROW = "application/vnd.apache.arrow.stream"
+DEFINITION: dict[str, Any] = {
+    "version": 1,
+    "dataset": "flights",
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+        {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+    ],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.02, "failure_probability": 0.01},
+    "phase": {"min_rows": 20_000},
+}
+QUERY: dict[str, Any] = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
+BATCH: dict[str, Any] = {"version": 1, "dataset": "flights", "batch_id": "b"}
+ROW = {"carrier": WORD, "delay": NUMBER, WORD: WORD}
+
+
+def documents() -> Iterator[tuple[str, Any]]:
+    """(topic, document): with the word as a value, a name, and of a wrong type."""
+    for role, sound in (("datasets", DEFINITION), ("queries", QUERY), ("batches", BATCH)):
+        yield role, ROW
+        yield role, {**ROW, "version": 1, "dataset": "flights"}
+        yield role, {**sound, WORD: NUMBER}
+        for name in sound.keys() - {"dataset"}:
+            for value in (f" {WORD}", NUMBER + 0.5, {WORD: WORD}, [WORD]):
+                yield role, {**sound, name: value}
+    for n, attribute in enumerate(
+        (
+            {"name": WORD, "type": "category", "values": [WORD, WORD]},
+            {"name": f"{WORD} ", "type": "boolean"},
+            {"name": WORD, "type": "number", "edges": [NUMBER, NUMBER]},
+            {"name": "a", "type": WORD},
+            {"name": "a", "type": "boolean", WORD: 1},
+        )
+    ):
+        yield "datasets", {**DEFINITION, "dataset": f"d{n}", "attributes": [attribute]}
+    yield "datasets", {**DEFINITION, "dataset": "e", "kinds": {WORD: {"share": 0.5}}}
+    for n, where in enumerate(
+        (
+            *({WORD: 1}, {WORD: [ROW]}, ROW, {"attribute": WORD, "eq": 1}),
+            {"attribute": "carrier", "eq": WORD},
+            {"attribute": "carrier", "in": ["AA", WORD]},
+            {"attribute": "carrier", WORD: "AA"},
+            {"attribute": "delay", "ge": WORD},
+            {"attribute": "delay", "ge": NUMBER},
+            {"all": [{"not": {"attribute": "carrier", "is_other": WORD}}]},
+        )
+    ):
+        yield "queries", {**QUERY, "query_id": f"where-{n}", "where": where}
+    for n, more in enumerate(
+        (
+            {"kind": "table", "group_by": [WORD]},
+            {"kind": "sum", "attribute": WORD},
+            {"kind": "quantile", "attribute": WORD, "rank": 0.5},
+            {"window": {WORD: 1}},
+        )
+    ):
+        yield "queries", {**QUERY, "query_id": f"kind-{n}", **more}
+    for n, form in enumerate(
+        (
+            {"rows": [ROW]},
+            {"rows": [{"carrier": WORD, "delay": WORD}]},
+            {"rows": [WORD]},
+            {"columns": {WORD: [WORD]}},
+            {"columns": {"carrier": WORD, "delay": WORD}},
+            {"cells": [{**ROW, "count": 1}]},
+            {"cells": [{"carrier": WORD, "count": WORD}]},
+        )
+    ):
+        yield "batches", {**BATCH, "batch_id": f"form-{n}", **form}
+
+
+def values() -> Iterator[bytes]:
+    """What is no document at all."""
+    row = json.dumps(ROW).encode()
+    yield from (WORD.encode(), json.dumps([ROW]).encode(), row[:-3], row + WORD.encode())
+    yield row.replace(b"}", b', "%s": 1}' % WORD.encode())
+    yield row.replace(b"}", b', "a": NaN}')
+    yield row.replace(b"}", b', "a": "\xff\xfe"}')
+    yield row.decode().encode("utf-16")
+    yield b"[" * 1_000 + row
+
+
+def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deployment: Any) -> None:
+    worker = deployment.worker("--log-level", "debug").wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        client.send("flights", cells=[{"carrier": "AA", "count": 30_000}])
+        partition = deployment.produce("queries", b"", key=b"flights")[1]
+        sent = [(role, json.dumps(document).encode()) for role, document in documents()]
+        sent += [(role, value) for role in INPUTS for value in values()]
+        for role, value in sent:
+            key = (
+                json.loads(value).get("dataset", "flights")
+                if value.startswith(b'{"version"')
+                else "flights"
+            )
+            deployment.produce(role, value, key=key)
+        arrow = [("content-type", ARROW.encode()), ("batch_id", b"arrow")]
+        for role in INPUTS:
+            for value in (None, b"{}", WORD.encode()):
+                deployment.produce(role, value, key=f" {WORD}".encode(), partition=partition)
+                for headers in ([(WORD, WORD.encode())], [("content-type", WORD.encode())], arrow):
+                    if value is not None:  # an empty one would retire the data set
+                        deployment.produce(role, value, key=b"flights", headers=headers)
+        # Each topic is read in order, so when these are answered, all of the above is.
+        client.define(DEFINITION)
+        client.send("flights", rows=[{"carrier": "AA"}])
+        assert client.ask("flights", "carrier = 'AA'").status == "answered"
+    _speak_no_http(worker)
+    written = {
+        role: b"".join(
+            b"%s %s %s\n" % (record.key or b"", record.value or b"", repr(record.headers).encode())
+            for record in deployment.read(role)
+        )
+        for role in TOPICS.keys() - set(INPUTS)
+    }
+    assert written["rejected"].count(b"\n") > 100
+    written |= {path: worker.page(path) for path in ("/healthz", "/metrics")}
+    written |= {view: b"".join(_shown(worker, view)) for view in ("operator", "analyst")}
+    assert b"flights" in written["operator"]
+    assert worker.stop() == 0, worker.output
+    written["log"] = worker.output.encode()
+    assert b"DEBUG" in written["log"]
+    for what, content in written.items():
+        assert WORD.encode() not in content.lower(), what
+        for number in (f"{NUMBER}", f"{NUMBER:,}", "7.31e+11"):
+            assert number.encode() not in content, what
+
+
+def _shown(worker: Any, view: str) -> Iterator[bytes]:
+    """What a page is told; but for the questions, which operators may see."""
+    with urllib.request.urlopen(f"{worker.url}/stream/{view}?dataset=flights", timeout=60) as told:
+        for line in told:
+            if line == b"event: here\n":
+                return
+            if line == b"event: questions\n":
+                next(told)
+            else:
+                yield line
+
+
+def _speak_no_http(worker: Any) -> None:
+    port = int(worker.url.rpartition(":")[2])
+    for value in (WORD.encode(), b"GET /%s HTTP/1.1\r\n%s\r\n" % (WORD.encode(), WORD.encode())):
+        with socket.create_connection(("127.0.0.1", port)) as one:
+            one.sendall(value + b"\r\n\r\n")
+            one.shutdown(socket.SHUT_WR)
+            while one.recv(65_536):
+                pass
