@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from typing import Any, cast
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.correlated import MOST_RESPONSES
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.query import Question
-from stream_dp.errors import InvalidQuery
+from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, Query
 from stream_dp.pipeline.compiling import as_sent, compile_query
 from stream_dp.pipeline.dataset import Dataset
@@ -20,10 +22,12 @@ from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import answered, quoted, refused
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["MOST_PAID", "answer", "answer_name", "released_again", "resend"]
+__all__ = ["MOST_PAID", "answer", "answer_name", "released_again", "resend", "values_of"]
 
 MOST_PAID = 8192
 """Phases that one question is paid in: the ledger's entry of its charges still fits into one record."""
+
+_BITS_A_VALUE = 512  # a value of a table takes about as many
 
 _TOO_MANY_PHASES = Refused(
     RefusalCode.INVALID_QUERY,
@@ -37,6 +41,20 @@ _NO_PHASE = Refused(
     RefusalCode.NO_PHASE,
     "no phase is open yet: the data set gathers rows. Ask again once one is, under a new id",
 )
+
+
+def values_of(dataset: Dataset, query: Query) -> int:
+    """How many values an answer to this query has at the most, by the query and the definition alone."""
+    if query.wheres:
+        return len(query.wheres)
+    sizes = dict(zip(dataset.universe.names, dataset.universe.shape, strict=True))
+    if query.group_by:
+        return math.prod(sizes.get(name, 1) for name in query.group_by)
+    if query.kind == "threshold" and query.where is None:
+        return sizes.get(query.attribute or "", 1)
+    if query.kind == "correlated_vector":
+        return MOST_RESPONSES // _BITS_A_VALUE
+    return 1
 
 
 def answer_name(analyst: str, query_id: str) -> str:
@@ -142,6 +160,13 @@ async def _outcome(
         return step, ()
     if len(step.charges) > MOST_PAID:
         return _TOO_MANY_PHASES, ()
+    if dataset.exhausted:
+        raise InvalidMessage(
+            "queries",
+            "the queries before this one have led to as many looks as one record may",
+            "send it in another record",
+            reason="too_much_work",
+        )
     (release,) = await dataset.look([step])
     return mechanism.conclude(question, step, release), step.charges
 

@@ -292,14 +292,21 @@ class StreamApp(faust.App):
 
     async def _take_groups(self) -> None:
         """Takes whatever has come since the last group: one record when idle, many under load."""
+        worker = self.runtime.worker
         while True:
-            events = [await self.inbox.get()]
-            records = _records(self.runtime.names, events[0].message)
-            while len(records) <= GROUP_SIZE - _BUNCH_SIZE and not self.inbox.empty():
+            events, records = [], []
+            if not worker.behind:
+                events.append(await self.inbox.get())
+                records = _records(self.runtime.names, events[0].message)
+            while (
+                worker.accepts
+                and len(records) <= GROUP_SIZE - _BUNCH_SIZE
+                and not self.inbox.empty()
+            ):
                 events.append(self.inbox.get_nowait())
                 records += _records(self.runtime.names, events[-1].message)
             self.waiting -= len(records)
-            await self.runtime.worker.process(records)
+            await worker.take(records)
             for event in events:
                 event.ack()
 

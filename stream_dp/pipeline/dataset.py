@@ -11,15 +11,16 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from time import monotonic, time
-from typing import TypedDict
+from typing import Any, Final, TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange
@@ -32,14 +33,20 @@ from stream_dp.state import ledger
 from stream_dp.state.codec import outbox_to_bytes
 from stream_dp.state.store import Snapshot, Store, Transition
 
-__all__ = ["Dataset", "ledger_length"]
+__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "ledger_length"]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
 
 _LEDGER = "ledger"  # the counter that says how many entries the ledger has
 
+_WORK = "work"  # the record in hand, and what looks it has led to
+
 _LARGE_DRAFT = 1 << 20
+
+MOST_DRAWN: Final = 2**23
+"""Draws of noise, and below seconds that looks may last, after which a record gets no further look."""
+MOST_SECONDS: Final = 10.0
 
 
 @dataclass
@@ -63,6 +70,21 @@ class _Draft:
     erase: bool = False
 
 
+class _Counter:
+    """Counts what is reserved of a source of noise."""
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise = noise
+        self.drawn = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._noise, name)
+
+    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
+        self._noise.reserve(kind, scale, size)
+        self.drawn += size
+
+
 class Standing(TypedDict):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
@@ -78,6 +100,11 @@ class Dataset:
     Attributes:
         committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
         dated_ms: Timestamp of the record in hand, which what it leads to carries; -1 where it has none.
+        looks: Paid looks that this owner has taken.
+
+    Args:
+        replays: Whether to fold what was published and to hold the rows. A worker that died of just that
+            holds the data set without, and quarantines it.
     """
 
     def __init__(
@@ -88,6 +115,7 @@ class Dataset:
         *,
         fuse: Fuse = unarmed,
         on_commit: Callable[[Dataset, int, Sequence[Outgoing]], None],
+        replays: bool = True,
     ) -> None:
         self.name = snapshot.dataset
         self.token = snapshot.token
@@ -97,6 +125,9 @@ class Dataset:
         self.definition: Definition | None = None
         self.committed_at: float | None = None
         self.dated_ms = -1
+        self.looks = 0
+        self._record = ""
+        self._work = (0, 0.0)
         self._store = store
         self._noise = noise
         self._fuse = fuse
@@ -113,7 +144,7 @@ class Dataset:
         self._lost = sorted(snapshot.intents.items())
         if snapshot.definition is not None:
             self._build(Definition.read(json.loads(snapshot.definition)))
-            if not self.retired:
+            if replays and not self.retired:
                 self._replay(snapshot)
 
     def __repr__(self) -> str:
@@ -262,11 +293,11 @@ class Dataset:
         self.announce(Event(dataset=self.name, event="dataset_retired"))
 
     def quarantine(self, place: str) -> None:
-        """Takes nothing more: the worker died too often at the record at ``place``."""
+        """Takes nothing more: the worker died too often at the record at ``place``, or in its take-over."""
         self._set_meta("quarantined", place)
         reason = Reason(
             code="quarantined",
-            message=f"the worker died again and again at the record {place}; an operator must look",
+            message=f"the worker died again and again at {place}; an operator must look",
         )
         self.announce(Event(dataset=self.name, event="quarantined", reason=reason))
 
@@ -392,8 +423,8 @@ class Dataset:
         charge stays then, and the look is taken again under another one.
         """
         self._noise.discard()
+        self._reserve(looks)
         for look in looks:
-            look.reserve(self._noise)
             if isinstance(look, NamedLook):
                 for name, secret in look.draw(self._noise).items():
                     self.keep(name, secret)
@@ -428,6 +459,32 @@ class Dataset:
         if self._releases.bit_length() > before.bit_length():
             self._synthesize()
         return releases
+
+    # ------------------------------------------------------------ the work of one record
+
+    def begins(self, place: str) -> None:
+        """Says which record is in hand. One that a crash cut short goes on with what it had taken by then."""
+        stood, _, taken = self.meta.get(_WORK, "").partition(" ")
+        drawn, _, seconds = taken.partition(" ")
+        self._record = place
+        self._work = (int(drawn), float(seconds)) if stood == place else (0, 0.0)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the record in hand has led to as many looks as one record may; public."""
+        drawn, seconds = self._work
+        return drawn >= MOST_DRAWN or seconds >= MOST_SECONDS
+
+    def _reserve(self, looks: Sequence[Look]) -> None:
+        """Draws what looks need, and counts it for the record in hand, in the commit of their charge."""
+        counter = _Counter(self._noise)
+        for look in looks:
+            look.reserve(counter)
+        seconds = sum(look.seconds for look in looks if isinstance(look, NamedLook))
+        self._work = (self._work[0] + counter.drawn, self._work[1] + seconds)
+        self.looks += len(looks)
+        if self._record:
+            self._set_meta(_WORK, f"{self._record} {self._work[0]} {self._work[1]:g}")
 
     def _synthesize(self) -> None:
         """Queues synthetic rows, where the data set wants them.

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.universe import COUNT, Universe
+from stream_dp.core.universe import COUNT, MAX_SCALAR, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
     TOPIC_PATTERN,
@@ -136,6 +136,8 @@ def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[obje
         inner = document
         for step in path:
             inner = inner.get(step) if isinstance(inner, dict) else None
+        if isinstance(inner, str):
+            inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
         found.append(inner if isinstance(inner, str | int | float | bool) else None)
     return found
 

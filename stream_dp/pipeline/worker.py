@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
+from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
 
@@ -40,7 +41,7 @@ from stream_dp.errors import (
     StreamDPError,
     UnsafeStore,
 )
-from stream_dp.messages import Batch, Query, Reason, Rejected
+from stream_dp.messages import DATASET_PATTERN, Batch, Query, Reason, Rejected
 from stream_dp.pipeline import answering, ingesting
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.decoding import (
@@ -63,7 +64,7 @@ from stream_dp.state.codec import Record as StoredRecord
 from stream_dp.state.codec import outbox_from_bytes
 from stream_dp.state.store import Snapshot, Store
 
-__all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "Send", "Worker", "lost_records"]
+__all__ = ["GROUP_SIZE", "MOST_ATTEMPTS", "MOST_VALUES", "Send", "Worker", "lost_records"]
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,15 @@ MOST_ATTEMPTS = 3
 It is taken alone after it has ended one that took it among others.
 """
 
+MOST_VALUES = 2**18
+"""Values that the answers to the queries of one record may have; the others are rejected."""
+
+_STEP_QUERIES = 512
+_STEP_VALUES = 2**16
+_STEP_LOOKS = 64
+_MOST_IN_HAND = 2 * GROUP_SIZE
 _IN_FLIGHT = 4
+_RELEASED_AT_ONCE = 16
 _RETRY_S = 0.5
 _STORE_SILENT_S = 3.0
 _LEDGER_PAGE = 2_000
@@ -105,6 +114,27 @@ class _Work:
 
 
 @dataclass
+class _Piece:
+    """What is left to do of a record: all of it, or the queries that no step has come to yet.
+
+    Attributes:
+        values: Values of the answers to the record's queries so far.
+        suspect: Whether workers have died of the record again and again.
+    """
+
+    record: Record
+    request: Request | None
+    values: int = 0
+    suspect: bool = False
+    finished: bool = False
+
+    @property
+    def dataset(self) -> str:
+        """The data set it is about; "" where it is about none."""
+        return "" if self.request is None else self.request.dataset
+
+
+@dataclass
 class _Doubt:
     """Where the record may be at which a worker died.
 
@@ -114,7 +144,7 @@ class _Doubt:
     """
 
     end: int
-    left: int = GROUP_SIZE
+    left: int = _MOST_IN_HAND
 
 
 class Worker:
@@ -146,6 +176,7 @@ class Worker:
         self._name = secrets.token_hex(8)
         self._rejected_below: dict[str, int] = {}
         self._unknown: list[tuple[Record, Outgoing]] = []
+        self._waiting: dict[str, deque[_Piece]] = {}
         self._held: frozenset[int] = frozenset()
         self._generation = 0
         self._to_take_over = False
@@ -242,6 +273,13 @@ class Worker:
                 del by_place[place]
         for name in [name for name in self._datasets if self._partition(name) not in held]:
             del self._datasets[name]
+        # What waits is read again by the next owner, and by us if it is us.
+        for name, pieces in list(self._waiting.items()):
+            mine = deque(piece for piece in pieces if self._is_mine(piece.record))
+            if mine:
+                self._waiting[name] = mine
+            else:
+                del self._waiting[name]
 
     def _partition(self, name: str) -> int:
         return partition_of(name.encode(), self._partitions)
@@ -301,7 +339,7 @@ class Worker:
     async def pass_over(self, place: str, start: int, end: int) -> None:
         """Moves a position from ``start`` to ``end``, between which the log holds no record."""
         async with self._whole():
-            if self._next.get(place) == start:
+            if self._next.get(place) == start and place not in self._unfinished():
                 self._next[place] = self._work.watermarks[place] = end
                 await self._hand_over()
 
@@ -323,7 +361,11 @@ class Worker:
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
         return (
-            self._to_take_over or self._lock.locked() or self._releasing or not self._queue.empty()
+            self._to_take_over
+            or self._lock.locked()
+            or self.behind > 0
+            or self._releasing
+            or not self._queue.empty()
         )
 
     async def run_owner(self) -> None:
@@ -392,18 +434,78 @@ class Worker:
 
     # ------------------------------------------------------------ a group
 
+    @property
+    def behind(self) -> int:
+        """Records that were taken and are not finished; more are to be taken while they are few."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def accepts(self) -> bool:
+        """Whether so few records wait that another group may be taken."""
+        return self.behind <= _MOST_IN_HAND - GROUP_SIZE
+
     async def process(self, records: Sequence[Record]) -> None:
         """Takes a group of records through to its commits and queues its releases."""
+        await self.take(records)
+        while self.behind:
+            await self.take(())
+
+    async def take(self, records: Sequence[Record]) -> None:
+        """Takes a group of records, and does one step of each data set that has something to do.
+
+        What a step does of a data set is bounded, so that no data set keeps the others waiting for longer.
+        What is left over waits for the next call.
+        """
         async with self._whole():
             fresh = [record for record in records if self._is_fresh(record)]
             self._fuse(CrashPoint.AFTER_FETCH)
-            for group, careful in self._groups(fresh):
-                if careful:
-                    await self._take_carefully(group[0])
+            for record in fresh:
+                if await self._is_suspicious(record):
+                    await self._finish()
+                    await self._take_carefully(record)
                 else:
-                    await self._take([(record, self._decode(record)) for record in group])
-            await self._hand_over()
-            self._progress += 1
+                    self._enqueue(record, self._decode(record))
+            await self._step()
+
+    def _enqueue(self, record: Record, request: Request | None, *, suspect: bool = False) -> None:
+        if not self._is_mine(record):
+            return  # revoked meanwhile; its next owner reads it again
+        piece = _Piece(record, request, suspect=suspect)
+        self._waiting.setdefault(piece.dataset, deque()).append(piece)
+        self._next[record.place] = record.offset + 1
+
+    async def _finish(self) -> None:
+        """Does all that waits."""
+        while self._waiting:
+            await self._step()
+
+    async def _step(self) -> None:
+        """One step of each data set that has something to do, in the order of its records."""
+        if self._waiting:
+            await self._take(self._due())
+        self._progress += 1
+        await self._hand_over()
+
+    def _due(self) -> list[_Piece]:
+        """The next records of each data set, as many as one step may come to."""
+        due: list[_Piece] = []
+        for pieces in self._waiting.values():
+            queries = 0
+            for piece in pieces:
+                due.append(piece)
+                queries += len(piece.request.queries) if isinstance(piece.request, Ask) else 1
+                if queries >= _STEP_QUERIES:
+                    break
+        return due
+
+    def _unfinished(self) -> dict[str, int]:
+        """The first offset of each place that is taken and not finished."""
+        found: dict[str, int] = {}
+        for pieces in self._waiting.values():
+            for piece in pieces:
+                at = piece.record.place
+                found[at] = min(piece.record.offset, found.get(at, _NEVER))
+        return found
 
     def _is_fresh(self, record: Record) -> bool:
         return self._is_mine(record) and record.offset >= self._next.get(record.place, _NEVER)
@@ -412,26 +514,16 @@ class Worker:
         """Whether the record's partition is held, and was all along since the record was fetched."""
         return record.generation == self._generation and record.partition in self._held
 
-    def _groups(self, records: Iterable[Record]) -> Iterator[tuple[list[Record], bool]]:
-        """Records to be taken together, and those to be taken alone and with care."""
-        group: list[Record] = []
-        for record in records:
-            if self._is_suspicious(record):
-                if group:
-                    yield group, False
-                    group = []
-                yield [record], True
-            else:
-                group.append(record)
-        if group:
-            yield group, False
-
-    def _is_suspicious(self, record: Record) -> bool:
+    async def _is_suspicious(self, record: Record) -> bool:
         """Whether the last worker may have died at this record. Asked once of each."""
         doubt = self._doubts.get(record.place)
         if doubt is None or doubt.left == 0 or record.offset >= doubt.end:
             return False
-        dataset = self._datasets.get((record.key or b"").decode(errors="replace"))
+        name = (record.key or b"").decode(errors="replace")
+        if name not in self._datasets and re.fullmatch(DATASET_PATTERN, name):
+            await self._guarded(self._generation, name, self._take_over(name))
+        dataset = self._datasets.get(name)
+        self._drop_if_undefined(name)
         if dataset is not None and record.offset < dataset.cursor.get(record.place, 0):
             return False  # its outcome was committed
         doubt.left -= 1
@@ -451,12 +543,13 @@ class Worker:
             if suspect and await persistently(partial(self._store.attempts, f"decode {place}")) > 1:
                 _log.error("record %s is rejected unread: the worker died of it", place)
                 self._reject(record, _UNREADABLE)
-                await self._take([(record, None)])
+                self._enqueue(record, None)
             else:
                 request = self._decode(record)
                 if suspect:
                     await persistently(partial(self._store.clear_attempts, f"decode {place}"))
-                await self._take([(record, request)], suspect=suspect)
+                self._enqueue(record, request, suspect=suspect)
+            await self._finish()
         except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
             # Not the record's fault.
             with contextlib.suppress(StoreError):
@@ -464,40 +557,89 @@ class Worker:
             raise
         await persistently(partial(self._store.clear_attempts, place))
 
-    async def _take(
-        self, requests: Sequence[tuple[Record, Request | None]], *, suspect: bool = False
-    ) -> None:
-        """Decides and commits decoded records in log order."""
+    async def _take(self, due: Sequence[_Piece]) -> None:
+        """Decides pieces of records and commits them, those of one data set in the order of their log."""
         self._fuse(CrashPoint.AFTER_DECODE)
         generation = self._generation
         # A rebalance may take the partition away at any step; its next owner reads these records again.
-        for record, request in requests:
-            if (
-                request is not None
-                and request.dataset not in self._datasets
-                and self._is_mine(record)
-            ):
-                await self._guarded(generation, request.dataset, self._take_over(request.dataset))
-        known = await self._known([request for _, request in requests if request is not None])
-        for record, request in requests:
-            if request is not None and self._is_mine(record):
-                step = self._handle(record, request, known, suspect=suspect)
-                await self._guarded(generation, request.dataset, step)
-        await self._flush(
-            generation,
-            {
-                request.dataset: None
-                for record, request in requests
-                if request is not None and self._is_mine(record)
-            },
-        )
+        names = dict.fromkeys(piece.dataset for piece in due if self._is_mine(piece.record))
+        for name in names:
+            if name and name not in self._datasets:
+                await self._guarded(generation, name, self._take_over(name))
+        steps = self._steps([piece for piece in due if self._is_mine(piece.record)])
+        known = await self._known([request for _, request in steps if request is not None])
+        unfinished, stopped = self._unfinished(), set()
+        for piece, request in steps:
+            record, name = piece.record, piece.dataset
+            if name in stopped or not self._is_mine(record):
+                continue
+            if request is None:
+                piece.finished = True
+            elif self._must_wait(record, name, unfinished):
+                stopped.add(name)
+            else:
+                step = self._handle(record, piece, request, known, suspect=piece.suspect)
+                await self._guarded(generation, name, step)
+                if not piece.finished:
+                    stopped.add(name)
+        await self._flush(generation, names)
         await self._reject_unknown()
-        for record, request in requests:
-            if self._is_mine(record):
-                self._next[record.place] = record.offset + 1
-                self._work.watermarks[record.place] = record.offset + 1
-            if request is not None:
-                self._drop_if_undefined(request.dataset)
+        for name in names:
+            left = deque(piece for piece in self._waiting.pop(name, ()) if not piece.finished)
+            if left:
+                self._waiting[name] = left
+            self._drop_if_undefined(name)
+        unfinished = self._unfinished()
+        for place in {piece.record.place for piece in due}:
+            if place in self._next:
+                self._work.watermarks[place] = unfinished.get(place, self._next[place])
+
+    def _must_wait(self, record: Record, name: str, unfinished: Mapping[str, int]) -> bool:
+        """Whether a record of no data set must wait for those below it.
+
+        That it was rejected is noted as a mark over its log, and below that mark nothing may be undecided.
+        """
+        is_unknown = self._datasets[name].definition is None
+        return is_unknown and unfinished.get(record.place, _NEVER) < record.offset
+
+    def _steps(self, pieces: Iterable[_Piece]) -> list[tuple[_Piece, Request | None]]:
+        """The part of each piece that one step does: so many queries and values for each data set."""
+        steps: list[tuple[_Piece, Request | None]] = []
+        queries: Counter[str] = Counter()
+        values: Counter[str] = Counter()
+        full: set[str] = set()
+        for piece in pieces:
+            name, request = piece.dataset, piece.request
+            if name in full:
+                continue
+            if isinstance(request, Ask):
+                part, total = 0, piece.values
+                for query in request.queries:
+                    size = self._values(name, query)
+                    total += size
+                    # What passes the bound of a record is rejected, which takes no room.
+                    wanted = size if total <= MOST_VALUES else 0
+                    has_room = (
+                        queries[name] < _STEP_QUERIES and values[name] + wanted <= _STEP_VALUES
+                    )
+                    if queries[name] and not has_room:
+                        full.add(name)
+                        break
+                    queries[name] += 1
+                    values[name] += wanted
+                    part += 1
+                if part == 0:
+                    continue
+                request = replace(request, queries=request.queries[:part])
+            steps.append((piece, request))
+        return steps
+
+    def _values(self, name: str, query: Query | BadQuery) -> int:
+        """Values of the answer to a query, at the most."""
+        dataset = self._datasets.get(name)
+        if dataset is None or dataset.definition is None or isinstance(query, BadQuery):
+            return 1
+        return answering.values_of(dataset, query)
 
     async def _flush(self, generation: int, names: Iterable[str]) -> None:
         """Commits what is drafted for these data sets, in one round trip."""
@@ -573,20 +715,24 @@ class Worker:
     async def _handle(
         self,
         record: Record,
+        piece: _Piece,
         request: Request,
         known: dict[tuple[str, str], bytes],
         *,
         suspect: bool,
     ) -> None:
+        """Does one step of a record; ``piece`` is what is left of it then."""
         dataset = self._datasets[request.dataset]
+        piece.finished = True
         if record.offset < dataset.cursor.get(record.place, 0):
             return
         dataset.dated_ms = record.timestamp_ms
+        dataset.begins(f"{record.place}:{record.offset}")
         try:
             if suspect:
                 self._quarantine(dataset, record)
             if isinstance(request, Define):
-                self._define(dataset, request)
+                await self._define(dataset, request)
             elif self._is_unknown(dataset, record, request):
                 raise InvalidMessage(
                     "dataset",
@@ -599,14 +745,15 @@ class Worker:
             elif isinstance(request, Ingest):
                 await self._ingest(dataset, request, known)
             else:
-                await self._ask(record, dataset, request, known)
+                await self._ask(dataset, piece, request, known)
         except InvalidInput as error:
             if dataset.definition is None:
                 self._unknown.append((record, self._rejection(record, error, request.dataset)))
             else:
                 dataset.release(self._rejection(record, error, request.dataset))
         if dataset.definition is not None:
-            dataset.passed(record.place, record.offset + 1)
+            if piece.finished:
+                dataset.passed(record.place, record.offset + 1)
             if dataset.large:
                 await dataset.flush()
 
@@ -631,9 +778,14 @@ class Worker:
             _log.error("data set %s is quarantined at %s", dataset.name, place)
             dataset.quarantine(place)
 
-    def _define(self, dataset: Dataset, request: Define) -> None:
+    async def _define(self, dataset: Dataset, request: Define) -> None:
         if dataset.definition is None:
             dataset.define(request.definition)
+            # Only now has the store anything of this name: of names that nobody defines there is no end.
+            snapshot = await persistently(partial(self._store.acquire, dataset.name, new=True))
+            if snapshot.definition is not None:
+                raise Fenced(f"{dataset.name}: another worker has taken over and defined it")
+            dataset.token = snapshot.token
         elif dataset.retired:
             raise InvalidMessage(
                 "dataset", "this name was retired for ever", "choose another name", reason="retired"
@@ -668,14 +820,20 @@ class Worker:
             self._metrics.batch(dataset.name)
 
     async def _ask(
-        self,
-        record: Record,
-        dataset: Dataset,
-        request: Ask,
-        known: dict[tuple[str, str], bytes],
+        self, dataset: Dataset, piece: _Piece, request: Ask, known: dict[tuple[str, str], bytes]
     ) -> None:
+        """Answers the queries of one step, or as many as lead to so many looks."""
+        assert isinstance(piece.request, Ask), "the step is a part of it"
+        record, looks, done = piece.record, dataset.looks, 0
         for query in request.queries:
+            if dataset.looks - looks >= _STEP_LOOKS:
+                break
+            done += 1
+            self._progress += 1
             try:
+                piece.values += (values := self._values(dataset.name, query))
+                if piece.values > max(values, MOST_VALUES):
+                    raise _TOO_MUCH_WORK
                 await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
             except InvalidMessage as error:
                 dataset.release(
@@ -683,6 +841,9 @@ class Worker:
                 )
             if dataset.large:
                 await dataset.flush()
+        left = piece.request.queries[done:]
+        piece.request = replace(request, queries=left)
+        piece.finished = not left
 
     async def _ask_one(
         self,
@@ -733,15 +894,51 @@ class Worker:
     # ------------------------------------------------------------ ownership
 
     async def _take_over(self, name: str) -> None:
+        place = f"the take-over of {name}"
+        attempts = await self._count_take_over(name, place)
+        try:
+            await self._load(name, place, is_deadly=attempts > MOST_ATTEMPTS)
+        except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
+            # Not its fault.
+            if attempts:
+                with contextlib.suppress(StoreError):
+                    await self._store.clear_attempts(place)
+            raise
+        if 0 < attempts <= MOST_ATTEMPTS:
+            await persistently(partial(self._store.clear_attempts, place))
+
+    async def _count_take_over(self, name: str, place: str) -> int:
+        """Counts a take-over that the last worker may have died of; 0 where none died."""
+        number = self._partition(name)
+        if not any(
+            _partition_in(at) == number and doubt.left for at, doubt in self._doubts.items()
+        ):
+            return 0
+        return await persistently(partial(self._store.attempts, place))
+
+    async def _load(self, name: str, place: str, *, is_deadly: bool) -> None:
         generation = self._generation
-        snapshot = await persistently(partial(self._store.acquire, name))
+        snapshot = await persistently(partial(self._store.acquire, name, new=False))
         await self._check_ledger(snapshot)
         if generation != self._generation or self._partition(name) not in self._held:
             return  # revoked meanwhile
+        # A worker that died of what a data set holds does not hold it again until an operator has looked.
+        is_deadly = is_deadly or snapshot.meta.get("quarantined") == place
         dataset = Dataset(
-            self._store, self._noise, snapshot, fuse=self._fuse, on_commit=self._committed
+            self._store,
+            self._noise,
+            snapshot,
+            fuse=self._fuse,
+            on_commit=self._committed,
+            replays=not is_deadly,
         )
         self._datasets[name] = dataset
+        if is_deadly and dataset.definition is not None:
+            if not dataset.quarantined:
+                _log.error("data set %s is quarantined: workers died of its take-over", name)
+                dataset.quarantine(place)
+            await dataset.flush()
+            return
         if snapshot.outbox:
             await self._release_again(dataset, snapshot.outbox)
         await dataset.recover()
@@ -770,20 +967,27 @@ class Worker:
             )
 
     async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
-        """Queues what a former owner committed and may not have released."""
-        queued = [(seq, outbox_from_bytes(entry)) for seq, entry in outbox]
-        names = [one for _, records in queued for one in records if isinstance(one, str)]
-        stored = await persistently(partial(self._store.answers, {dataset.name: names}))
-        if len(stored) < len(set(names)):
-            raise CorruptState(f"{dataset.name}: an answer is to be released and not stored")
-        for seq, records in queued:
-            outgoing = [
-                answering.released_again(dataset.name, one, stored[dataset.name, one])
-                if isinstance(one, str)
-                else _outgoing(one)
-                for one in records
-            ]
-            self._committed(dataset, seq, outgoing)
+        """Queues what a former owner committed and may not have released, some of it at a time."""
+        for seq, entry in outbox:
+            records = outbox_from_bytes(entry)
+            for start in range(0, len(records), _RELEASED_AT_ONCE):
+                some = records[start : start + _RELEASED_AT_ONCE]
+                names = [one for one in some if isinstance(one, str)]
+                stored = await persistently(partial(self._store.answers, {dataset.name: names}))
+                if len(stored) < len(set(names)):
+                    raise CorruptState(
+                        f"{dataset.name}: an answer is to be released and not stored"
+                    )
+                self._work.outgoing += [
+                    answering.released_again(dataset.name, one, stored[dataset.name, one])
+                    if isinstance(one, str)
+                    else _outgoing(one)
+                    for one in some
+                ]
+                await self._hand_over()
+            self._work.released[dataset.name] = (dataset.token, seq)
+            self._progress += 1
+        await self._hand_over()
 
     async def _guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
         """Runs a step of one data set that may have been revoked meanwhile."""
@@ -810,7 +1014,7 @@ class Worker:
 
     async def _hand_over(self) -> None:
         work, self._work = self._work, _Work()
-        if work.outgoing or work.watermarks:
+        if work.outgoing or work.watermarks or work.released:
             self._unreleased += len(work.outgoing)
             await self._queue.put(work)
 
@@ -848,6 +1052,13 @@ class Worker:
 class _Stopped(RuntimeError):
     """A step was cut short from outside."""
 
+
+_TOO_MUCH_WORK = InvalidMessage(
+    "queries",
+    f"the answers to the queries of one record may have {MOST_VALUES:,} values together",
+    "send it in another record",
+    reason="too_much_work",
+)
 
 _UNREADABLE = InvalidMessage(
     "value", "the worker fails when it reads this", "send it in another form", reason="unreadable"

@@ -54,9 +54,11 @@ class LocalStore:
     async def datasets(self) -> tuple[str, ...]:
         return tuple(sorted(self._named()))
 
-    async def acquire(self, dataset: str) -> Snapshot:
-        held = self._datasets[dataset] = self._held(dataset)
-        held.token += 1
+    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+        held = self._held(dataset)
+        if new or dataset in self._datasets:
+            self._datasets[dataset] = held
+            held.token += 1
         return Snapshot(
             dataset=dataset,
             token=held.token,

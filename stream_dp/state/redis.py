@@ -267,12 +267,14 @@ class RedisStore:
             ]
         return tuple(name for name, exists in zip(names, created, strict=True) if exists)
 
-    async def acquire(self, dataset: str) -> Snapshot:
+    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
         check_name(dataset)
         async with _translated():
-            arguments = [GENESIS.hex().encode()]
+            arguments = [GENESIS.hex().encode(), b"%d" % new]
             (reply,) = await self._run([(_ACQUIRE, self._keys(dataset), arguments)])
             taken = _facts(dataset, reply)
+            if taken[0] == b"0":
+                return _nothing(dataset)
             # Commits of earlier owners are fenced from here on, so what is read now stands still. Only a
             # later owner can move it, and is noticed at the end.
             parts = {part: await self._read(dataset, part) for part in _SNAPSHOT}
@@ -577,6 +579,13 @@ _REQUIRED = {
     ),
     "maxmemory-policy": ("noeviction", "a full server would drop answers, ids and charges"),
 }
+
+
+def _nothing(dataset: str) -> Snapshot:
+    """What there is of a data set that does not exist."""
+    empty: dict[str, Any] = {part: [] if part in _PAGE else {} for part in _SNAPSHOT}
+    empty["control"] = {b"seq": b"0", b"head": GENESIS.hex().encode()}
+    return _snapshot(dataset, 0, empty)
 
 
 def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:

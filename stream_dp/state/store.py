@@ -207,11 +207,13 @@ class Store(Protocol):
         """Every data set ever created, retired ones too, sorted."""
         ...
 
-    async def acquire(self, dataset: str) -> Snapshot:
+    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
         """Takes a data set over: from now on commits of its former owner are fenced.
 
         Args:
-            dataset: Name of the data set. One that does not exist gets a token and nothing else.
+            dataset: Name of the data set.
+            new: Whether one that does not exist gets a token, so that it can be defined. Else nothing is
+                written of its name, and its token is 0.
 
         Raises:
             Fenced: Another owner came while we were reading.
