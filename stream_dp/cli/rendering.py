@@ -343,6 +343,8 @@ def event_line(event: Event) -> str:
         words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
     elif event.batch_id is not None:
         words += f" {event.batch_id}"
+    elif event.note is not None:
+        words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
 
 

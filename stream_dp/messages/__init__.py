@@ -27,9 +27,11 @@ from stream_dp.messages.definitions import (
     MemorySpec,
     NumberAttribute,
     PhasedSpec,
+    PhaseSpec,
     SequentialSpec,
     WeightsSpec,
     WholeTableSpec,
+    large_delta,
 )
 from stream_dp.messages.reading import read_json
 from stream_dp.messages.replies import (
@@ -92,6 +94,7 @@ __all__ = [
     "MedianSpec",
     "MemorySpec",
     "NumberAttribute",
+    "PhaseSpec",
     "PhasedSpec",
     "PrivacyLoss",
     "Query",
@@ -110,5 +113,6 @@ __all__ = [
     "Vector",
     "WeightsSpec",
     "WholeTableSpec",
+    "large_delta",
     "read_json",
 ]

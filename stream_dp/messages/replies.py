@@ -132,7 +132,11 @@ class Answer(Reply):
 
 
 class Event(Reply):
-    """Something public that happened to a data set; clients wait for these."""
+    """Something public that happened to a data set; clients wait for these.
+
+    Attributes:
+        note: A warning about a definition that was accepted.
+    """
 
     version: Literal[1] = 1
     dataset: str
@@ -152,6 +156,7 @@ class Event(Reply):
     waiting: int | None = None
     phase: int | None = None
     budget: Budget | None = None
+    note: str | None = None
     reason: Reason | None = None
 
     def to_bytes(self) -> bytes:

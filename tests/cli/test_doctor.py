@@ -240,8 +240,9 @@ def test_a_forged_ledger_is_bad(
 def test_a_large_delta_and_a_spent_line_are_noted(
     examine: Examine, served_deployment: Any, definition: dict[str, Any]
 ) -> None:
-    """A count takes 7% of the line, and eighteen are asked."""
-    definition["privacy"] = {"epsilon": 0.3, "delta": 1e-4}
+    """A count takes 9% of the line, and eighteen are asked."""
+    definition["privacy"] = {"epsilon": 0.3, "delta": 8e-6}
+    definition["phase"] = {"min_rows": 1000}
     definition["accuracy"] = {"error": 0.05, "failure_probability": 0.01}
     definition["mechanism"] = {"profile": "counts"}
     asked = itertools.product((18, 30, 45), ("Bonn", "Graz", "Lyon"), ("TRUE", "FALSE"))
@@ -256,7 +257,7 @@ def test_a_large_delta_and_a_spent_line_are_noted(
             ],
         )
     notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
-    assert any("delta 0.0001 is large for 2,000 rows" in text for text in notes), notes
+    assert any("delta 8e-06 is large for 2,000 rows" in text for text in notes), notes
     assert any(f"{name}: more than 90% is spent on phase 1" in text for text in notes), notes
 
 

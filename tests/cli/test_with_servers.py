@@ -196,6 +196,17 @@ def test_nobody_at_work_is_noticed_soon_and_said(
 # ---------------------------------------------------------------- sending
 
 
+def test_a_large_delta_is_warned_of_once_when_a_data_set_is_created(
+    served: Run, definition: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "definition.json"
+    definition["privacy"] = {"epsilon": 1.0, "delta": 1e-4}
+    file.write_text(json.dumps(definition))
+    ended = served("dataset", "create", file)
+    assert ended.code == 0
+    assert ended.err.count("privacy.delta 0.0001 is large for phases of 2,000 rows") == 1
+
+
 def test_rows_of_a_file_count_once_however_often_it_is_sent(
     served: Run, define: Define, write_people: Write
 ) -> None:

@@ -21,6 +21,7 @@ from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import (
+    InvalidDefinition,
     InvalidInput,
     InvalidQuery,
     RequestTimeout,
@@ -59,6 +60,26 @@ def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition
     with pytest.raises(Rejection, match="definitions never change") as caught:
         client.define({**definition, "phase": {"min_rows": 7}})
     assert caught.value.reason.code == "dataset_exists"
+
+
+def test_a_delta_that_may_give_rows_away_is_refused_before_anything_is_sent(
+    client: Client, definition: Words
+) -> None:
+    privacy = {"epsilon": 10.0, "delta": 1.1e-3}
+    with pytest.raises(
+        InvalidDefinition, match=r"privacy\.delta: 0\.0011 is above 1/phase\.min_rows"
+    ):
+        client.define({**definition, "privacy": privacy}, timeout_s=1.0)
+    assert definition["dataset"] not in client.catalog()
+
+
+def test_the_workers_note_about_a_definition_is_a_warning(
+    client: Client, definition: Words
+) -> None:
+    definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
+    with pytest.warns(UserWarning, match=r"privacy.delta 0.001 is large for phases of 1,000 rows"):
+        client.define(definition)
+    assert definition["dataset"] in client.catalog()
 
 
 def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: Words) -> None:
