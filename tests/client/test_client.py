@@ -293,6 +293,31 @@ def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
     assert frame.loc[frame["city"] == "Bonn", "count"].item() == pytest.approx(750, abs=100)
 
 
+def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
+    client: Client, definition: Words
+) -> None:
+    """Half of the rows have no age: before, their number was what COUNT(*) got for an answer."""
+    client.define(definition)
+    name = definition["dataset"]
+    cells = [{"city": "Bonn", "age": 40, "count": 3000}, {"city": "Graz", "count": 3000}]
+    assert client.send(name, cells=cells).phase == 1
+    both = client.ask(name, "SELECT COUNT(*), COUNT(age), AVG(age)")
+    assert (both.rows, both.rows_bar, both.n) == (6000, 0.0, 6000)
+    assert both.count == pytest.approx(3000, abs=600)
+    assert both.mean == pytest.approx(41.0, abs=15)
+    some = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
+    assert some.rows == pytest.approx(3000, abs=some.rows_bar)
+    assert some.count == pytest.approx(0, abs=600)
+    asked = Question.sum("age", "city = 'Graz'", count_rows=True)
+    assert client.ask(name, asked).rows == some.rows
+    frame = client.table(name, "SELECT city, COUNT(*), AVG(age) GROUP BY city")
+    assert list(frame.columns)[-3:] == ["mean_bar", "rows", "rows_bar"]
+    graz = frame[frame["city"] == "Graz"]
+    assert graz["rows"].item() == pytest.approx(3000, abs=graz["rows_bar"].item())
+    assert graz["count"].item() == pytest.approx(0, abs=600)
+    assert client.ask(name, "SELECT COUNT(age)").count == pytest.approx(3000, abs=600)
+
+
 def test_a_quote_spends_nothing(client: Client, people: str) -> None:
     quoted = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
     assert quoted.status == "quoted"
