@@ -60,7 +60,7 @@ from stream_dp.messages.requests import (
     SingleQuery,
     SourceRange,
 )
-from stream_dp.messages.topics import INPUTS, TOPICS, Topics, TopicSettings
+from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
 
 __all__ = [
     "ABSENT",
@@ -68,6 +68,7 @@ __all__ = [
     "FIELDS",
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
+    "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
     "Answer",

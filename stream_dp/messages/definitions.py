@@ -367,7 +367,7 @@ class Definition(Request):
         if _as_written(delta) * n_rows > 1:
             raise InvalidDefinition(
                 "privacy.delta",
-                f"{delta:g} is above 1/phase.min_rows: a whole row of each phase could be published",
+                "it is above 1/phase.min_rows: a whole row of each phase could be published",
                 f"give at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
 

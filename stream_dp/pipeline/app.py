@@ -288,6 +288,7 @@ class StreamApp(faust.App):
                 for name, dataset in worker.datasets.items()
                 if dataset.quarantined
             },
+            deleted=dict(worker.deleted),
         )
 
     async def _take_groups(self) -> None:

@@ -122,6 +122,9 @@ class Worker:
 
     Args:
         partitions: Partitions of each input topic, all alike; the store remembers the count.
+
+    Attributes:
+        deleted: ``topic:partition`` -> how many records were gone before anyone read there.
     """
 
     def __init__(
@@ -159,6 +162,7 @@ class Worker:
         self._work = _Work()
         self._queue: asyncio.Queue[_Work] = asyncio.Queue(_IN_FLIGHT)
         self._unreleased = 0
+        self.deleted: dict[str, int] = {}
         self._metrics.watch(self)
 
     @property
@@ -272,6 +276,8 @@ class Worker:
                 )
             if position > end:
                 raise lost_records(place, position, end)
+            if 0 < first == position and place not in stored and place not in self._next:
+                self._report_deleted(place, first)
             positions[place] = position
         # Who died said no goodbye, and the next one must find out at which record.
         inherited = await persistently(partial(self._store.hold, self._name, self._held))
@@ -279,6 +285,17 @@ class Worker:
             if _partition_in(place) in inherited:
                 self._doubts.setdefault(place, _Doubt(end))
         return positions
+
+    def _report_deleted(self, place: str, first: int) -> None:
+        """Says that a partition that nobody has read does not begin at its beginning any more."""
+        if place not in self.deleted:
+            _log.warning(
+                "records 0 to %d of %s were deleted before anyone read them, and can never count: see "
+                "`stream-dp doctor` for its retention",
+                first - 1,
+                place,
+            )
+        self.deleted[place] = first
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""

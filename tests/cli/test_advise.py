@@ -169,7 +169,7 @@ def test_a_delta_that_no_definition_of_such_phases_may_have_is_refused(
     assert run("advise", file, *SMALL, "--rows-per-phase", 1000).code == 0
     ended = run("advise", file, *SMALL, "--rows-per-phase", 1001)
     assert ended.code == 1
-    assert "privacy.delta: 0.001 is above 1/phase.min_rows" in ended.err
+    assert "privacy.delta: it is above 1/phase.min_rows" in ended.err
 
 
 def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(

@@ -188,7 +188,7 @@ def test_a_topic_that_was_made_again_is_bad(
     admin.delete_topics([deployment.topics.name("batches")])
     for _ in range(50):
         try:
-            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2):
+            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
                 break
         except KafkaError:
             pass
@@ -206,11 +206,17 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
 
     alter("ledger", retention_ms="1000")
     alter("batches", retention_ms="3600000", max_message_bytes="6291456")
+    alter("queries", message_timestamp_type="CreateTime")
     for _ in range(50):  # the broker takes a moment to show what it was told
         found = examine()
-        if found["bad"] and any("1 hours" in text for text, _ in found["note"]):
+        if len(found["bad"]) == 2 and any("1 hours" in text for text, _ in found["note"]):
             break
-    ((fault, fix),) = found["bad"]
+    (queries, (fault, fix)) = sorted(found["bad"], key=lambda one: "ledger" in one[0])
+    assert queries[0] == (
+        f"{deployment.prefix}queries has message.timestamp.type CreateTime, not LogAppendTime: records "
+        "with old times are deleted before anyone reads them"
+    )
+    assert queries[1] == f"stream-dp topics create --topic-prefix {deployment.prefix}"
     assert fault == (
         f"{deployment.prefix}ledger has retention.ms 1000, not -1: what must be kept for ever is deleted"
     )

@@ -118,7 +118,7 @@ async def test_a_delta_that_may_give_a_row_of_each_phase_away_is_refused(
     await process.run()
     reason = world.rejection(record)["reason"]
     assert reason["code"] == "invalid_definition"
-    assert reason["message"].startswith("privacy.delta: 5.005e-05 is above 1/phase.min_rows: ")
+    assert reason["message"].startswith("privacy.delta: it is above 1/phase.min_rows: ")
     assert "give at most 5e-05; " in reason["message"]
     assert await world.store.datasets() == ()
     privacy["delta"] = 1 / 20_000
