@@ -124,7 +124,7 @@ class Worker:
         partitions: Partitions of each input topic, all alike; the store remembers the count.
 
     Attributes:
-        deleted: ``topic:partition`` -> how many records were gone before anyone read there.
+        deleted: ``topic:partition`` -> how many records were gone there before anyone read them.
     """
 
     def __init__(
@@ -276,8 +276,9 @@ class Worker:
                 )
             if position > end:
                 raise lost_records(place, position, end)
-            if 0 < first == position and place not in stored and place not in self._next:
-                self._report_deleted(place, first)
+            known = place in stored or place in self._next or place in self.deleted
+            if first and not known:
+                self.report_deleted(place, 0, first)
             positions[place] = position
         # Who died said no goodbye, and the next one must find out at which record.
         inherited = await persistently(partial(self._store.hold, self._name, self._held))
@@ -286,16 +287,14 @@ class Worker:
                 self._doubts.setdefault(place, _Doubt(end))
         return positions
 
-    def _report_deleted(self, place: str, first: int) -> None:
-        """Says that a partition that nobody has read does not begin at its beginning any more."""
-        if place not in self.deleted:
-            _log.warning(
-                "records 0 to %d of %s were deleted before anyone read them, and can never count: see "
-                "`stream-dp doctor` for its retention",
-                first - 1,
-                place,
-            )
-        self.deleted[place] = first
+    def report_deleted(self, place: str, first: int, end: int) -> None:
+        """Says that the records from offset ``first`` to below ``end`` were gone before anyone read them."""
+        _log.warning(
+            "records %d to %d of %s were deleted before anyone read them, and can never count: see "
+            "`stream-dp doctor` for its retention",
+            *(first, end - 1, place),
+        )
+        self.deleted[place] = self.deleted.get(place, 0) + end - first
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,9 +40,12 @@ class _Tidy(KafkaServer):
         self._settings.write_text(settings + every)
 
 
-@pytest.fixture
-def tidy_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[_Tidy]:
-    with _Tidy(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log") as server:
+@pytest.fixture(scope="module")
+def tidy_kafka(
+    kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[_Tidy]:
+    folder = tmp_path_factory.mktemp("kafka")
+    with _Tidy(folder / "kafka", kafka_jars, log=folder / "kafka.log") as server:
         yield server
 
 
@@ -113,6 +117,39 @@ def test_a_batch_with_an_old_time_is_kept_until_it_is_read_and_what_was_deleted_
     assert worker.stop() == 0
     accepted = [event for event in deployment.replies("events") if "batch_id" in event]
     assert [event["batch_id"] for event in accepted] == ["kept"]
+
+
+def test_a_worker_that_fell_behind_the_retention_says_what_it_never_read(
+    tidy: None, tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
+) -> None:
+    deployment = make_deployment(bootstrap_servers=tidy_kafka.bootstrap_servers, partitions=1)
+    topic = deployment.topics.name("batches")
+    worker = deployment.worker(session_timeout_s=60).wait_ready()
+
+    def send(batch_id: str) -> None:
+        batch = {"version": 1, "dataset": "people", "batch_id": batch_id, "rows": [{}] * 5}
+        deployment.produce("batches", batch, key="people")
+
+    def accepted(batch_id: str) -> bool:
+        return any(event.get("batch_id") == batch_id for event in deployment.replies("events"))
+
+    with deployment.client() as client:
+        client.define(DEFINITION)
+    send("read")
+    worker.until(lambda: accepted("read"))
+    worker.signal(signal.SIGSTOP)
+    time.sleep(3)  # the broker holds a request for records that are to come for half a second
+    for batch_id in ("lost", "lost too", "kept"):
+        send(batch_id)
+    admin.delete_records({TopicPartition(topic, 0): 3})
+    worker.signal(signal.SIGCONT)
+    worker.until(lambda: accepted("kept"))
+    worker.until(lambda: DELETED in worker.output)
+    assert f"records 1 to 2 of {topic}:0 {DELETED}" in worker.output
+    shown = f'stream_dp_records_deleted_unread{{place="{topic}:0"}} 2.0'
+    assert shown.encode() in worker.page("/metrics")
+    assert worker.stop() == 0
+    assert worker.output.count(DELETED) == 1
 
 
 def _let_it_look(server: KafkaServer, admin: KafkaAdminClient) -> None:
