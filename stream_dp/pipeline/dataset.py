@@ -23,7 +23,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
-from stream_dp.pipeline.building import build, in_order, rows_of_a_phase, secrets_of
+from stream_dp.pipeline.building import build, in_order, rows_that_open, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -241,7 +241,8 @@ class Dataset:
 
     def accepted(self) -> None:
         """Says that this data set is in force; also to whoever defines it again in the same words."""
-        note = large_delta(self._defined.privacy.delta, rows_of_a_phase(self._defined))
+        n_rows = rows_that_open(self._mechanism, self._defined)
+        note = large_delta(self._defined.privacy.delta, n_rows)
         self.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
 
     def retire(self) -> None:

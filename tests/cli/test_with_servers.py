@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 pytestmark = pytest.mark.kafka
 
@@ -587,6 +587,17 @@ def test_topics_are_made_once_and_inputs_stay_alike(
     servers = ("--bootstrap-servers", kafka_server, "--topic-prefix", topic_prefix)
     assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 9
     assert run("topics", "create", *servers).out == "all topics exist already\n"
+    batches = ConfigResource(
+        ConfigResourceType.TOPIC, f"{topic_prefix}batches", {"message.timestamp.type": "CreateTime"}
+    )
+    admin = KafkaAdminClient(bootstrap_servers=kafka_server)
+    admin.alter_configs([batches])
+    admin.close()
+    for _ in range(50):  # the broker takes a moment to show what it was told
+        again = run("topics", "create", *servers).out
+        if "changed" in again:
+            break
+    assert f"changed {topic_prefix}batches: the broker dates its records\n" in again
     ended = run(
         "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"
     )
