@@ -261,7 +261,7 @@ def test_means_are_drawn_in_the_unit_of_what_is_averaged(visit: Open) -> None:
     page.write("#question", "SELECT city, COUNT(*), AVG(age) GROUP BY city")
     page.click("#ask")
     page.until_text("all rows", "#answer details")
-    assert "rows with a value" in page.text("#answer details")
+    assert "share with a value" in page.text("#answer details")
     page.write("#question", "SELECT COUNT(*), AVG(age)")
     page.click("#ask")
     page.until_text("all rows of the condition: 4,000 ± 0 of 4,000 rows", "#answer")

@@ -195,7 +195,7 @@ function tableAnswer(place, found) {
   const chart = h("div", { class: "chart" });
   const sums = found.totals ? [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]] : [];
   if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
-  const counted = sums.length ? "rows with a value" : "rows";
+  const valued = sums.length ? " with a value" : "";
   place.append(
     h("h3", {}, title),
     chart,
@@ -205,7 +205,7 @@ function tableAnswer(place, found) {
       h("summary", {}, "As a table"),
       scrolling("Cells of the answer", table(
         "Cells of the answer",
-        [...found.attributes.map((name) => [name, ""]), ["share", "number"], ["± error", "number"], [counted, "number roomy"], ...sums.map(([name]) => [name, "number"])],
+        [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ...sums.map(([name]) => [name, "number"])],
         cells.slice(0, MOST_ROWS).map((cell, row) =>
           h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, whole(cell.count)), sums.map(([, values, bars, shown]) => h("td", { class: "number" }, shown(values[row], bars[row])))),
         ),
