@@ -67,8 +67,9 @@ def parse(
     """The question that ``sql`` asks, as JSON of a query message.
 
     Accepted are a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
-    [WHERE ...] [GROUP BY a, b]``, also with ``SUM(x)`` and ``AVG(x)`` of one number; and of all rows one of
-    ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``, ``MODE(x)``.
+    [WHERE ...] [GROUP BY a, b]``, with ``COUNT(x)`` in place of ``COUNT(*)``, or with ``SUM(x)``, ``AVG(x)``
+    and ``COUNT(x)`` of one number beside it; and of all rows one of ``QUANTILE(x, 0.9)`` (or
+    ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``, ``MODE(x)``.
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, a boolean attribute by itself; combined
@@ -299,12 +300,13 @@ class _Translator:
                 )
         if not aggregates:
             raise self._error(select, "nothing is counted", "add COUNT(*)")
-        values = [(item, asked) for item, asked in aggregates if asked]
         where = select.args.get("where")
         tree = None if where is None else self.truth(where.this).true
+        counts = [item for item, asked in aggregates if asked["kind"] == "predicate"]
+        values = [(item, asked) for item, asked in aggregates if asked["kind"] != "predicate"]
         if not values:
             grouped = {"kind": "table", "group_by": names} if names else {"kind": "predicate"}
-            return {**grouped, "where": tree}
+            return {**grouped, "where": self._counted(counts, tree)}
         (first, asked), *others = values
         for item, other in others:
             if other != asked:
@@ -312,7 +314,12 @@ class _Translator:
                     item, f"{_short(first)} is asked already", "ask one of them at a time"
                 )
         if asked["kind"] == "sum":
-            return {**asked, **({"group_by": names} if names else {}), "where": tree}
+            starred = self._beside(asked["attribute"], counts)
+            extra = {
+                **({"group_by": names} if names else {}),
+                **({"count_rows": True} if starred else {}),
+            }
+            return {**asked, **extra, "where": tree}
         for item, _ in aggregates:
             if item is not first:
                 raise self._error(item, f"{_short(first)} goes alone", "ask one of them at a time")
@@ -323,6 +330,30 @@ class _Translator:
                 "leave the condition and the groups out",
             )
         return asked
+
+    def _counted(self, counts: Sequence[Any], tree: Tree | None) -> Tree | None:
+        """The condition of a question that counts rows alone: COUNT(x) leaves those without an x out."""
+        first, *others = counts
+        for item in others:
+            if item != first and not (_counts_all(item) and _counts_all(first)):
+                raise self._error(
+                    item, f"{_short(first)} is asked already", "ask one of them at a time"
+                )
+        if _counts_all(first):
+            return tree
+        attribute = self._column(first.this)
+        if not attribute.get("missing"):
+            return tree
+        return _all([_EVERYTHING if tree is None else tree, _missing(attribute, is_missing=False)])
+
+    def _beside(self, summed: str, counts: Sequence[Any]) -> bool:
+        """Whether COUNT(*) is asked beside a sum; COUNT of what is added up comes with every sum."""
+        for item in counts:
+            if not _counts_all(item) and (name := self._column(item.this)["name"]) != summed:
+                raise self._error(
+                    item, f"{name} is not what is added up, {summed}", "ask one of them at a time"
+                )
+        return any(_counts_all(item) for item in counts)
 
     def _grouped(self, select: Any) -> list[str]:
         """Names of the attributes grouped by."""
@@ -336,14 +367,14 @@ class _Translator:
         return [self._column(item)["name"] for item in grouped]
 
     def _aggregate(self, item: Any) -> Tree:
-        """What an aggregate asks; nothing where it counts rows."""
+        """What an aggregate asks by itself."""
         if isinstance(item, exp.Count):
-            if isinstance(item.this, exp.Star) or item.this == exp.Literal.number(1):
-                return {}
+            if _counts_all(item) or isinstance(item.this, exp.Column):
+                return {"kind": "predicate"}
             raise self._error(
                 item,
                 f"{_short(item)} is not answered: COUNT counts rows",
-                "use COUNT(*), with WHERE ... IS NOT NULL to leave missing values out",
+                "use COUNT(*), or COUNT(x) to leave rows without an x out",
             )
         function, subject = item, item.this
         if isinstance(item, exp.WithinGroup):
@@ -690,6 +721,11 @@ def _not(tree: Tree) -> Tree:
         return _EVERYTHING
     negated: Tree = tree.get("not", {"not": tree})
     return negated
+
+
+def _counts_all(count: Any) -> bool:
+    """Whether a COUNT is of all rows."""
+    return isinstance(count.this, exp.Star) or count.this == exp.Literal.number(1)
 
 
 def _is_constant(node: Any) -> bool:

@@ -36,7 +36,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.trial import trial
-from stream_dp.messages import CountsSpec, Definition
+from stream_dp.messages import CountsSpec, Definition, PhaseSpec
 from stream_dp.pipeline.building import build
 
 __all__ = ["command"]
@@ -117,6 +117,8 @@ def command(
         raise InvalidInput(
             "--rows-per-phase", f"all phases have more than {MAX_ROWS:,} rows", "give fewer"
         )
+    read = read.model_copy(update={"phase": PhaseSpec(min_rows=n_rows)})
+    read.check_new()
     universe = build(read.model_copy(update={"mechanism": CountsSpec(profile="counts")}))[0]
     drawn = None
     if sample is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from stream_dp.messages import (
     Definition,
     KindsSpec,
     WeightsSpec,
+    large_delta,
     read_json,
 )
 
@@ -57,8 +59,14 @@ def command() -> None:
 def create(connection: Connection, definition: Path) -> None:
     """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
     read, opening = _checked(definition)
-    with busy("Defining"), connection.client() as client:
-        client.define(read.model_dump())
+    said = large_delta(read.privacy.delta, rows_of_a_phase(read))
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        with busy("Defining"), connection.client() as client:
+            client.define(read.model_dump())
+    for note in notes:
+        if str(note.message) != said:
+            warn(str(note.message))
     click.echo(f"{read.dataset} is defined; {opening}")
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
@@ -230,6 +238,7 @@ def read_definition(file: Path) -> Definition:
 def _checked(file: Path) -> tuple[Definition, str]:
     """The definition in a file, and in words when a phase opens; warns of what may be meant otherwise."""
     definition = read_definition(file)
+    definition.check_new()
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
         from stream_dp.core.calibrated import Calibrated
@@ -298,12 +307,9 @@ def _warn_of_kinds(definition: Definition, mechanism: WithKinds, n_rows: int, le
 
 
 def warn_of_delta(delta: float, n_rows: int) -> None:
-    """Says so where delta would let a mechanism give away whole rows."""
-    if delta > 1 / (100 * n_rows):
-        warn(
-            f"privacy.delta {delta:g} is large for phases of {n_rows:,} rows; below {1 / (100 * n_rows):.1g} "
-            "is usual"
-        )
+    """Says so where delta comes near to letting a mechanism give away whole rows."""
+    if (warning := large_delta(delta, n_rows)) is not None:
+        warn(warning)
 
 
 def warn(words: str) -> None:

@@ -34,7 +34,7 @@ from stream_dp.client.topics import (
     workers,
 )
 from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
-from stream_dp.messages import INPUTS, TOPICS, Definition, PhasedSpec, WholeTableSpec
+from stream_dp.messages import INPUTS, TIMES, TOPICS, Definition, PhasedSpec, WholeTableSpec
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 
@@ -181,7 +181,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
         yield _bad(f"topics are missing: {', '.join(missing)}", creating)
     for role, state in topics.items():
         for setting, (found, wanted) in state.wrong.items():
-            yield _setting(role, state.name, setting, found, wanted)
+            yield _setting(role, state.name, setting, found, wanted, creating)
     counts = {topics[role].name: topics[role].partitions for role in INPUTS}
     if not missing and len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -200,13 +200,19 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
         )
 
 
-def _setting(role: str, name: str, setting: str, found: str, wanted: str) -> _Finding:
+def _setting(
+    role: str, name: str, setting: str, found: str, wanted: str, creating: str
+) -> _Finding:
     fix = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}"
     text = f"{name} has {setting} {found}, not {wanted}"
     if setting == "retention.ms" and int(found) != -1 and TOPICS[role].retention_ms == -1:
         return _bad(f"{text}: what must be kept for ever is deleted", fix)
     if setting == "cleanup.policy":
         return _bad(text, fix)
+    if setting == TIMES:
+        return _bad(
+            f"{text}: records with old times are deleted before anyone reads them", creating
+        )
     if setting == "retention.ms" and role in INPUTS and 0 <= int(found) < int(wanted):
         hours = int(found) / 3_600_000
         return _note(f"{text}: what no worker reads within {hours:g} hours never counts", fix)

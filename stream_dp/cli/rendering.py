@@ -156,7 +156,20 @@ def _side(answer: Answer, spelt: Mapping[str, Any]) -> str:
 def _sum(answer: Answer) -> str:
     mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
     total = _number(answer.total or 0.0, answer.total_bar)
-    return f"sum {total}; mean {mean}; {_figures(answer)}"
+    said = f"sum {total}; mean {mean}; rows with a value: {_figures(answer)}"
+    if answer.rows is None:
+        return said
+    return (
+        f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n or 0)}"
+    )
+
+
+def _rows(rows: int, bar: float | None, n: int) -> str:
+    """A count of rows and its half width, as a share of so many and by itself."""
+    share = 100 / n if n else 0.0
+    if bar is None:
+        return f"{rows * share:.2f}%, no error bar known: {rows:,} of {n:,} rows"
+    return f"{rows * share:.2f}% ± {bar * share:.2f}%: {rows:,} ± {round(bar):,} of {n:,} rows"
 
 
 def _number(value: float, bar: float | None) -> str:
@@ -240,7 +253,11 @@ def answer_table(answer: Answer, *, bars: int = 20) -> Table:
         )
         if values is not None and half_widths is not None
     ]
-    table = _shares_table(*found.attributes, sums=[name for name, _, _ in sums])
+    counted = found.rows is not None and found.rows_bars is not None
+    heads = [*(name for name, _, _ in sums), *(["all rows"] if counted else [])]
+    table = _shares_table(
+        *found.attributes, sums=heads, rows="rows with a value" if sums else "rows"
+    )
     most = max(found.values, default=0.0) or 1.0
     for row, labels in enumerate(itertools.product(*found.labels)):
         error = found.error_bars[row]
@@ -248,6 +265,10 @@ def answer_table(answer: Answer, *, bars: int = 20) -> Table:
             "-" if values[row] is None else _number(values[row] or 0.0, half_widths[row])
             for _, values, half_widths in sums
         ]
+        if found.rows is not None and found.rows_bars is not None:
+            bar = found.rows_bars[row]
+            width = "no error bar known" if bar is None else f"± {round(bar):,}"
+            cells.append(f"{found.rows[row]:,} {width}")
         table.add_row(
             *(escape(label) for label in labels),
             *_share_and_rows(found.values[row], error, found.counts[row]),
@@ -268,8 +289,8 @@ def _batch_table(answer: Answer, texts: Sequence[str], *, bars: int = 20) -> Tab
     return table
 
 
-def _shares_table(*names: str, sums: Sequence[str] = ()) -> Table:
-    table = bare_table(*names, numbers=("share", "± error", "rows", *sums))
+def _shares_table(*names: str, sums: Sequence[str] = (), rows: str = "rows") -> Table:
+    table = bare_table(*names, numbers=("share", "± error", rows, *sums))
     table.add_column("")
     return table
 
@@ -343,6 +364,8 @@ def event_line(event: Event) -> str:
         words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
     elif event.batch_id is not None:
         words += f" {event.batch_id}"
+    elif event.note is not None:
+        words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words
 
 

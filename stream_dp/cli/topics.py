@@ -21,7 +21,11 @@ def command() -> None:
 @click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
 def create(connection: Connection, partitions: int, replication: int) -> None:
-    """Create what does not exist yet. The number of partitions can never be changed later."""
+    """Create what does not exist yet. The number of partitions can never be changed later.
+
+    Of topics that exist one setting is seen to: the broker dates the records of the inputs. Otherwise records
+    with old times of their own are deleted before anyone reads them.
+    """
     with busy("Creating topics"):
         made = create_topics(
             connection.broker,
@@ -29,7 +33,9 @@ def create(connection: Connection, partitions: int, replication: int) -> None:
             partitions=partitions,
             replication=replication,
         )
-    for name in made:
+    for name in made.created:
         click.echo(f"created {name}")
-    if not made:
+    for name in made.changed:
+        click.echo(f"changed {name}: the broker dates its records")
+    if not made.created:
         click.echo("all topics exist already")

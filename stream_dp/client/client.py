@@ -9,6 +9,7 @@ import json
 import threading
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -148,6 +149,8 @@ class Client:
     def define(self, definition: Mapping[str, Any], *, timeout_s: float = 30.0) -> Definition:
         """Creates a data set and waits until it is accepted; the same words again change nothing.
 
+        What the worker notes about it is handed on as a ``UserWarning``.
+
         Args:
             definition: As in docs/messages.md; ``version`` may be left out.
 
@@ -157,11 +160,15 @@ class Client:
             RequestTimeout: No worker replied.
         """
         checked = Definition.read({"version": 1, **definition}, quoting=True)
+        checked.check_new()
         key = ("event", checked.dataset, "dataset_accepted")
-        self._request(
+        accepted = self._request(
             "datasets", checked.dataset, checked.to_bytes(), key, timeout_s, "the definition"
         ).wait()
+        assert isinstance(accepted, Event)
         self._definitions[checked.dataset] = checked
+        if accepted.note is not None:
+            warnings.warn(accepted.note, stacklevel=2)
         return checked
 
     def retire(self, dataset: str, *, timeout_s: float = 30.0) -> None:

@@ -31,6 +31,8 @@ _SCALARS: Final = (
     "total_bar",
     "mean",
     "mean_bar",
+    "rows",
+    "rows_bar",
     "side",
     "no_answer",
     "difficulty",
@@ -86,6 +88,8 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
     """An answer of many values: a table, one row a cell, of sums with their totals and means; or a batch.
 
+    Of sums ``count`` is of the rows that have a value; ``rows``, where it was asked for, of all of them.
+
     Args:
         conditions: Those of the batch, in words, to stand beside the values.
 
@@ -118,6 +122,8 @@ def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFr
         "total_bar": table.total_bars,
         "mean": table.means,
         "mean_bar": table.mean_bars,
+        "rows": table.rows,
+        "rows_bar": table.rows_bars,
     }
     for name, values in columns.items():
         if values is not None:

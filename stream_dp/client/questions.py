@@ -42,6 +42,7 @@ class Question:
         conditions: Of a batch.
         rank: Of a quantile, in [0, 1].
         low: Share of the rows that a count is compared with; ``high`` likewise.
+        count_rows: Beside a sum: whether all rows that satisfy the condition are counted too.
     """
 
     condition: Condition | None = None
@@ -54,6 +55,7 @@ class Question:
     rank: float | None = None
     low: float | None = None
     high: float | None = None
+    count_rows: bool = False
 
     @classmethod
     def sum(
@@ -62,10 +64,22 @@ class Question:
         condition: Condition | None = None,
         *,
         group_by: Sequence[str] = (),
+        count_rows: bool = False,
         **more: Unpack[_More],
     ) -> Self:
-        """The sum of a number over the rows that satisfy a condition, and their mean."""
-        return cls(condition, tuple(group_by), kind="sum", attribute=attribute, **more)
+        """The sum of a number over the rows that satisfy a condition, and their mean.
+
+        Its ``count`` is of the rows that have a value. With ``count_rows`` the answer's ``rows`` counts those
+        without one too.
+        """
+        return cls(
+            condition,
+            tuple(group_by),
+            kind="sum",
+            attribute=attribute,
+            count_rows=count_rows,
+            **more,
+        )
 
     @classmethod
     def threshold(
@@ -168,6 +182,8 @@ def spelt(question: Question, parse: Parse) -> dict[str, Any]:
     for name in ("attribute", "rank", "low", "high"):
         if (said := getattr(question, name)) is not None:
             item[name] = said
+    if question.count_rows:
+        item["count_rows"] = True
     if question.conditions:
         item["wheres"] = [_where(condition, parse) for condition in question.conditions]
     _name_attribute(item)

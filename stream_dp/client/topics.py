@@ -14,10 +14,11 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import INPUTS, TOPICS, Topics
+from stream_dp.messages import INPUTS, TIMES, TOPICS, Topics
 
 __all__ = [
     "BrokerFacts",
+    "Made",
     "TopicState",
     "check_reachable",
     "create_topics",
@@ -166,10 +167,26 @@ def _value(config: object) -> object:
     return config["value"] if isinstance(config, dict) else config
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What ``create_topics`` did.
+
+    Attributes:
+        created: Names of the topics that did not exist.
+        changed: Names of the inputs whose records had times of their own.
+    """
+
+    created: Sequence[str]
+    changed: Sequence[str]
+
+
 def create_topics(
     bootstrap_servers: str | Broker, topics: Topics, *, partitions: int = 4, replication: int = 1
-) -> list[str]:
-    """Creates the topics that do not exist yet; returns their names.
+) -> Made:
+    """Creates the topics that do not exist yet, and lets the broker date the records of all inputs.
+
+    No other setting of a topic that exists is changed. A record with an old time of its own would be deleted
+    before anyone reads it, since retention counts from that time.
 
     Raises:
         ServerUnavailable: No broker there, or it refused.
@@ -203,7 +220,24 @@ def create_topics(
                     f"the broker did not create the topics: {_short(error)}; if it has fewer servers than "
                     f"--replication {replication}, pass a smaller one"
                 ) from error
-    return sorted(missing)
+    changed = [states[role].name for role in INPUTS if TIMES in states[role].wrong]
+    if changed:
+        with _admin(bootstrap_servers) as admin:
+            _date_by_broker(admin, changed)
+    return Made(sorted(missing), changed)
+
+
+def _date_by_broker(admin: KafkaAdminClient, names: Sequence[str]) -> None:
+    wanted = TOPICS[INPUTS[0]].config()[TIMES]
+    done = admin.alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, name, {TIMES: wanted}) for name in names]
+    )["topic"]
+    for name in names:
+        if done[name] != "OK":
+            raise ServerUnavailable(
+                f"the broker did not set {TIMES}={wanted} for {name}: {done[name]}; let this user alter the "
+                f"topic, or run: kafka-configs.sh --alter --topic {name} --add-config {TIMES}={wanted}"
+            )
 
 
 def _short(error: Exception) -> str:

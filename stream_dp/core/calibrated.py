@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
 from stream_dp.core.belief.bounds import two_sided
 from stream_dp.core.belief.evidence import Belief, Evidence
 from stream_dp.core.belief.forms import MAX_SPECTRUM, Floats, Form, conjunctions_log, form_of
-from stream_dp.core.belief.sums import form_of_total, ratio_bar
+from stream_dp.core.belief.sums import Sums, form_of_total, ratio_bar
 from stream_dp.core.measuring import (
     BASE,
     QUESTION,
@@ -360,8 +361,25 @@ class Calibrated:
         if known.live is not None:
             some = iter(cells)
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
+        if question.rows is not None:
+            cells = self._with_rows(question, known, cells)
         confidence = 1.0 - self.accuracy.failure_probability
         return Summed(tuple(cells), n, confidence, path)
+
+    def _with_rows(self, question: Question, known: Sums, cells: list[Sum]) -> list[Sum]:
+        """The same with the count of all rows."""
+        n, z = self._belief.rows(question.window), self._terms.z
+        assert question.rows is not None, "the question counts rows"
+        if question.rows.constant and not question.group_by:
+            return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
+        assert known.rows is not None, "they were looked up"
+        assert known.variance_of_rows is not None, "so was how sure they are"
+        bars = z * np.sqrt(known.variance_of_rows) + _ROUNDING * n
+        rows = np.clip(known.rows, 0.0, float(n))
+        return [
+            replace(cell, rows=count, rows_bar=_finite(bar))
+            for cell, count, bar in zip(cells, rows.tolist(), bars.tolist(), strict=True)
+        ]
 
     def _by_interval(
         self,

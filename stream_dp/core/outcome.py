@@ -85,6 +85,9 @@ class Sum:
         total_bar: Half width, in the attribute's own unit.
         mean: ``total / count``, within the values that are summed; None where nothing is known of it.
         mean_bar: Half width.
+        rows: Estimated rows that satisfy the condition, those without a number included; in [0, n]. None
+            where the question does not count them.
+        rows_bar: Half width, in rows; None where none is known.
     """
 
     count: float
@@ -93,6 +96,8 @@ class Sum:
     total_bar: float | None
     mean: float | None
     mean_bar: float | None
+    rows: float | None = None
+    rows_bar: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ class Question:
         window: Absolute block indices; contiguous, not empty.
         group_by: Attributes of the table, in the order asked; () for one number.
         total: What the rows that count are added up by; None to count them.
+        rows: Which rows are counted beside a total, those without a number included; None for no such count.
         attributes: All that it depends on, ascending.
         key: 16 bytes that identify what is asked, whatever the window.
     """
@@ -207,6 +208,7 @@ class Question:
     window: range
     group_by: tuple[int, ...] = ()
     total: Total | None = None
+    rows: Predicate | None = None
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -219,12 +221,15 @@ class Question:
         if self.total is not None:
             numbers = struct.pack(f"<{len(self.total.values)}d", *self.total.values)
             key = _digest((self.total.attribute,), key + numbers)
+        if self.rows is not None:
+            key = _digest((), key + self.rows.key)
         object.__setattr__(self, "key", key)
 
     @property
     def attributes(self) -> tuple[int, ...]:
         added = () if self.total is None else (self.total.attribute,)
-        return tuple(sorted({*self.predicate.attributes, *self.group_by, *added}))
+        counted = () if self.rows is None else self.rows.attributes
+        return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted}))
 
 
 def compile_where(

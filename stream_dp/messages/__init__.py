@@ -27,9 +27,11 @@ from stream_dp.messages.definitions import (
     MemorySpec,
     NumberAttribute,
     PhasedSpec,
+    PhaseSpec,
     SequentialSpec,
     WeightsSpec,
     WholeTableSpec,
+    large_delta,
 )
 from stream_dp.messages.reading import read_json
 from stream_dp.messages.replies import (
@@ -58,7 +60,7 @@ from stream_dp.messages.requests import (
     SingleQuery,
     SourceRange,
 )
-from stream_dp.messages.topics import INPUTS, TOPICS, Topics, TopicSettings
+from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
 
 __all__ = [
     "ABSENT",
@@ -66,6 +68,7 @@ __all__ = [
     "FIELDS",
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
+    "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
     "Answer",
@@ -92,6 +95,7 @@ __all__ = [
     "MedianSpec",
     "MemorySpec",
     "NumberAttribute",
+    "PhaseSpec",
     "PhasedSpec",
     "PrivacyLoss",
     "Query",
@@ -110,5 +114,6 @@ __all__ = [
     "Vector",
     "WeightsSpec",
     "WholeTableSpec",
+    "large_delta",
     "read_json",
 ]

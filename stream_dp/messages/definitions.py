@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -82,7 +83,8 @@ class PrivacySpec(Request):
     """The lifetime promise to every row: (epsilon, delta).
 
     Attributes:
-        delta: 0 is a pure promise, which ``counts``, ``weights`` and ``bypass`` can keep.
+        delta: 0 is a pure promise, which ``counts``, ``weights`` and ``bypass`` can keep. A new definition is
+            refused with more than 1/``phase.min_rows``.
     """
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
@@ -355,8 +357,43 @@ class Definition(Request):
         """
         return validated(cls, document, InvalidDefinition, quoting=quoting)
 
+    def check_new(self) -> None:
+        """What is asked of a new definition alone: those that were accepted before are read for ever.
+
+        Raises:
+            InvalidDefinition: ``privacy.delta`` lets a mechanism publish a whole row of each phase.
+        """
+        delta, n_rows = self.privacy.delta, self.phase.min_rows
+        if _as_written(delta) * n_rows > 1:
+            raise InvalidDefinition(
+                "privacy.delta",
+                "it is above 1/phase.min_rows: a whole row of each phase could be published",
+                f"give at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
+            )
+
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()
+
+
+def large_delta(delta: float, n_rows: int) -> str | None:
+    """A warning where delta comes near to letting a mechanism give away whole ones of so many rows."""
+    if _as_written(delta) * 100 * n_rows <= 1:
+        return None
+    return (
+        f"privacy.delta {delta:g} is large for phases of {n_rows:,} rows; below {_one_in(100 * n_rows)} "
+        "is usual"
+    )
+
+
+def _as_written(value: float) -> Fraction:
+    """The decimal number that someone wrote, not the float nearest to it."""
+    return Fraction(str(value))
+
+
+def _one_in(n: int) -> str:
+    """1/n with one digit, rounded down: the text is never more than 1/n."""
+    places = len(str(n - 1)) if n > 1 else 0
+    return f"{float(f'{10**places // n}e-{places}'):g}"
 
 
 __all__ = [
@@ -389,4 +426,5 @@ __all__ = [
     "ThresholdSpec",
     "WeightsSpec",
     "WholeTableSpec",
+    "large_delta",
 ]

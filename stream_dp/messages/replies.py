@@ -44,6 +44,8 @@ class Table(Reply):
     total_bars: tuple[float | None, ...] | None = None
     means: tuple[float | None, ...] | None = None
     mean_bars: tuple[float | None, ...] | None = None
+    rows: tuple[int, ...] | None = None
+    rows_bars: tuple[float | None, ...] | None = None
 
 
 class Batched(Reply):
@@ -90,6 +92,8 @@ class Answer(Reply):
             answer it were published; None where nothing is known.
         total: Estimated sum of ``attribute`` over the rows that count, which are ``count``; ``mean`` is their
             ratio, missing where nothing is known of it. Bars are half widths in the attribute's own unit.
+        rows: Beside a sum, where it was asked for: estimated rows that satisfy the condition, those without
+            a value included. ``rows_bar`` is its half width, in rows.
         found: The quantile, the median, the most frequent value. ``error_bar`` is then that of its rank.
         no_answer: True where such a value was tested and must not be named.
         vector: Responses to a private bit. ``error_bar`` is then that of a mean product with them.
@@ -114,6 +118,8 @@ class Answer(Reply):
     total_bar: float | None = None
     mean: float | None = None
     mean_bar: float | None = None
+    rows: int | None = None
+    rows_bar: float | None = None
     table: Table | None = None
     batch: Batched | None = None
     found: Found | None = None
@@ -132,7 +138,11 @@ class Answer(Reply):
 
 
 class Event(Reply):
-    """Something public that happened to a data set; clients wait for these."""
+    """Something public that happened to a data set; clients wait for these.
+
+    Attributes:
+        note: A warning about a definition that was accepted.
+    """
 
     version: Literal[1] = 1
     dataset: str
@@ -152,6 +162,7 @@ class Event(Reply):
     waiting: int | None = None
     phase: int | None = None
     budget: Budget | None = None
+    note: str | None = None
     reason: Reason | None = None
 
     def to_bytes(self) -> bytes:

@@ -83,7 +83,7 @@ class Batch(Request):
 FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "predicate": ((), ("where",)),
     "table": (("group_by",), ("where",)),
-    "sum": (("attribute",), ("where", "group_by")),
+    "sum": (("attribute",), ("where", "group_by", "count_rows")),
     "threshold": (("attribute",), ("where",)),
     "quantile": (("attribute", "rank"), ()),
     "median": (("attribute",), ()),
@@ -121,6 +121,7 @@ class Query(Request):
         attribute: What a question of order or of values is about, or what is added up.
         rank: Of a quantile, as a share of the rows.
         low: What a count is compared with, as a share of the rows; ``high`` likewise.
+        count_rows: Beside a sum: counts all rows that satisfy the condition, those without a value included.
     """
 
     query_id: Id
@@ -147,6 +148,7 @@ class Query(Request):
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     high: Annotated[float, Field(ge=0, le=1)] | None = None
+    count_rows: StrictBool | None = None
     window: LastPhases | None = None
     quote: StrictBool = False
 

@@ -32,10 +32,13 @@ class TopicSettings:
         if self.role in INPUTS:
             # Whatever producers compress with, the worker reads it, and nobody's zeros swell in its memory.
             config["compression.type"] = "uncompressed"
+            # Retention counts from a record's time: one with an old time of its own would go unread.
+            config[TIMES] = "LogAppendTime"
         return config
 
 
 INPUTS = ("datasets", "batches", "queries")
+TIMES = "message.timestamp.type"
 
 _DAY_MS = 86_400_000
 _FOR_EVER = -1
@@ -71,6 +74,7 @@ class Topics:
 
 __all__ = [
     "INPUTS",
+    "TIMES",
     "TOPICS",
     "TopicSettings",
     "Topics",

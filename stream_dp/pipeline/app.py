@@ -119,6 +119,9 @@ class _Consumer(driver.Consumer):
             yield tp, bunch
 
     def _to_message(self, tp: TP, record: Any) -> _Bunch:
+        before = self.app.fetched.get(tp, 0)
+        if record[0].offset > before:
+            self.app.gaps.setdefault(tp, before)
         self.app.fetched[tp] = record[-1].offset + 1
         return _Bunch(tp, record, self.app.consumer_generation_id)
 
@@ -159,6 +162,7 @@ class _Consumer(driver.Consumer):
         end = await self.highwaters(*inputs)
         stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})
         positions = {tp: stored[_place(tp)] for tp in inputs}
+        app.fetched.update(positions)
         await self.seek_wait(positions)
         worker.reading_from(stored, generation)
         return positions
@@ -193,6 +197,7 @@ class StreamApp(faust.App):
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()
         self.waiting = 0  # records in the inbox
         self.fetched: dict[TP, int] = {}  # the offset behind the last record that was handed over
+        self.gaps: dict[TP, int] = {}  # the same, where the record after it has not followed
         self.beside: list[Callable[[], Awaitable[None]]] = []  # tasks whose failure ends the worker
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
@@ -288,6 +293,7 @@ class StreamApp(faust.App):
                 for name, dataset in worker.datasets.items()
                 if dataset.quarantined
             },
+            deleted=dict(worker.deleted),
         )
 
     async def _take_groups(self) -> None:
@@ -340,6 +346,7 @@ class StreamApp(faust.App):
         """Moves positions past what no reader is shown, where nothing else is left to read."""
         while True:
             await asyncio.sleep(_LEFTOVERS_CHECK_S)
+            await self._look_into_gaps()
             starts = {}
             for place, read, end in self._read():
                 taken = self.runtime.worker.next_offset(place)
@@ -347,6 +354,23 @@ class StreamApp(faust.App):
                     starts[place] = taken
             if starts:
                 await self.runtime.pass_leftovers(starts)
+
+    async def _look_into_gaps(self) -> None:
+        """Tells what a transaction leaves between records from records that were deleted there.
+
+        The consumer goes on, without a word, at the first record that there is.
+        """
+        gaps, self.gaps = self.gaps, {}
+        if not gaps:
+            return
+        try:
+            first = await self.consumer.earliest_offsets(*gaps)
+        except (KafkaError, ConsumerNotStarted):
+            self.gaps = {**self.gaps, **gaps}  # then later
+            return
+        for tp, before in gaps.items():
+            if first[tp] > before:
+                self.runtime.worker.report_deleted(_place(tp), before, first[tp])
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
         """Each place that is read: the offset behind the last record taken, and the last known end.

@@ -57,6 +57,7 @@ __all__ = [
     "in_order",
     "prices_of",
     "rows_of_a_phase",
+    "rows_that_open",
     "secrets_of",
 ]
 
@@ -191,9 +192,13 @@ def rows_of_a_phase(definition: Definition) -> int:
     """How many waiting rows open a phase. The papers' mechanisms may need more than was asked for."""
     if not isinstance(definition.mechanism, PhasedSpec):
         return definition.phase.min_rows
-    _, mechanism = build(definition)
-    assert isinstance(mechanism, Phased | Doubling)
-    return max(definition.phase.min_rows, mechanism.min_rows)
+    return rows_that_open(build(definition)[1], definition)
+
+
+def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
+    """The same where the definition's mechanism is there already."""
+    needed = mechanism.min_rows if isinstance(mechanism, Phased | Doubling) else 1
+    return max(definition.phase.min_rows, needed)
 
 
 ANSWERERS: Mapping[str, type[Answerer]] = {

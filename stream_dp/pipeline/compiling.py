@@ -19,7 +19,7 @@ from stream_dp.messages import Query
 from stream_dp.pipeline.building import ANSWERERS
 from stream_dp.pipeline.dataset import Dataset
 
-__all__ = ["MOST_CELLS", "MOST_SUMS", "Compiled", "as_sent", "compile_query"]
+__all__ = ["MOST_CELLS", "MOST_SUMS", "MOST_SUMS_AND_ROWS", "Compiled", "as_sent", "compile_query"]
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,9 @@ MOST_CELLS = 50_000
 
 MOST_SUMS = 30_000
 """Cells of a table of sums, which says seven numbers of each in place of four."""
+
+MOST_SUMS_AND_ROWS = 25_000
+"""The same where all rows are counted too: nine numbers."""
 
 _COUNTS = ("predicate", "table")
 
@@ -49,7 +52,8 @@ def as_sent(query: Query) -> tuple[object, ...]:
     """What identifies a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
-    return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query)
+    counted = ("count_rows",) if query.count_rows else ()
+    return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query), *counted
 
 
 def _numbers(query: Query) -> tuple[float, ...]:
@@ -116,19 +120,19 @@ def _sum(dataset: Dataset, query: Query) -> Compiled:
         )
     if query.attribute in query.group_by:
         raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
-    predicate = compile_where(universe, query.where)
+    predicate = every = compile_where(universe, query.where)
     if attribute.missing:
         present = {"not": {"attribute": attribute.name, "is_missing": True}}
         both = present if query.where is None else {"all": [query.where, present]}
         predicate = compile_where(universe, both)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
-    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
+    most = MOST_SUMS_AND_ROWS if query.count_rows else MOST_SUMS
+    group_by = _grouped(universe, query, predicate, most=most)
     total = Total(index, attribute.values)
-    return Compiled(
-        (predicate.key, group_by, index),
-        lambda window: Question(predicate, window, group_by, total),
-    )
+    rows = every if query.count_rows else None
+    identity = predicate.key, group_by, index, *(() if rows is None else (rows.key,))
+    return Compiled(identity, lambda window: Question(predicate, window, group_by, total, rows))
 
 
 def _kind(dataset: Dataset, query: Query) -> Compiled:

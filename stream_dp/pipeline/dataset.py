@@ -23,8 +23,8 @@ from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
-from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange
-from stream_dp.pipeline.building import build, in_order, secrets_of
+from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
+from stream_dp.pipeline.building import build, in_order, rows_that_open, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -263,6 +263,7 @@ class Dataset:
 
     def define(self, definition: Definition) -> None:
         """Creates the data set. Raises InvalidDefinition and leaves no trace."""
+        definition.check_new()
         self._build(definition)
         self._draft.definition = definition.to_bytes()
         self.write_ledger("dataset", {"definition": json.loads(definition.to_bytes())})
@@ -271,7 +272,9 @@ class Dataset:
 
     def accepted(self) -> None:
         """Says that this data set is in force; also to whoever defines it again in the same words."""
-        self.announce(Event(dataset=self.name, event="dataset_accepted"))
+        n_rows = rows_that_open(self._mechanism, self._defined)
+        note = large_delta(self._defined.privacy.delta, n_rows)
+        self.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
 
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""

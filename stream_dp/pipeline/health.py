@@ -42,6 +42,7 @@ class Health:
         store_problems: Why Redis could forget an acknowledged commit; None before the first look.
         waiting: Rows that wait for the next phase, for each of its data sets.
         quarantined: Data sets that take nothing more -> the place of the record at which it died.
+        deleted: ``topic:partition`` -> how many records were deleted there before anyone read them.
     """
 
     ready: bool = False
@@ -52,3 +53,4 @@ class Health:
     store_problems: tuple[str, ...] | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
+    deleted: Mapping[str, int] = field(default_factory=dict)

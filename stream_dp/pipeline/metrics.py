@@ -50,6 +50,9 @@ class Watched(Protocol):
     @property
     def unreleased(self) -> int: ...
 
+    @property
+    def deleted(self) -> Mapping[str, int]: ...
+
 
 class Metrics:
     """Counters, and readers of what stands, in a registry of their own."""
@@ -130,6 +133,7 @@ class Metrics:
         for role, partition, records in self._lags():
             lag.add_metric([role, str(partition)], records)
         yield lag
+        yield _deleted({} if worker is None else worker.deleted)
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
@@ -165,6 +169,17 @@ class _Latency:
         buckets = zip(bounds, accumulate(self._counts), strict=True)
         family.add_metric([], [*buckets], self._sum)
         return family
+
+
+def _deleted(records: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(
+        "stream_dp_records_deleted_unread",
+        "Records that were deleted before anyone read them",
+        labels=["place"],
+    )
+    for place, count in records.items():
+        family.add_metric([place], count)
+    return family
 
 
 def _single(name: str, text: str, value: float | None) -> Metric:

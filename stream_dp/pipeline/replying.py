@@ -170,6 +170,8 @@ def _reply_summed(
             total_bar=cell.total_bar,
             mean=cell.mean,
             mean_bar=cell.mean_bar,
+            rows=None if cell.rows is None else round(cell.rows),
+            rows_bar=cell.rows_bar,
             confidence=outcome.confidence,
         )
     table = Table(
@@ -182,8 +184,18 @@ def _reply_summed(
         total_bars=tuple(cell.total_bar for cell in outcome.cells),
         means=tuple(cell.mean for cell in outcome.cells),
         mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
+        **_rows_of(outcome),
     )
     return Answer(**facts, table=table, confidence=outcome.confidence)
+
+
+def _rows_of(outcome: Summed) -> dict[str, Any]:
+    """The counts of all rows of a table, where they were asked for."""
+    rows = [cell.rows for cell in outcome.cells if cell.rows is not None]
+    if not rows:
+        return {}
+    bars = tuple(cell.rows_bar for cell in outcome.cells)
+    return {"rows": tuple(map(round, rows)), "rows_bars": bars}
 
 
 def _with_binning(universe: Universe, question: Question | Asked, note: str | None) -> str:

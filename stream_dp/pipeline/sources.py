@@ -357,6 +357,12 @@ class SourceReader:
         if expected is None:
             # Nothing is counted yet. So a topic's history can be left out, by the group's own offset.
             expected = await consumer.committed(place) or 0
+        elif (first := (await consumer.beginning_offsets([place]))[place]) > expected:
+            _log.warning(
+                "records %d to %d of %s:%d were deleted before a counter read them, and can never count for "
+                "%s: keep that topic's records for longer",
+                *(expected, first - 1, place.topic, place.partition, self._source.dataset),
+            )
         if turn == self._reading.turn:
             self._reading.partitions[place] = _Partition(expected, looked=monotonic())
             consumer.seek(place, expected)

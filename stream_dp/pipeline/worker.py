@@ -152,6 +152,9 @@ class Worker:
 
     Args:
         partitions: Partitions of each input topic, all alike; the store remembers the count.
+
+    Attributes:
+        deleted: ``topic:partition`` -> how many records were gone there before anyone read them.
     """
 
     def __init__(
@@ -190,6 +193,7 @@ class Worker:
         self._work = _Work()
         self._queue: asyncio.Queue[_Work] = asyncio.Queue(_IN_FLIGHT)
         self._unreleased = 0
+        self.deleted: dict[str, int] = {}
         self._metrics.watch(self)
 
     @property
@@ -310,6 +314,9 @@ class Worker:
                 )
             if position > end:
                 raise lost_records(place, position, end)
+            known = place in stored or place in self._next or place in self.deleted
+            if first and not known:
+                self.report_deleted(place, 0, first)
             positions[place] = position
         # Who died said no goodbye, and the next one must find out at which record.
         inherited = await persistently(partial(self._store.hold, self._name, self._held))
@@ -317,6 +324,15 @@ class Worker:
             if _partition_in(place) in inherited:
                 self._doubts.setdefault(place, _Doubt(end))
         return positions
+
+    def report_deleted(self, place: str, first: int, end: int) -> None:
+        """Says that the records from offset ``first`` to below ``end`` were gone before anyone read them."""
+        _log.warning(
+            "records %d to %d of %s were deleted before anyone read them, and can never count: see "
+            "`stream-dp doctor` for its retention",
+            *(first, end - 1, place),
+        )
+        self.deleted[place] = self.deleted.get(place, 0) + end - first
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""

@@ -80,6 +80,7 @@ def health_document(health: Health, **more: object) -> bytes:
             "store_problems": health.store_problems,
             "waiting": dict(health.waiting),
             "quarantined": dict(health.quarantined),
+            "deleted": dict(health.deleted),
             **more,
         }
     )

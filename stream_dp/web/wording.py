@@ -41,7 +41,9 @@ def _words(query: Query) -> str:
     parts = []
     if query.kind not in ("predicate", "table"):
         facts = (query.attribute, query.rank, query.low, query.high)
-        parts.append(f"{query.kind}({', '.join(str(fact) for fact in facts if fact is not None)})")
+        counted = "COUNT(*), " if query.count_rows else ""
+        said = ", ".join(str(fact) for fact in facts if fact is not None)
+        parts.append(f"{counted}{query.kind}({said})")
     if query.where is not None:
         parts.append(_condition(query.where))
     if query.wheres:

@@ -146,16 +146,30 @@ def test_a_pure_promise_is_kept_by_counts(run: Run, write: Callable[..., Path]) 
 
 
 @pytest.mark.parametrize("workload", ["conjunctions", "thresholds"])
-@pytest.mark.parametrize(("rows", "delta"), [(2_000, 1e-9), (2_000, 0), (60, 1e-9), (10**12, 1e-9)])
+@pytest.mark.parametrize(
+    ("rows", "delta"), [(2_000, 1e-9), (2_000, 0), (60, 1e-9), (10**12, 1e-13)]
+)
 def test_what_it_says_to_write_is_a_definition(
     run: Run, write: Callable[..., Path], workload: str, rows: int, delta: float
 ) -> None:
-    file = write(privacy={"epsilon": 1.0, "delta": delta})
+    privacy = {"epsilon": 1.0, "delta": delta}
+    file = write(privacy=privacy)
     ended = run("advise", file, *SMALL, "--rows-per-phase", rows, "--workload", workload)
     lines = [line for line in ended.out.splitlines() if line.startswith('  "')]
     assert len(lines) >= 2
-    written = write(**json.loads("{" + "".join(lines).rstrip(",") + "}"))
+    said = json.loads("{" + "".join(lines).rstrip(",") + "}")
+    written = write(**{"privacy": privacy, **said})
     assert run("dataset", "check", written).code == 0
+
+
+def test_a_delta_that_no_definition_of_such_phases_may_have_is_refused(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    file = write(privacy={"epsilon": 1.0, "delta": 1e-3})
+    assert run("advise", file, *SMALL, "--rows-per-phase", 1000).code == 0
+    ended = run("advise", file, *SMALL, "--rows-per-phase", 1001)
+    assert ended.code == 1
+    assert "privacy.delta: it is above 1/phase.min_rows" in ended.err
 
 
 def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(

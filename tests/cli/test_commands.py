@@ -314,9 +314,12 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "phase: this field is missing; add it" in complaint(
         json.dumps({name: value for name, value in good.items() if name != "phase"})
     )
-    assert "delta 0.001 is large for phases of 20,000 rows" in complaint(
-        json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 1e-3}})
+    assert "delta 5e-05 is large for phases of 20,000 rows; below 5e-07 is usual" in complaint(
+        json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 5e-5}})
     )
+    said = complaint(json.dumps({**good, "privacy": {"epsilon": 1.0, "delta": 5.1e-5}}))
+    assert "privacy.delta: it is above 1/phase.min_rows" in said
+    assert "no Kafka broker answers" not in said
 
 
 def test_what_opening_a_phase_takes_is_said_beforehand_and_what_it_can_never_keep(
@@ -343,7 +346,7 @@ def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
 ) -> None:
     file = tmp_path / "definition.json"
     memory = {"profile": "memory", "queries_per_phase": 100, "phases": 2, "hypothesis_rows": 200}
-    small = {**good, "privacy": {"epsilon": 4.0, "delta": 1e-3}, "mechanism": memory}
+    small = {**good, "privacy": {"epsilon": 4.0, "delta": 1e-12}, "mechanism": memory}
     file.write_text(json.dumps(small))
     said = run("dataset", "check", file).err
     found = re.search(

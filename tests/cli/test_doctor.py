@@ -188,7 +188,7 @@ def test_a_topic_that_was_made_again_is_bad(
     admin.delete_topics([deployment.topics.name("batches")])
     for _ in range(50):
         try:
-            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2):
+            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
                 break
         except KafkaError:
             pass
@@ -206,11 +206,17 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
 
     alter("ledger", retention_ms="1000")
     alter("batches", retention_ms="3600000", max_message_bytes="6291456")
+    alter("queries", message_timestamp_type="CreateTime")
     for _ in range(50):  # the broker takes a moment to show what it was told
         found = examine()
-        if found["bad"] and any("1 hours" in text for text, _ in found["note"]):
+        if len(found["bad"]) == 2 and any("1 hours" in text for text, _ in found["note"]):
             break
-    ((fault, fix),) = found["bad"]
+    (queries, (fault, fix)) = sorted(found["bad"], key=lambda one: "ledger" in one[0])
+    assert queries[0] == (
+        f"{deployment.prefix}queries has message.timestamp.type CreateTime, not LogAppendTime: records "
+        "with old times are deleted before anyone reads them"
+    )
+    assert queries[1] == f"stream-dp topics create --topic-prefix {deployment.prefix}"
     assert fault == (
         f"{deployment.prefix}ledger has retention.ms 1000, not -1: what must be kept for ever is deleted"
     )
@@ -240,8 +246,9 @@ def test_a_forged_ledger_is_bad(
 def test_a_large_delta_and_a_spent_line_are_noted(
     examine: Examine, served_deployment: Any, definition: dict[str, Any]
 ) -> None:
-    """A count takes 7% of the line, and eighteen are asked."""
-    definition["privacy"] = {"epsilon": 0.3, "delta": 1e-4}
+    """A count takes 9% of the line, and eighteen are asked."""
+    definition["privacy"] = {"epsilon": 0.3, "delta": 8e-6}
+    definition["phase"] = {"min_rows": 1000}
     definition["accuracy"] = {"error": 0.05, "failure_probability": 0.01}
     definition["mechanism"] = {"profile": "counts"}
     asked = itertools.product((18, 30, 45), ("Bonn", "Graz", "Lyon"), ("TRUE", "FALSE"))
@@ -256,7 +263,7 @@ def test_a_large_delta_and_a_spent_line_are_noted(
             ],
         )
     notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
-    assert any("delta 0.0001 is large for 2,000 rows" in text for text in notes), notes
+    assert any("delta 8e-06 is large for 2,000 rows" in text for text in notes), notes
     assert any(f"{name}: more than 90% is spent on phase 1" in text for text in notes), notes
 
 

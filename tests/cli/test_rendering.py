@@ -93,8 +93,27 @@ SAID: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
             "mean_bar": 0.62,
         },
         {"kind": "sum", "attribute": "age"},
-        "sum 164,123 ± 2,346; mean 41.03 ± 0.62; 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
-        "sum 164,123 ± 2,346; mean 41.03 ± 0.62",
+        "sum 164,123 ± 2,346; mean 41.03 ± 0.62; rows with a value: 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
+        "sum 164,123 ± 2,346; mean 41.03 ± 0.62; rows with a value: 80.00% ± 1.00%: 4,000 ± 50",
+    ),
+    (
+        {
+            "value": 0.8,
+            "count": 4000,
+            "error_bar": 0.01,
+            "total": 164_123.4,
+            "total_bar": 2_345.6,
+            "mean": 41.03,
+            "mean_bar": 0.62,
+            "rows": 4500,
+            "rows_bar": 49.7,
+        },
+        {"kind": "sum", "attribute": "age", "count_rows": True},
+        (
+            "sum 164,123 ± 2,346; mean 41.03 ± 0.62; rows with a value: 80.00% ± 1.00%: 4,000 ± 50 of 5,000 "
+            "rows; all rows of the condition: 90.00% ± 0.99%: 4,500 ± 50 of 5,000 rows"
+        ),
+        "sum 164,123 ± 2,346; mean 41.03 ± 0.62; rows with a value: 80.00%",
     ),
     (
         {"value": 0.8, "count": 4000},
@@ -168,10 +187,19 @@ def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -
     answer = Answer.model_validate({**FACTS, "table": sums})
     table, _ = answer_lines(answer, {"kind": "sum", "attribute": "age"})
     head, bonn, other = printed(table, capsys)
-    assert head.split() == ["city", "share", "±", "error", "rows", "sum", "mean"]
+    words = "city share ± error rows with a value sum mean"
+    assert head.split() == words.split()
     assert "120,000 ± 900" in bonn
     assert "40.00 ± 0.25" in bonn
     assert other.split()[-1] == "-"
+    rows = {"rows": [3500, 20], "rows_bars": [49.7, None]}
+    answer = Answer.model_validate({**FACTS, "table": {**sums, **rows}})
+    table, _ = answer_lines(answer, {"kind": "sum", "attribute": "age"})
+    head, bonn, other = printed(table, capsys)
+    assert head.split() == [*words.split(), "all", "rows"]
+    assert "40.00 ± 0.25  " in bonn
+    assert "3,500 ± 50" in bonn
+    assert "20 no error bar known" in other
 
 
 def test_a_reply_of_a_newer_release_is_no_reason_to_stumble() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 pytestmark = pytest.mark.kafka
 
@@ -194,6 +194,17 @@ def test_nobody_at_work_is_noticed_soon_and_said(
 
 
 # ---------------------------------------------------------------- sending
+
+
+def test_a_large_delta_is_warned_of_once_when_a_data_set_is_created(
+    served: Run, definition: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "definition.json"
+    definition["privacy"] = {"epsilon": 1.0, "delta": 1e-4}
+    file.write_text(json.dumps(definition))
+    ended = served("dataset", "create", file)
+    assert ended.code == 0
+    assert ended.err.count("privacy.delta 0.0001 is large for phases of 2,000 rows") == 1
 
 
 def test_rows_of_a_file_count_once_however_often_it_is_sent(
@@ -576,6 +587,17 @@ def test_topics_are_made_once_and_inputs_stay_alike(
     servers = ("--bootstrap-servers", kafka_server, "--topic-prefix", topic_prefix)
     assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 9
     assert run("topics", "create", *servers).out == "all topics exist already\n"
+    batches = ConfigResource(
+        ConfigResourceType.TOPIC, f"{topic_prefix}batches", {"message.timestamp.type": "CreateTime"}
+    )
+    admin = KafkaAdminClient(bootstrap_servers=kafka_server)
+    admin.alter_configs([batches])
+    admin.close()
+    for _ in range(50):  # the broker takes a moment to show what it was told
+        again = run("topics", "create", *servers).out
+        if "changed" in again:
+            break
+    assert f"changed {topic_prefix}batches: the broker dates its records\n" in again
     ended = run(
         "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"
     )

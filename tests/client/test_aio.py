@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from stream_dp.client import AsyncClient, Client, Question, Rejection
-from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
+from stream_dp.errors import (
+    InvalidDefinition,
+    RequestTimeout,
+    ServerUnavailable,
+    StreamDPError,
+)
 from stream_dp.messages import Answer
 
 pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
@@ -94,6 +99,17 @@ async def test_a_data_set_from_definition_to_answers(client: AsyncClient, people
         await client.ask("no-such-data-set", {"attribute": "smoker", "eq": True})
     await client.retire(people)
     assert people not in await client.catalog()
+
+
+@pytest.mark.kafka
+async def test_the_workers_note_about_a_definition_is_a_warning_here_too(
+    client: AsyncClient, definition: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidDefinition, match=r"is above 1/phase\.min_rows"):
+        await client.define({**definition, "privacy": {"epsilon": 10.0, "delta": 0.1}})
+    definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
+    with pytest.warns(UserWarning, match=r"privacy.delta 0.001 is large for phases of 1,000 rows"):
+        await client.define(definition)
 
 
 @pytest.mark.kafka

@@ -21,6 +21,7 @@ from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import (
+    InvalidDefinition,
     InvalidInput,
     InvalidQuery,
     RequestTimeout,
@@ -59,6 +60,24 @@ def test_a_data_set_is_defined_once_and_never_changed(client: Client, definition
     with pytest.raises(Rejection, match="definitions never change") as caught:
         client.define({**definition, "phase": {"min_rows": 7}})
     assert caught.value.reason.code == "dataset_exists"
+
+
+def test_a_delta_that_may_give_rows_away_is_refused_before_anything_is_sent(
+    client: Client, definition: Words
+) -> None:
+    privacy = {"epsilon": 10.0, "delta": 1.1e-3}
+    with pytest.raises(InvalidDefinition, match=r"privacy\.delta: it is above 1/phase\.min_rows"):
+        client.define({**definition, "privacy": privacy}, timeout_s=1.0)
+    assert definition["dataset"] not in client.catalog()
+
+
+def test_the_workers_note_about_a_definition_is_a_warning(
+    client: Client, definition: Words
+) -> None:
+    definition["privacy"] = {"epsilon": 10.0, "delta": 1e-3}
+    with pytest.warns(UserWarning, match=r"privacy.delta 0.001 is large for phases of 1,000 rows"):
+        client.define(definition)
+    assert definition["dataset"] in client.catalog()
 
 
 def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: Words) -> None:
@@ -270,6 +289,31 @@ def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
     frame = client.table(people, "SELECT city, AVG(age) GROUP BY city")
     assert list(frame.columns)[-4:] == ["total", "total_bar", "mean", "mean_bar"]
     assert frame.loc[frame["city"] == "Bonn", "count"].item() == pytest.approx(750, abs=100)
+
+
+def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
+    client: Client, definition: Words
+) -> None:
+    """Half of the rows have no age: before, their number was what COUNT(*) got for an answer."""
+    client.define(definition)
+    name = definition["dataset"]
+    cells = [{"city": "Bonn", "age": 40, "count": 3000}, {"city": "Graz", "count": 3000}]
+    assert client.send(name, cells=cells).phase == 1
+    both = client.ask(name, "SELECT COUNT(*), COUNT(age), AVG(age)")
+    assert (both.rows, both.rows_bar, both.n) == (6000, 0.0, 6000)
+    assert both.count == pytest.approx(3000, abs=600)
+    assert both.mean == pytest.approx(41.0, abs=15)
+    some = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
+    assert some.rows == pytest.approx(3000, abs=some.rows_bar)
+    assert some.count == pytest.approx(0, abs=600)
+    asked = Question.sum("age", "city = 'Graz'", count_rows=True)
+    assert client.ask(name, asked).rows == some.rows
+    frame = client.table(name, "SELECT city, COUNT(*), AVG(age) GROUP BY city")
+    assert list(frame.columns)[-3:] == ["mean_bar", "rows", "rows_bar"]
+    graz = frame[frame["city"] == "Graz"]
+    assert graz["rows"].item() == pytest.approx(3000, abs=graz["rows_bar"].item())
+    assert graz["count"].item() == pytest.approx(0, abs=600)
+    assert client.ask(name, "SELECT COUNT(age)").count == pytest.approx(3000, abs=600)
 
 
 def test_a_quote_spends_nothing(client: Client, people: str) -> None:

@@ -137,7 +137,7 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     replies = [
         answer("a", value=0.25, count=5, n=20, error_bar=0.1),
         answer("b", found=Found(label="18 to 64"), n=20),
-        answer("c", total=125.5, total_bar=9.0, mean=25.1, n=20),
+        answer("c", total=125.5, total_bar=9.0, mean=25.1, count=5, rows=7, rows_bar=2.0, n=20),
         answer("d", status="refused", reason=reason),
         Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),
     ]
@@ -146,5 +146,6 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     assert frame.loc["a", ["value", "count", "error_bar"]].tolist() == [0.25, 5, 0.1]
     assert frame.loc["b", "found"] == "18 to 64"
     assert frame.loc["c", ["total", "total_bar", "mean"]].tolist() == [125.5, 9.0, 25.1]
+    assert frame.loc["c", ["count", "rows", "rows_bar"]].tolist() == [5, 7, 2.0]
     assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2
     assert "side" not in frame.columns  # nobody has one

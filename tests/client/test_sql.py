@@ -257,7 +257,11 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that is asked; write flights"),
         ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "this is no data set"),
         ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 8), "is not answered; use COUNT(*), or SUM"),
-        ("SELECT COUNT(carrier)", (1, 8), "WHERE ... IS NOT NULL"),
+        ("SELECT COUNT(carrier + 1)", (1, 8), "COUNT(x) to leave rows without an x out"),
+        ("SELECT COUNT(*), COUNT(carrier)", (1, 18), "COUNT(*) is asked already"),
+        ("SELECT COUNT(late), COUNT(carrier)", (1, 21), "COUNT(late) is asked already"),
+        ("SELECT COUNT(carrier), AVG(distance)", (1, 8), "carrier is not what is added up, distance"),
+        ("SELECT COUNT(carier)", (1, 14), "there is no attribute carier; did you mean carrier?"),
         ("SELECT COUNT(DISTINCT carrier)", (1, 8), "COUNT counts rows"),
         ("SELECT COUNT(*) OVER ()", (1, 8), "is not answered"),
         ("SELECT *", (1, 8), "is not answered"),
@@ -318,6 +322,14 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
         ),
         ("MEDIAN(arr_delay)", {"kind": "median", "attribute": "arr_delay"}),
         ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
+        (
+            "AVG(arr_delay), COUNT(*)",
+            {"kind": "sum", "attribute": "arr_delay", "count_rows": True, "where": None},
+        ),
+        (
+            "COUNT(arr_delay), AVG(arr_delay)",
+            {"kind": "sum", "attribute": "arr_delay", "where": None},
+        ),
         ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
         (
             "late, COUNT(*), AVG(distance), SUM(distance) WHERE late GROUP BY late",
@@ -325,6 +337,7 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
                 "kind": "sum",
                 "attribute": "distance",
                 "group_by": ["late"],
+                "count_rows": True,
                 "where": {"attribute": "late", "eq": True},
             },
         ),
@@ -332,6 +345,19 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
 )  # fmt: skip
 def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
     assert parse(f"SELECT {sql}", FLIGHTS, dataset="flights") == asked
+
+
+@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("where", [None, "late", "arr_delay >= 0 OR carrier IS NULL"])
+def test_a_count_of_an_attribute_leaves_rows_without_it_out_as_sqlite_does(
+    sqlite: sqlite3.Connection, name: str, where: str | None
+) -> None:
+    sql = f'SELECT COUNT("{name}") FROM flights' + (f" WHERE {where}" if where else "")
+    asked = parse(sql, FLIGHTS, dataset="flights")
+    assert asked["kind"] == "predicate"
+    counted = sum(selected(asked["where"]))
+    ((true,),) = sqlite.execute(sql).fetchall()
+    assert counted == true
 
 
 @pytest.mark.parametrize("name", ["age-group", "from", 'what\'s "this"'])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
 from stream_dp.core.belief.evidence import Belief
-from stream_dp.core.belief.forms import Cells
-from stream_dp.core.belief.sums import ratio_bar
+from stream_dp.core.belief.forms import Cells, form_of
+from stream_dp.core.belief.sums import form_of_total, ratio_bar
 from stream_dp.core.query import Predicate, Question, Total
 from stream_dp.core.universe import Number
 from stream_dp.errors import InvalidDefinition
@@ -54,6 +54,27 @@ def test_estimates_of_exact_tables_are_the_sums_and_counts_themselves() -> None:
     inside = truth[:, :4]
     assert known.counts == pytest.approx(inside.sum(axis=1))
     assert known.totals * 80.0 == pytest.approx(inside @ np.array(VALUES[:4]))
+
+
+def test_the_count_of_all_rows_is_estimated_from_the_same_table_as_a_predicate_is() -> None:
+    """Of the rows in bin 1 or 4 of which bin 4 has no number; group 7 has some of the latter alone."""
+    mask = np.zeros((GROUPS, BINS), dtype=np.bool_)
+    mask[:, 1] = mask[7, 4] = True
+    mask[7, 1] = False
+    valued = Predicate.of_mask((0, 1), mask & (np.arange(BINS) < 4))
+    every = Predicate.of_mask((0, 1), mask)
+    question = Question(valued, range(1), (0,), Total(1, VALUES), every)
+    truth = np.random.default_rng(2).integers(1, 500, (GROUPS, BINS))
+    belief = believing(truth, 0.0, np.random.default_rng(3))
+    known = belief.sums(question)
+    assert known.live is not None
+    assert not known.live[7]
+    assert known.rows == pytest.approx((truth * mask).sum(axis=1))
+    alone = belief.evidence(form_of(Question(every, range(1), (0,)), truth.shape), b"q", range(1))
+    assert known.variance_of_rows == pytest.approx(alone.variances)
+    both = belief.evidence(form_of_total(question, truth.shape), b"both", range(1))
+    assert len(both.values) == GROUPS - 1 + GROUPS
+    assert max(both.variances) == pytest.approx(max(alone.variances))
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.1, False)])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 pytestmark = pytest.mark.kafka
@@ -68,6 +68,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
                 *("--redis-url", deployment.redis_url),
             ],
             env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6", **environment},
+            stderr=log,
         )
 
     def waits_for(client: Any, rows: int) -> None:
@@ -78,6 +79,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
         raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
 
     counters = []
+    log = (tmp_path / "counter.log").open("wb")
     try:
         with deployment.client() as client:
             client.define(DEFINITION)
@@ -101,12 +103,22 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
                 cursor = store.hgetall(f"{{{deployment.prefix.rstrip('.')}:orders}}:cursor")
             expected = [int(at) for place, at in cursor.items() if place.startswith(b"source ")]
             assert sorted(expected) == [1_499, 1_500, 1_501], "one number for each partition"
+            counters[-1].kill()
+            counters[-1].wait()
+            produce(300)
+            admin.delete_records({TopicPartition(topic, 0): 1_511})
+            counters.append(counter())
+            waits_for(client, 4_790)
+            told = (tmp_path / "counter.log").read_text()
+            assert told.count("were deleted before a counter read them") == 1
+            assert f"records 1501 to 1510 of {topic}:0 were deleted before a counter" in told
             kept = deployment.replies("events")
             rows = {e["batch_id"]: e["rows"] for e in kept if e["event"] == "batch_accepted"}
-            assert sum(rows.values()) == 4_500
+            assert sum(rows.values()) == 4_790
     finally:
         for process in counters:
             process.kill()
             process.wait()
+        log.close()
         producer.close()
         admin.close()

@@ -27,7 +27,9 @@ ASKS = 100
 CELLS = [(a, b) for a in ("x", "y") for b in ("x", "y")]
 
 
-def _definition(name: str, delta: float, **mechanism: object) -> dict[str, Any]:
+def _definition(
+    name: str, delta: float, *, min_rows: int = 10**16, **mechanism: object
+) -> dict[str, Any]:
     values = {"type": "category", "values": ["x", "y"], "other": False}
     return {
         "version": 1,
@@ -35,7 +37,7 @@ def _definition(name: str, delta: float, **mechanism: object) -> dict[str, Any]:
         "attributes": [{"name": "a", **values}, {"name": "b", **values}],
         "privacy": {"epsilon": 1.0, "delta": delta},
         "accuracy": {"error": ERROR, "failure_probability": 0.01},
-        "phase": {"min_rows": 10**16},
+        "phase": {"min_rows": min_rows},
         "mechanism": {
             "profile": "memory",
             "queries_per_phase": 1_000,
@@ -96,7 +98,7 @@ def _charged(client: Any, name: str) -> dict[int, int]:
 def test_the_papers_constants_keep_every_answer_within_the_error(deployment: Any) -> None:
     deployment.worker().wait_ready()
     with deployment.client() as client:
-        client.define(_definition("papers", 1e-9))
+        client.define(_definition("papers", 1e-20))
         answers = _phases(client, "papers", seed=6)
         blocks = _truth(seed=6)
         for phase, cells, answer in answers:
@@ -114,7 +116,10 @@ def test_the_papers_constants_keep_every_answer_within_the_error(deployment: Any
 def test_hard_queries_run_out_and_the_refusal_says_so(deployment: Any) -> None:
     deployment.worker().wait_ready()
     with deployment.client() as client:
-        client.define(_definition("byhand", 0.1, hypothesis_rows=1))
+        with pytest.warns(UserWarning, match="privacy.delta 0.1 is large for phases of 88,697,088"):
+            client.define(
+                _definition("byhand", 0.1, min_rows=1, hypothesis_rows=1)  # tau is 0.04
+            )
         answers = _phases(client, "byhand", seed=7)
         refused = [answer for _, _, answer in answers if answer.status == "refused"]
         assert refused

@@ -502,7 +502,7 @@ MEMORY = {
     ],
     "privacy": {"epsilon": 20.0, "delta": 0.01},
     "accuracy": {"error": 0.3, "failure_probability": 0.5},
-    "phase": {"min_rows": 1_000_000},
+    "phase": {"min_rows": 1},  # the profile says how many it needs
     "mechanism": {
         "profile": "memory",
         "queries_per_phase": 10,

@@ -97,7 +97,8 @@ async def test_many_batches_of_one_group_open_many_phases(world: Any, process: A
 
 
 async def test_rows_beyond_62_bits_are_refused_whatever_waits(world: Any, process: Any) -> None:
-    world.define("huge", phase={"min_rows": 2**62})
+    privacy = {"epsilon": 1.0, "delta": 1e-20}
+    world.define("huge", phase={"min_rows": 2**62}, privacy=privacy)
     await process.run()
     world.batch("huge", "most", cells=[{"carrier": "AA", "count": 2**62 - 1}])
     world.batch("huge", "more", cells=[{"carrier": "AA", "count": 2}])

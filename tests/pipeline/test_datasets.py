@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+
+from stream_dp.messages import Definition
+from stream_dp.state import ledger
+from stream_dp.state.store import Transition
 
 AA = {"attribute": "carrier", "eq": "AA"}
 
@@ -100,6 +105,81 @@ async def test_a_wrong_definition_is_rejected_and_leaves_no_trace(
     assert world.complaints() == []
 
 
+PAPERS = {"profile": "median", "queries": 10, "hypothesis_rows": 200}
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"profile": "counts"}, PAPERS])
+async def test_a_delta_that_may_give_a_row_of_each_phase_away_is_refused(
+    world: Any, process: Any, mechanism: dict[str, Any]
+) -> None:
+    """A phase has 20,000 rows or more; the papers' profiles may make it more."""
+    privacy = {"epsilon": 10.0, "delta": 1.001 / 20_000}
+    record = world.define("flights", privacy=privacy, mechanism=mechanism)
+    await process.run()
+    reason = world.rejection(record)["reason"]
+    assert reason["code"] == "invalid_definition"
+    assert reason["message"].startswith("privacy.delta: it is above 1/phase.min_rows: ")
+    assert "give at most 5e-05; " in reason["message"]
+    assert await world.store.datasets() == ()
+    privacy["delta"] = 1 / 20_000
+    world.define("flights", privacy=privacy, mechanism=mechanism)
+    await process.run()
+    (accepted,) = world.events()
+    assert accepted["event"] == "dataset_accepted"
+    assert accepted["note"].startswith("privacy.delta 5e-05 is large for phases of ")
+    assert world.complaints() == []
+
+
+async def test_a_delta_below_one_in_a_hundred_times_the_rows_is_usual(
+    world: Any, process: Any
+) -> None:
+    privacy = {"epsilon": 1.0, "delta": 1 / 2_000_000}
+    world.define("flights", privacy=privacy)
+    await process.run()
+    assert [event.get("note") for event in world.events()] == [None]
+
+
+async def test_the_note_counts_the_rows_that_the_profile_needs(world: Any, process: Any) -> None:
+    world.define_memory("thesis")  # 0.01, and phases are asked for at one row
+    await process.run()
+    (accepted,) = world.events()
+    assert accepted["note"].startswith(
+        "privacy.delta 0.01 is large for phases of 1,175,331 rows; below 8e-09 is usual"
+    )
+
+
+async def test_a_data_set_of_an_earlier_release_keeps_its_large_delta(
+    world: Any, process: Any
+) -> None:
+    """What was accepted once is read for ever, and accepted again in the same words."""
+    again = world.define("old", privacy={"epsilon": 1.0, "delta": 0.5})
+    old = Definition.read(json.loads(again.value))
+    snapshot = await world.store.acquire("old")
+    entry, head = ledger.append(
+        snapshot.head, 0, "old", "dataset", {"definition": json.loads(old.to_bytes())}
+    )
+    await world.store.commit(
+        Transition(
+            dataset="old",
+            token=snapshot.token,
+            seq=snapshot.seq,
+            head=snapshot.head,
+            new_head=head,
+            definition=old.to_bytes(),
+            meta={"ledger": "1"},
+            ledger=[entry],
+        )
+    )
+    world.cells("old", "one")
+    await process.run()
+    world.ask("old", "q")
+    await process.run()
+    assert world.answer("q")["status"] == "answered"
+    (accepted,) = world.events("dataset_accepted")
+    assert "0.5 is large" in accepted["note"]
+    assert world.rejections() == {}
+
+
 EDGES: dict[str, dict[str, Any]] = {
     "less privacy than there is": {"privacy": {"epsilon": 1e-300, "delta": 5e-324}},
     "hardly any privacy": {"privacy": {"epsilon": 1e-9, "delta": 5e-324}},
@@ -110,7 +190,8 @@ EDGES: dict[str, dict[str, Any]] = {
         "accuracy": {"error": 0.999999, "failure_probability": 0.999999},
     },
     "hardly any delta": {"privacy": {"epsilon": 1.0, "delta": 5e-324}},
-    "much privacy": {"privacy": {"epsilon": 20, "delta": 0.999}},
+    "much privacy": {"privacy": {"epsilon": 20, "delta": 5e-5}},
+    "much delta": {"privacy": {"epsilon": 20, "delta": 0.999}, "phase": {"min_rows": 1}},
     "less error than there is": {"accuracy": {"error": 1e-300, "failure_probability": 0.1}},
     "hardly any error": {"accuracy": {"error": 1e-9, "failure_probability": 1e-12}},
     "no failure": {"accuracy": {"error": 0.1, "failure_probability": 5e-324}},

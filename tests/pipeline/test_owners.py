@@ -238,11 +238,40 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
     await process.kill()
 
 
-async def test_a_topic_never_read_begins_where_the_log_begins(world: Any) -> None:
+async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missing_is_told(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     process = world.process()
     process.worker.assigned([0], 1)
-    assert await process.worker.positions({"in.queries:0": (17, 20)}) == {"in.queries:0": 17}
+    ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
+    for _ in range(2):  # a rebalance is no news
+        assert await process.worker.positions(ranges) == {
+            "in.queries:0": 17,
+            "in.batches:0": 0,
+            "in.datasets:0": 0,
+        }
+    (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
+    assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
+    shown = process.worker._metrics.exposition().decode()
+    assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
+    assert shown.count("stream_dp_records_deleted_unread{") == 1
     await process.kill()
+
+
+async def test_records_deleted_after_they_were_read_are_nobodys_loss(
+    make_filled: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await make_filled()
+    process, place, end = await _read_to_the_end(world)
+    await process.worker.drained()
+    heir = world.process()
+    for reader in (process, heir):
+        reader.worker.assigned([0, 1], 2)
+        assert await reader.worker.positions({place: (end, end)}) == {place: end}
+        assert reader.worker.deleted == {}
+    assert "deleted" not in caplog.text
+    await process.kill()
+    await heir.kill()
 
 
 async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(

@@ -169,10 +169,14 @@ class Consumer:
 
     def __init__(self, committed: int | None = None) -> None:
         self.stands_at = committed
+        self.begins = 0
         self.sought = -1
 
     async def committed(self, _: TopicPartition) -> int | None:
         return self.stands_at
+
+    async def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, self.begins)
 
     def seek(self, _: TopicPartition, offset: int) -> None:
         self.sought = offset

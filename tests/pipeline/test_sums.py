@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import TOPICS, Answer, Table
-from stream_dp.pipeline.compiling import MOST_SUMS
+from stream_dp.pipeline.compiling import MOST_SUMS, MOST_SUMS_AND_ROWS
 
 ATTRIBUTES = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False},
     {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True, "missing": True},
 ]
+AA, UA = ({"attribute": "carrier", "eq": name} for name in ("AA", "UA"))
+PRESENT = {"attribute": "delay", "is_missing": False}
+SUM: dict[str, Any] = {"kind": "sum", "attribute": "delay"}
 TRUTH = {"AA": (9_000 * 4.5 + 2_000 * 30, 11_000), "UA": (8_000 * 19.5 + 1_000 * -1, 9_000)}
 
 
@@ -59,6 +62,106 @@ async def test_a_sum_its_mean_and_their_table_are_within_their_bars(world: Any) 
         assert abs(table["means"][i] - part / n) <= table["mean_bars"][i] < 1.5
 
 
+COUNTED: dict[str, tuple[Any, dict[str, int], dict[str, int]]] = {
+    # The condition; of each carrier all rows that satisfy it, and those that have a delay.
+    "every row": (None, {"AA": 15_000, "UA": 9_000}, {"AA": 11_000, "UA": 9_000}),
+    "a carrier": (AA, {"AA": 15_000, "UA": 0}, {"AA": 11_000, "UA": 0}),
+    "unknown or late": (
+        {"any": [{"attribute": "delay", "is_missing": True}, {"attribute": "delay", "ge": 30}]},
+        {"AA": 6_000, "UA": 0},
+        {"AA": 2_000, "UA": 0},
+    ),
+    "of one carrier where it is unknown": (
+        {"any": [{"all": [AA, {"attribute": "delay", "is_missing": True}]}, PRESENT]},
+        {"AA": 15_000, "UA": 9_000},
+        {"AA": 11_000, "UA": 9_000},
+    ),
+    "of the other where it is unknown": (
+        {"any": [{"all": [UA, {"attribute": "delay", "is_missing": True}]}, PRESENT]},
+        {"AA": 11_000, "UA": 9_000},
+        {"AA": 11_000, "UA": 9_000},
+    ),
+}
+
+
+@pytest.mark.parametrize("base_share", [0.0, 0.2], ids=["measured", "certified"])
+@pytest.mark.parametrize("name", COUNTED)
+async def test_all_rows_of_the_condition_are_counted_beside_those_with_a_value(
+    world: Any, name: str, base_share: float
+) -> None:
+    """At a confidence of 1 - 1e-9 for each of some 60 bars."""
+    where, rows, valued = COUNTED[name]
+
+    def ask(world: Any) -> None:
+        world.ask("flights", "price", where, **SUM, count_rows=True, quote=True)
+
+    def pay(world: Any) -> None:
+        world.ask("flights", "all", where, **SUM, count_rows=True)
+
+    def ask_each(world: Any) -> None:
+        world.ask("flights", "each", where, **SUM, count_rows=True, group_by=["carrier"])
+
+    found = await asked(
+        world,
+        ask,
+        pay,
+        ask_each,
+        mechanism={"profile": "calibrated", "base_share": base_share},
+        accuracy={"error": 0.05, "failure_probability": 1e-9},
+        privacy={"epsilon": 4.0, "delta": 1e-9},
+    )
+    whole, table = found["all"], found["each"]["table"]
+    assert whole["path"] == ("certified" if base_share else "measured")
+    assert found["price"]["privacy_loss"] == whole["privacy_loss"]
+    assert abs(whole["rows"] - sum(rows.values())) <= whole["rows_bar"] + 0.5
+    assert whole["rows_bar"] <= 0.05 * 24_000
+    assert (whole["rows_bar"] == 0.0) is (where is None)
+    assert abs(whole["count"] - sum(valued.values())) <= whole["error_bar"] * 24_000 + 0.5
+    for i, carrier in enumerate(("AA", "UA")):
+        assert abs(table["rows"][i] - rows[carrier]) <= table["rows_bars"][i] + 0.5
+        assert table["rows_bars"][i] <= 0.05 * 24_000
+        assert abs(table["counts"][i] - valued[carrier]) <= table["error_bars"][i] * 24_000 + 0.5
+
+
+async def test_the_count_of_all_rows_keeps_the_promise_even_where_the_sum_needs_less(
+    world: Any,
+) -> None:
+    """Representatives that hardly differ from 0 but for one: the sum is known long before the count is."""
+    number = {**ATTRIBUTES[1], "representatives": [-0.01, 0.01, 10.01, 3000]}
+    where = {"any": [{"attribute": "delay", "lt": 30}, {"attribute": "delay", "is_missing": True}]}
+    late = {"attribute": "delay", "lt": 30}
+
+    def ask(world: Any) -> None:
+        world.ask("flights", "alone", late, **SUM)
+
+    def both(world: Any) -> None:
+        world.ask("flights", "both", where, **SUM, count_rows=True)
+
+    settings: Any = {
+        "mechanism": {"profile": "calibrated", "base_share": 0.0},
+        "attributes": [ATTRIBUTES[0], number],
+    }
+    found = await asked(world, ask, both, **settings)
+    assert found["alone"]["error_bar"] > 0.02  # the count of rows with a value has no promise
+    assert found["both"]["path"] == "measured"
+    assert found["both"]["rows_bar"] <= 0.02 * 24_000
+    assert abs(found["both"]["rows"] - 22_000) <= found["both"]["rows_bar"]
+
+
+async def test_a_sum_with_and_without_the_count_are_two_questions_under_one_id(world: Any) -> None:
+    def ask(world: Any) -> None:
+        world.ask("flights", "q", **SUM)
+
+    def reuse(world: Any) -> None:
+        world.ask("flights", "q", **SUM, count_rows=True)
+        world.ask("flights", "q", **SUM)
+
+    await asked(world, ask, reuse)
+    ((rejected,),) = world.rejections().values()
+    assert rejected["reason"]["code"] == "id_reused"
+    assert "rows" not in world.answer("q")
+
+
 async def test_declared_representatives_are_what_is_added_up(world: Any) -> None:
     number = {**ATTRIBUTES[1], "representatives": [-5, 5, 20, 60]}
 
@@ -86,6 +189,7 @@ async def test_without_budget_a_sum_says_so_or_is_refused(world: Any) -> None:
     ("item", "words"),
     [
         ({"attribute": "carrier"}, "no numbers"),
+        ({"attribute": "carrier", "count_rows": True}, "no numbers"),
         ({"attribute": "delay", "group_by": ["delay"]}, "other attributes"),
         ({"attribute": "delay", "where": {"attribute": "delay", "is_missing": True}}, "no row"),
         ({"attribute": "delay", "where": {"attribute": "delay", "ge": 7}}, "cuts the bin"),
@@ -109,25 +213,34 @@ async def test_the_papers_mechanisms_do_not_answer_sums(world: Any) -> None:
     assert world.answer("q")["reason"]["code"] == "unsupported_kind"
 
 
-def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record() -> None:
-    share, rows = (0.0001234567890123456,) * MOST_SUMS, (10**18,) * MOST_SUMS
-    sums = (-1.2345678901234567e300,) * MOST_SUMS
+@pytest.mark.parametrize(("most", "counted"), [(MOST_SUMS, False), (MOST_SUMS_AND_ROWS, True)])
+def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
+    most: int, counted: bool
+) -> None:
+    share, rows = (0.0001234567890123456,) * most, (10**18,) * most
+    sums = (-1.2345678901234567e300,) * most
     table = Table(
         attributes=("carrier",),
-        labels=(tuple(map(str, range(MOST_SUMS))),),
+        labels=(tuple(map(str, range(most))),),
         **dict.fromkeys(("values", "error_bars"), share),
         **dict.fromkeys(("totals", "total_bars", "means", "mean_bars"), sums),
         counts=rows,
+        **({"rows": rows, "rows_bars": sums} if counted else {}),
     )
     answer = Answer(dataset="d", query_id="q", analyst="a", status="answered", table=table)
     assert len(answer.to_bytes()) < TOPICS["answers"].max_message_bytes - 100_000
 
 
-async def test_a_larger_table_of_sums_is_refused(world: Any) -> None:
-    many = {**ATTRIBUTES[0], "values": [f"{i:x}" for i in range(MOST_SUMS + 1)]}
+@pytest.mark.parametrize(
+    ("most", "more"), [(MOST_SUMS, {}), (MOST_SUMS_AND_ROWS, {"count_rows": True})]
+)
+async def test_a_larger_table_of_sums_is_refused(
+    world: Any, most: int, more: dict[str, Any]
+) -> None:
+    many = {**ATTRIBUTES[0], "values": [f"{i:x}" for i in range(most + 1)]}
 
     def ask(world: Any) -> None:
-        world.ask("flights", "each", kind="sum", attribute="delay", group_by=["carrier"])
+        world.ask("flights", "each", **SUM, **more, group_by=["carrier"])
 
     found = await asked(world, ask, attributes=[many, ATTRIBUTES[1]])
     assert found["each"]["reason"]["code"] == "too_many_cells"

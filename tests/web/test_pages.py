@@ -257,6 +257,15 @@ def test_means_are_drawn_in_the_unit_of_what_is_averaged(visit: Open) -> None:
     mean, bar = map(float, re.findall(r"Bonn ([\d.]+) ± ([\d.]+)", shown)[0])
     assert abs(mean - MEAN_AGE) < 2 * bar + 2
     assert "mean" in page.text("#answer details")
+    assert "all rows" not in page.text("#answer")
+    page.write("#question", "SELECT city, COUNT(*), AVG(age) GROUP BY city")
+    page.click("#ask")
+    page.until_text("all rows", "#answer details")
+    assert "share with a value" in page.text("#answer details")
+    page.write("#question", "SELECT COUNT(*), AVG(age)")
+    page.click("#ask")
+    page.until_text("all rows of the condition: 4,000 ± 0 of 4,000 rows", "#answer")
+    assert "rows with a value: " in page.text("#answer")
     assert (page.overflow(), page.errors()) == ([], [])
 
 

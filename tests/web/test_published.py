@@ -230,6 +230,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
             "where": {"attribute": "age", "ge": 18},
             "group_by": ["city"],
         },
+        {"query_id": "g", "kind": "sum", "attribute": "age", "count_rows": True},
     ]
     found = {
         name[2]: words for name, words in questions(record({"analyst": "x", "queries": asked}))
@@ -239,6 +240,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         "b": "GROUP BY city, age, last 3 phases",
         "c": "quantile(age, 0.9)",
         "f": "sum(age) age >= 18 GROUP BY city",
+        "g": "COUNT(*), sum(age)",
     }
 
 

@@ -18,6 +18,7 @@ first attribute counts most, as in ``array.reshape((2,) * k).ravel()``.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -244,6 +245,7 @@ class Cells:
         shape: Sizes of all attributes of the universe.
         weights: An attribute that is not grouped, and what a row counts for by its cell of it, shape
             (size,); None where each counts 1.
+        among: Attributes of the table that it is read off, where that has more than the answer depends on.
     """
 
     def __init__(
@@ -252,9 +254,10 @@ class Cells:
         group_by: tuple[int, ...],
         shape: tuple[int, ...],
         weights: tuple[int, Floats] | None = None,
+        among: tuple[int, ...] = (),
     ) -> None:
         weighted = () if weights is None else (weights[0],)
-        self.attributes = tuple(sorted({*predicate.attributes, *group_by, *weighted}))
+        self.attributes = tuple(sorted({*predicate.attributes, *group_by, *weighted, *among}))
         self._sizes = tuple(shape[a] for a in self.attributes)
         rest = tuple(a for a in self.attributes if a not in group_by)
         self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
@@ -345,6 +348,29 @@ class Cells:
     def total(self, counts: Floats) -> Floats:
         known = counts.transpose(self._order).reshape(self.n_answers, -1)[self._cells]
         return np.asarray((self._masks.reshape(len(known), -1) * known).sum(axis=1))
+
+
+class Together:
+    """The answers of several forms over the same attributes, to be promised and measured together."""
+
+    conjunctive = False
+    live = None
+
+    def __init__(self, parts: Sequence[Form]) -> None:
+        self.attributes = parts[0].attributes
+        assert all(part.attributes == self.attributes for part in parts), "they share a table"
+        self._parts = parts
+        self.norms = np.concatenate([part.norms for part in parts])
+        self.n_answers = len(self.norms)
+
+    def values(self, view: View) -> Floats:
+        return np.concatenate([part.values(view) for part in self._parts])
+
+    def events(self, view: View) -> None:
+        del view
+
+    def total(self, counts: Floats) -> Floats:
+        return np.concatenate([part.total(counts) for part in self._parts])
 
 
 def _columns(condition: Mask, share: float) -> Floats:

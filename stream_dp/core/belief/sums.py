@@ -10,11 +10,11 @@ difference is quadratic in m, and so is the condition.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stream_dp.core.belief.forms import Cells, Floats
+from stream_dp.core.belief.forms import Cells, Floats, Form, Together
 from stream_dp.core.belief.residuals import ResidualMemory
 from stream_dp.core.query import Mask, Question
 
@@ -30,6 +30,9 @@ class Sums:
         variance_of_counts: Likewise.
         covariances: Of totals and counts.
         live: Which of all answers these are, shape (n_answers,); None for all. The others are 0 for sure.
+        rows: All rows of each answer, those without a number included, shape (n_answers,); None where the
+            question does not count them.
+        variance_of_rows: Likewise, for ``rows``.
     """
 
     totals: Floats
@@ -38,31 +41,53 @@ class Sums:
     variance_of_counts: Floats
     covariances: Floats
     live: Mask | None
+    rows: Floats | None = None
+    variance_of_rows: Floats | None = None
 
 
-def form_of_total(question: Question, shape: tuple[int, ...]) -> Cells:
-    """The sum, in units of its largest value."""
+def form_of_total(question: Question, shape: tuple[int, ...]) -> Form:
+    """The sum, in units of its largest value; and with it the count of all rows, where that is asked too."""
     assert question.total is not None, "the question has a total"
-    values = np.array(question.total.values) / question.total.largest
-    return Cells(question.predicate, question.group_by, shape, (question.total.attribute, values))
+    total = _weighted(question, shape, np.array(question.total.values) / question.total.largest)
+    return total if question.rows is None else Together([total, _rows(question, shape)])
+
+
+def _weighted(question: Question, shape: tuple[int, ...], weights: Floats) -> Cells:
+    """What the rows that have a number count for."""
+    assert question.total is not None, "the question has a total"
+    along = question.total.attribute, weights
+    among = question.attributes
+    return Cells(question.predicate, question.group_by, shape, along, among=among)
+
+
+def _rows(question: Question, shape: tuple[int, ...]) -> Cells:
+    """The count of all rows, read off the same table as the sum."""
+    assert question.total is not None, "the question has a total"
+    assert question.rows is not None, "the question counts rows"
+    along = question.total.attribute, np.ones(len(question.total.values))
+    return Cells(question.rows, question.group_by, shape, along, among=question.attributes)
 
 
 def sums(question: Question, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
     """What the tables say about a question with a total."""
     assert question.total is not None, "the question has a total"
-    attribute, n = question.total.attribute, len(question.total.values)
     values = np.array(question.total.values) / question.total.largest
-    parts = [
-        Cells(question.predicate, question.group_by, shape, (attribute, weights))
-        for weights in (values, np.ones(n), values + 1.0)
-    ]
+    weights = values, np.ones(len(values)), values + 1.0
+    parts = [_weighted(question, shape, each) for each in weights]
     view = tables.view(parts[0].attributes, question.window)
     totals, counts, _ = (part.values(view) for part in parts)
     of_totals, of_counts, of_both = (view.variance(part.norms) for part in parts)
     known = np.isfinite(of_both)
     covariances = np.zeros(len(of_both))
     covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
-    return Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
+    found = Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
+    if question.rows is None:
+        return found
+    form = _rows(question, shape)
+    rows, of_rows = np.zeros(form.n_answers), np.zeros(form.n_answers)
+    live = slice(None) if form.live is None else form.live
+    rows[live], of_rows[live] = form.values(view), view.variance(form.norms)
+    return replace(found, rows=rows, variance_of_rows=of_rows)
 
 
 def ratio_bar(

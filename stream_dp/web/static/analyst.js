@@ -186,11 +186,16 @@ function pictureOf(found, cells) {
   return [`Share by ${by}: the ${MOST_BARS} largest of ${whole(cells.length)}`, shares(largest)];
 }
 
+/** A count of rows and its half width, where that is known. */
+const figures = (rows, bar) => `${whole(rows)}${bar === undefined || bar === null ? "" : ` ± ${whole(Math.round(bar))}`}`;
+
 function tableAnswer(place, found) {
   const cells = cellsOf(found);
   const [title, picture] = pictureOf(found, cells);
   const chart = h("div", { class: "chart" });
-  const sums = found.totals ? [["sum", found.totals, found.total_bars], ["mean", found.means, found.mean_bars]] : [];
+  const sums = found.totals ? [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]] : [];
+  if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
+  const valued = sums.length ? " with a value" : "";
   place.append(
     h("h3", {}, title),
     chart,
@@ -200,9 +205,9 @@ function tableAnswer(place, found) {
       h("summary", {}, "As a table"),
       scrolling("Cells of the answer", table(
         "Cells of the answer",
-        [...found.attributes.map((name) => [name, ""]), ["share", "number"], ["± error", "number"], ["rows", "number roomy"], ...sums.map(([name]) => [name, "number"])],
+        [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ...sums.map(([name]) => [name, "number"])],
         cells.slice(0, MOST_ROWS).map((cell, row) =>
-          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, whole(cell.count)), sums.map(([, values, bars]) => h("td", { class: "number" }, measured(values[row], bars[row])))),
+          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, whole(cell.count)), sums.map(([, values, bars, shown]) => h("td", { class: "number" }, shown(values[row], bars[row])))),
         ),
       )),
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
@@ -239,14 +244,17 @@ function otherAnswer(place, answer) {
 
 function predicateAnswer(place, question, answer) {
   const error = answer.error_bar;
-  if (answer.total !== undefined) {
+  const summed = answer.total !== undefined;
+  const counted = (rows, bar) => `${figures(rows, bar)} of ${plural(answer.n, "row")}`;
+  if (summed) {
     place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
   }
   place.append(
-    h("p", { class: answer.total === undefined ? "figure" : "" }, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
+    h("p", { class: summed ? "" : "figure" }, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
     answerBar(answer.value, error),
-    h("p", {}, `${whole(answer.count)}${error === undefined ? "" : ` ± ${whole(Math.round(error * answer.n))}`} of ${plural(answer.n, "row")}`),
+    h("p", {}, `${summed ? "rows with a value: " : ""}${counted(answer.count, error === undefined ? undefined : error * answer.n)}`),
   );
+  if (answer.rows !== undefined) place.append(h("p", {}, `all rows of the condition: ${counted(answer.rows, answer.rows_bar)}`));
   if (phases > 1) {
     const chart = h("div", { class: "chart" });
     const button = h("button", { class: "button slight", type: "button", onclick: async () => { button.disabled = true; await drawPhases(question, chart); button.disabled = false; } }, "Over phases, where it is free");

@@ -109,6 +109,7 @@ function showHealth(health) {
     : health.durability === "declared" ? [pill("safe", "easy"), " as declared: nobody can look"]
     : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
   const places = Object.entries(health.quarantined);
+  const deleted = Object.entries(health.deleted);
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
   fill(
     $("health"),
@@ -121,6 +122,7 @@ function showHealth(health) {
       fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
       fact("Records behind", health.away.Kafka ? "not known" : whole(health.behind)),
       fact("Quarantine", places.length ? places.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
+      deleted.length ? fact("Deleted unread", deleted.map(([place, records]) => h("p", { class: "refused" }, `${plural(records, "record")} of ${place}`))) : null,
     ),
   );
 }

@@ -136,7 +136,7 @@ function showAnswers(answers, questions) {
 }
 
 const EVENTS = {
-  dataset_accepted: () => "data set accepted",
+  dataset_accepted: (event) => (event.note ? `data set accepted; ${event.note}` : "data set accepted"),
   dataset_retired: () => "data set retired: its rows are erased",
   batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
   batch_refused: (event) => `batch ${event.batch_id} refused`,
