@@ -23,7 +23,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange
-from stream_dp.pipeline.building import build, in_order, secrets_of
+from stream_dp.pipeline.building import build, in_order, line_of, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -234,7 +234,10 @@ class Dataset:
         """Creates the data set. Raises InvalidDefinition and leaves no trace."""
         self._build(definition)
         self._draft.definition = definition.to_bytes()
-        self.write_ledger("dataset", {"definition": json.loads(definition.to_bytes())})
+        self.write_ledger(
+            "dataset",
+            {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
+        )
         self.release(Outgoing("catalog", self.name, definition.to_bytes()))
         self.accepted()
 

@@ -1,0 +1,83 @@
+"""Puts the entries of one data set in order, and says where the chain does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stream_dp.errors import CorruptState
+from stream_dp.state import ledger
+
+Complain = Callable[[int | None, str], None]
+"""Takes the number of an entry, None where it has none, and what is wrong."""
+
+
+def in_order(
+    dataset: str, records: Sequence[bytes], complain: Complain
+) -> tuple[list[dict[str, Any]], bytes]:
+    """The entries by their number, and the head of their chain.
+
+    The same bytes twice are one entry: the worker may send one again. Of two that differ under one number the
+    one that the next entry continues is taken.
+
+    Args:
+        records: As they came on the topic.
+    """
+    found: dict[int, dict[bytes, dict[str, Any]]] = {}
+    for record in records:
+        try:
+            fields = ledger.read(record)
+        except CorruptState as error:
+            complain(None, f"a record under its key is no entry: {error}")
+            continue
+        seq = fields.get("seq")
+        if type(seq) is not int or seq < 0:
+            complain(None, "a record under its key has no number")
+        elif fields.get("dataset") != dataset:
+            complain(seq, "it is under this data set's key and about another one")
+        else:
+            found.setdefault(seq, {})[record] = fields
+    entries = []
+    before: bytes | None = (
+        ledger.GENESIS
+    )  # the head that the next entry must continue, where it is known
+    misfit = False
+    for seq in range(max(found, default=-1) + 1):
+        here = found.get(seq, {})
+        if not here:
+            complain(seq, "it is missing")
+            before, misfit = None, False
+            continue
+        after = {_prev(fields) for fields in found.get(seq + 1, {}).values()}
+        entry = max(here, key=lambda one: _fits(here[one], one, before, after))
+        if len(here) > 1:
+            complain(seq, f"it is on the topic {len(here)} times, each time with another content")
+        starts = before is None or _prev(here[entry]) == before
+        ends = not after or ledger.extend(_prev(here[entry]), entry) in after
+        if not ends:
+            complain(
+                seq, "it is not what the next entry continues: it was changed, or the next one was"
+            )
+        elif not starts and not misfit:
+            complain(seq, "it does not begin where the entry before it ends")
+        before, misfit = ledger.extend(_prev(here[entry]), entry), not ends
+        entries.append(here[entry])
+    return entries, before or ledger.GENESIS
+
+
+def _fits(
+    fields: dict[str, Any], entry: bytes, before: bytes | None, after: set[bytes]
+) -> tuple[bool, bool]:
+    """Whether an entry is continued by the next one, and continues the one before it."""
+    return ledger.extend(_prev(fields), entry) in after, _prev(fields) == before
+
+
+def _prev(fields: dict[str, Any]) -> bytes:
+    """The head that an entry says it continues; nothing where it says none."""
+    try:
+        return bytes.fromhex(fields.get("prev", ""))
+    except (TypeError, ValueError):
+        return b""
+
+
+__all__ = ["Complain", "in_order"]
