@@ -49,7 +49,7 @@ class Oracle:
         if self._line.linear:
             return [math.inf]  # where a pure look's divergence is its epsilon
         best = best_order(float(self._line.whole), self._epsilon)
-        return sorted({best, *(1.0 + 2.0 ** (step / 4) for step in range(-20, 120))})
+        return sorted({best, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))})
 
     def full(self) -> float:
         """Epsilon, at the promised delta, of a line that is full."""

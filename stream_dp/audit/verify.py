@@ -90,7 +90,7 @@ def verify(
     dataset: str,
     records: Sequence[bytes],
     *,
-    catalog: Mapping[str, Any] | None = None,
+    catalog: Definition | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Report:
     """Checks everything that follows from a ledger.
@@ -108,7 +108,7 @@ class _Verification:
         self,
         dataset: str,
         records: Sequence[bytes],
-        catalog: Mapping[str, Any] | None,
+        catalog: Definition | None,
         progress: Callable[[], object],
     ) -> None:
         self.report = Report(dataset)
@@ -133,19 +133,19 @@ class _Verification:
 
     # ------------------------------------------------------------ entries
 
-    def _define(self, entry: Mapping[str, Any], catalog: Mapping[str, Any] | None) -> None:
+    def _define(self, entry: Mapping[str, Any], catalog: Definition | None) -> None:
         """The first entry holds the definition, as the catalog does, and how much a line may hold."""
         seq, self._line = entry["seq"], None
         if entry["kind"] != "dataset":
             self._fault(seq, "it is the first one that there is, and not the data set's definition")
             return
         stored = entry.get("definition")
-        if catalog is not None and stored != catalog:
-            self._fault(seq, "its definition is not the one on the topic catalog")
         try:
             definition = Definition.read(stored if isinstance(stored, dict) else {})
             if definition.dataset != self.report.dataset:
                 raise Wrong(f"its definition is that of {definition.dataset}")
+            if catalog not in {None, definition}:
+                self._fault(seq, "its definition is not the one on the topic catalog")
             self._line = Line.of(definition, entry.get("line"))
         except (InvalidDefinition, Wrong) as error:
             self._fault(seq, f"no price can be told: {error}")
