@@ -37,39 +37,51 @@ def in_order(
             complain(seq, "it is under this data set's key and about another one")
         else:
             found.setdefault(seq, {})[record] = fields
-    entries = []
-    before: bytes | None = (
-        ledger.GENESIS
-    )  # the head that the next entry must continue, where it is known
-    misfit = False
+    entries: list[dict[str, Any]] = []
+    broken: list[
+        int
+    ] = []  # entries that the next one does not continue; -1 stands before the first
+    head: bytes | None = ledger.GENESIS  # that the next entry must continue, where it is known
     for seq in range(max(found, default=-1) + 1):
         here = found.get(seq, {})
         if not here:
             complain(seq, "it is missing")
-            before, misfit = None, False
+            head = None
             continue
         after = {_prev(fields) for fields in found.get(seq + 1, {}).values()}
-        entry = max(here, key=lambda one: _fits(here[one], one, before, after))
+        entry = max(here, key=lambda one: _fits(here[one], one, head, after))
         if len(here) > 1:
             complain(seq, f"it is on the topic {len(here)} times, each time with another content")
-        starts = before is None or _prev(here[entry]) == before
-        ends = not after or ledger.extend(_prev(here[entry]), entry) in after
-        if not ends:
+        if head is not None and _prev(here[entry]) != head:
+            broken.append(seq - 1)
+        head = ledger.extend(_prev(here[entry]), entry)
+        entries.append(here[entry])
+    _say_where(broken, complain)
+    return entries, head or ledger.GENESIS
+
+
+def _say_where(broken: Sequence[int], complain: Complain) -> None:
+    """Names the entries at which the chain does not hold: one that fits on neither side was changed."""
+    named = None
+    for seq in broken:
+        if seq + 1 in broken:
+            named = seq + 1
+            complain(
+                named, "it fits neither to the entry before it nor to the next one: it was changed"
+            )
+        elif seq < 0:
+            complain(0, "it does not begin the chain")
+        elif seq != named:
             complain(
                 seq, "it is not what the next entry continues: it was changed, or the next one was"
             )
-        elif not starts and not misfit:
-            complain(seq, "it does not begin where the entry before it ends")
-        before, misfit = ledger.extend(_prev(here[entry]), entry), not ends
-        entries.append(here[entry])
-    return entries, before or ledger.GENESIS
 
 
 def _fits(
-    fields: dict[str, Any], entry: bytes, before: bytes | None, after: set[bytes]
+    fields: dict[str, Any], entry: bytes, head: bytes | None, after: set[bytes]
 ) -> tuple[bool, bool]:
     """Whether an entry is continued by the next one, and continues the one before it."""
-    return ledger.extend(_prev(fields), entry) in after, _prev(fields) == before
+    return ledger.extend(_prev(fields), entry) in after, _prev(fields) == head
 
 
 def _prev(fields: dict[str, Any]) -> bytes:

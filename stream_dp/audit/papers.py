@@ -75,7 +75,7 @@ class Papers:
         self._phases = 1 if isinstance(settings, MedianSpec) else settings.phases
         self._doubled = 2 if settings.representation == "polytope" else 1
         self._guess = self._guessed(1)
-        self._thresholds: list[int | None] = []
+        self._thresholds: dict[int, int | None] = {}  # of the phases that are paid for
         self._rows_of_hypothesis: int | None = None
         self._asked = self._asked_before = 0
         self.undescribed = False
@@ -104,7 +104,7 @@ class Papers:
         self._same_guess(look, self._guess)
         self._constants(look, phase)
         self._asked_before = self._asked
-        self._thresholds.append(look.get("last_threshold"))
+        self._thresholds[phase] = look.get("last_threshold")
         return self._priced(self._guess, phase)
 
     def _query(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
@@ -112,6 +112,8 @@ class Papers:
         phase, dues = whole(look, "phase"), []
         if phase != len(rows):
             raise Wrong(f"it is of phase {phase}, and {len(rows)} are open")
+        if phase not in self._thresholds:
+            raise Wrong(f"it is of phase {phase}, which nothing was paid for")
         if self._settings.doubling and look.get("guess") == self._guess.number + 1:
             dues = self._begin(look, phase)
         self._same_guess(look, self._guess)
@@ -139,10 +141,10 @@ class Papers:
         self._asked = self._asked_before = 0
         self._rows_of_hypothesis = None
         self._constants(look, phase)
-        known = look.get("last_thresholds")
-        self._thresholds = [None] * phase if known is None else [*wholes(look, "last_thresholds")]
-        if len(self._thresholds) != phase:
-            raise Wrong("it does not list one last threshold for each phase")
+        self._thresholds = dict.fromkeys(range(1, phase + 1))
+        if "last_thresholds" in look:
+            listed = wholes(look, "last_thresholds")
+            self._thresholds.update(zip(self._thresholds, listed, strict=True))
         found = []
         for number in range(1, phase + 1):
             found += self._priced(self._guess, number)
@@ -233,7 +235,7 @@ class Papers:
         slip = 1 / width if self._profile == "memory" else self._alpha(phase)
         if exact(gate, "step") < 2 * scale * ln(2 * self._guess.queries / slip):
             raise Wrong("the thresholds of its test are nearer to each other than its price is for")
-        promised = self._thresholds[phase - 1]
+        promised = self._thresholds[phase]
         if promised is not None and whole(gate, "last") < promised:
             raise Wrong(
                 f"its last threshold is {gate['last']}, and its phase was paid for {promised}"
@@ -271,7 +273,7 @@ class Papers:
         units = math.ceil(UNITS * loss / _harmonic(self._phases))
         low = high = Fraction(0)
         for phase in range(first, last + 1):
-            threshold = self._thresholds[phase - 1]
+            threshold = self._thresholds.get(phase)
             if threshold is None or self._rows_of_hypothesis is None:
                 return units, Span(1, UNITS)  # an earlier release did not say
             bounds = self._tau(phase, threshold)
