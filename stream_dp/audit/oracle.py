@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from stream_dp.audit.lines import Event, Line
 from stream_dp.audit.numbers import best_order
 
 _Floats = npt.NDArray[np.float64]
+
+_LEAST_ORDER: Final = 1.01
 
 
 class Oracle:
@@ -45,11 +47,19 @@ class Oracle:
         return dp_accounting, rdp_privacy_accountant
 
     @cached_property
+    def _best_order(self) -> float:
+        return best_order(float(self._line.whole), self._epsilon)
+
+    @cached_property
     def _orders(self) -> list[float]:
         if self._line.linear:
             return [math.inf]  # where a pure look's divergence is its epsilon
-        best = best_order(float(self._line.whole), self._epsilon)
-        return sorted({best, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))})
+        return sorted({self._best_order, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))})
+
+    @property
+    def tells(self) -> bool:
+        """Whether the library knows a bound that is near enough: it leaves out orders below 1.01."""
+        return self._line.linear or self._best_order > _LEAST_ORDER
 
     def full(self) -> float:
         """Epsilon, at the promised delta, of a line that is full."""
