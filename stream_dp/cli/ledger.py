@@ -30,15 +30,17 @@ def command() -> None:
 @command.command("verify")
 @connected()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document a data set and line."
-)
-def verify_command(connection: Connection, names: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a data set and line.")
+def verify_command(
+    connection: Connection,
+    names: tuple[str, ...],
+    as_json: bool,  # noqa: FBT001 - click
+) -> None:
     """Recompute every charge of the data sets NAME, or of all, from the topics alone.
 
-    It checks the hash chain, the order of the entries, each price against the noise that was recorded, and the
-    sum of every line. dp-accounting, a library of others, says what the looks of each phase cost together.
-    Exit code 1 if a fault is found; notes are no faults.
+    It checks the hash chain, the order of the entries, each price against the noise that was recorded,
+    and the sum of every line. dp-accounting, Google's library, says what the looks of each phase cost
+    together. The exit code is 1 if a fault is found. Notes are not faults.
     """
     with busy("Reading the ledgers"), connection.client() as client:
         catalog, entries = published(client)
