@@ -47,7 +47,7 @@ class Event(NamedTuple):
     """
 
     kind: str
-    size: Fraction
+    size: float
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,14 @@ class Line:
         if self.linear:
             raise Wrong("Gaussian noise needs a delta, and the definition has none")
         squared = sigma * sigma / squared_sensitivity
-        return Loss(1 / (2 * squared), Fraction(0), (Event("gaussian", squared),))
+        return Loss(1 / (2 * squared), Fraction(0), (Event("gaussian", float(squared)),))
 
     def pure(self, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Loss:
         """A mechanism that is (epsilon, delta)-private: ``epsilon^2 / 2``-zCDP, but for delta."""
         if delta and not self.delta:
             raise Wrong("it may fail with a probability for which the line keeps nothing")
         cost = epsilon if self.linear else epsilon * epsilon / 2
-        return Loss(cost, delta, (Event("pure", epsilon),))
+        return Loss(cost, delta, (Event("pure", float(epsilon)),))
 
     def due(self, loss: Loss) -> Due:
         """The price of a look on one block: rounded up to whole units."""

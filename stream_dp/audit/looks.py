@@ -65,6 +65,7 @@ class Looks:
         self._line = line
         self._sizes = tuple(map(_size, definition.attributes))
         self._paid: dict[str, dict[int, _Paid]] = {}
+        self._steps: dict[tuple[int, int], Due] = {}
         self._rows: Sequence[int] = ()
         self.undescribed = False
         taken = _KINDS_OF[definition.mechanism.profile]
@@ -105,7 +106,15 @@ class Looks:
         for part in parts:
             attributes, block, step = part
             n_cells(self._sizes, attributes)
-            yield block, self._line.due(self._line.gaussian(grid(step), squared_sensitivity=2))
+            yield block, self._measured(step, 2)
+
+    def _measured(self, step: int, squared_sensitivity: int) -> Due:
+        """The price of Gaussian noise of a step of the grid."""
+        known = self._steps.get((step, squared_sensitivity))
+        if known is None:
+            loss = self._line.gaussian(grid(step), squared_sensitivity=squared_sensitivity)
+            known = self._steps[step, squared_sensitivity] = self._line.due(loss)
+        return known
 
     def _counts(self, look: Look) -> Dues:
         """The cells of a GROUP BY are disjoint; a single count moves by one."""
@@ -119,18 +128,19 @@ class Looks:
             self.undescribed = True
         squared_sensitivity = 1 if answers == 1 else 2
         for block, step in look["blocks"]:
-            loss = self._line.gaussian(grid(step), squared_sensitivity=squared_sensitivity)
-            yield block, self._line.due(loss)
+            yield block, self._measured(step, squared_sensitivity)
 
     def _table(self, look: Look) -> Dues:
         n_cells(self._sizes, wholes(look, "attributes"))
         loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
+        due = self._line.due(loss)
         for block in window(look):
-            yield block, self._line.due(loss)
+            yield block, due
 
     def _count(self, look: Look) -> Dues:
+        due = self._line.due(self._one_count(look))
         for block in window(look):
-            yield block, self._line.due(self._one_count(look))
+            yield block, due
 
     def _gate(self, look: Look) -> Dues:
         """A segment and the count that ends it, with the first question that reads the block."""

@@ -75,12 +75,12 @@ class Oracle:
         Args:
             delta: Sum of the looks' own.
         """
-        divergence = np.zeros(len(self._orders))
-        for event, times in losses.items():
-            if event not in self._known:
-                self._known[event] = self._composed(self._event(event))
-            divergence = divergence + times * self._known[event]
-        return self._epsilon_of(divergence, delta)
+        if not losses:
+            return 0.0
+        for event in losses.keys() - self._known.keys():
+            self._known[event] = self._composed(self._event(event))
+        each = np.stack([self._known[event] for event in losses])
+        return self._epsilon_of(np.array([*losses.values()]) @ each, delta)
 
     def _event(self, event: Event) -> Any:
         events, _ = self._library

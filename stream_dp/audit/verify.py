@@ -200,7 +200,8 @@ class _Verification:
             block.recomputed = block.recomputed[0] + wanted[0], block.recomputed[1] + wanted[1]
             if due is not None:
                 block.losses.update(due.loss.events)
-                block.delta += due.loss.delta
+                if due.loss.delta:
+                    block.delta += due.loss.delta
             if (
                 max(block.spent)
                 > UNITS
@@ -241,7 +242,7 @@ class _Verification:
         try:
             for look in looks:
                 for index, due in self._prices.dues(look, rows):
-                    dues[index] = dues.get(index, Due()) + due
+                    dues[index] = dues[index] + due if index in dues else due
                 if self._prices.undescribed:
                     self._undescribed.append(seq)
         except Wrong as error:
