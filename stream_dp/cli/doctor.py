@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
@@ -34,9 +34,10 @@ from stream_dp.client.topics import (
     describe_topics,
     workers,
 )
-from stream_dp.errors import StoreUnavailable, StreamDPError
+from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
 from stream_dp.messages import INPUTS, TOPICS, Definition, PhasedSpec, WholeTableSpec
 from stream_dp.settings import WorkerSettings, worker_settings
+from stream_dp.state import ledger
 
 if TYPE_CHECKING:
     from stream_dp.state.redis import RedisStore
@@ -424,7 +425,16 @@ def _differences(
                 "put the newest copy of Redis back: until then no worker serves the data set",
             )
             return
-    charged = _charged(stored)
+    chain = ledger.Chain(name)
+    try:
+        for entry in stored:
+            chain.add(entry)
+    except LedgerBroken as error:
+        yield _bad(
+            f"{name}: the ledger in Redis does not hold: {error}", "put a whole copy of Redis back"
+        )
+        return
+    charged = dict(enumerate(chain.charged))
     wrong = [
         block
         for block in sorted(charged.keys() | spent.keys())
@@ -442,19 +452,6 @@ def _differences(
         yield _good(
             f"{name}: Redis has spent what its ledger says, and has every entry of the topic"
         )
-
-
-def _charged(entries: Iterable[bytes]) -> dict[int, tuple[int, int]]:
-    """Sums of the charges of each block that is open."""
-    found: dict[int, tuple[int, int]] = {}
-    for entry in entries:
-        fields = json.loads(entry)
-        if fields["kind"] == "phase":
-            found[fields["phase"] - 1] = 0, 0
-        for block, rho, delta in fields.get("charges", ()):
-            before = found.get(block, (0, 0))
-            found[block] = before[0] + rho, before[1] + delta
-    return found
 
 
 def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterator[_Finding]:

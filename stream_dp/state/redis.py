@@ -328,9 +328,12 @@ class RedisStore:
         async with _translated():
             stored = await self._command("HGETALL", self._key(dataset, "spent"))
         found: dict[int, dict[str, int]] = {}
-        for name, units in stored.items():
-            block, _, part = name.decode().partition(":")
-            found.setdefault(int(block), {})[part] = int(units)
+        try:
+            for name, units in stored.items():
+                block, _, part = name.decode().partition(":")
+                found.setdefault(int(block), {})[part] = int(units)
+        except ValueError:
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "spent")) from None
         return {block: (line.get("rho", 0), line.get("delta", 0)) for block, line in found.items()}
 
     async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
