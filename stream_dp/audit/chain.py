@@ -38,16 +38,16 @@ def in_order(
         else:
             found.setdefault(seq, {})[record] = fields
     entries: list[dict[str, Any]] = []
-    broken: list[
-        int
-    ] = []  # entries that the next one does not continue; -1 stands before the first
+    # Entries that the next one does not continue; -1 stands before the first.
+    broken: list[int] = []
     head: bytes | None = ledger.GENESIS  # that the next entry must continue, where it is known
-    for seq in range(max(found, default=-1) + 1):
-        here = found.get(seq, {})
-        if not here:
-            complain(seq, "it is missing")
+    expected = 0
+    for seq, here in sorted(found.items()):
+        if seq > expected:
+            more = f", and so are those up to entry {seq - 1}" if seq > expected + 1 else ""
+            complain(expected, f"it is missing{more}")
             head = None
-            continue
+        expected = seq + 1
         after = {_prev(fields) for fields in found.get(seq + 1, {}).values()}
         entry = max(here, key=lambda one: _fits(here[one], one, head, after))
         if len(here) > 1:

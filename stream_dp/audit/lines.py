@@ -154,5 +154,5 @@ class Line:
 
 def named(definition: Definition) -> set[str]:
     """The other kinds of questions that a data set answers."""
-    named = definition.kinds
-    return {name for name in type(named).model_fields if getattr(named, name) is not None}
+    kinds = definition.kinds
+    return {name for name in type(kinds).model_fields if getattr(kinds, name) is not None}

@@ -84,17 +84,31 @@ class Looks:
         kind = look.get("kind")
         self._rows = rows
         self.undescribed = False
-        if kind not in self._taken:
+        if not isinstance(kind, str) or kind not in self._taken:
             profile = self._definition.mechanism.profile
             raise Wrong(f"the profile {profile} takes no look {kind!r} under this definition")
         try:
             dues = list(self._known[kind](self, look))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
         for block, _ in dues:
-            if not 0 <= block < len(rows):
+            if type(block) is not int or not 0 <= block < len(rows):
                 raise Wrong(f"it reads phase {block + 1}, which is not open yet")
         return dues
+
+    def _window(self, look: Look) -> range:
+        """The phases that it is about; all of them are open."""
+        found = window(look)
+        if found.stop > len(self._rows):
+            raise Wrong(f"it reads phase {found.stop}, which is not open yet")
+        return found
 
     # ------------------------------------------------------------ counts
 
@@ -134,12 +148,12 @@ class Looks:
         n_cells(self._sizes, wholes(look, "attributes"))
         loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
         due = self._line.due(loss)
-        for block in window(look):
+        for block in self._window(look):
             yield block, due
 
     def _count(self, look: Look) -> Dues:
         due = self._line.due(self._one_count(look))
-        for block in window(look):
+        for block in self._window(look):
             yield block, due
 
     def _gate(self, look: Look) -> Dues:
@@ -149,7 +163,7 @@ class Looks:
         tested = self._line.pure(1 / of_threshold + 2 / of_question)
         facts = (of_threshold, of_question, exact(look, "count_scale"), look.get("noise"))
         due = self._line.due(tested + count)
-        for block in self._joining("segment", whole(look, "segment"), facts, window(look)):
+        for block in self._joining("segment", whole(look, "segment"), facts, self._window(look)):
             yield block, due
 
     def _one_count(self, look: Look) -> Loss:
@@ -204,7 +218,7 @@ class Looks:
         epsilon, _ = self._promise(look)
         if not self.undescribed:
             self._keeps(2 * whole(look, "hypothesis_rows") * exact(look, "rate"), epsilon)
-        yield from self._each(window(look), epsilon)
+        yield from self._each(self._window(look), epsilon)
 
     def _correlated_vector(self, look: Look) -> Dues:
         """Randomised response of each row."""
@@ -249,7 +263,7 @@ class Looks:
             levels = (chunks - 1).bit_length()
             kept, failing = _comparisons(look, 1)
             self._keeps(4 * kept + (2 * levels - 1) / scale, epsilon)
-            n_rows = sum(self._rows[block] for block in window(look))
+            n_rows = sum(self._rows[block] for block in self._window(look))
             # The largest error of a cut with which two of them cannot meet.
             room = (n_rows // chunks - 1) // 2
             cuts = (chunks - 1) * _sum_tail(levels, scale, room)
@@ -259,7 +273,7 @@ class Looks:
 
     def _searched(self, look: Look) -> tuple[object, ...]:
         """What stays the same in a run that searches for points."""
-        ends = window(look)
+        ends = self._window(look)
         n_cells(self._sizes, [whole(look, "attribute")])
         return exact(look, "offset_scale"), exact(look, "scale"), look["attribute"], ends
 
@@ -273,7 +287,7 @@ class Looks:
         """A run is paid for with its first look, by every block that it may ever read."""
         name, number = f"run of {look['kind']}", whole(look, "run")
         begins = number not in self._paid.get(name, {})
-        joining = self._joining(name, number, facts, window(look))
+        joining = self._joining(name, number, facts, self._window(look))
         if joining and not begins:
             raise Wrong(f"it reads phase {joining[0] + 1}, which has not paid for run {number}")
         yield from self._each(joining, epsilon, delta)

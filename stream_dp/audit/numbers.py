@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -14,6 +15,7 @@ from stream_dp.errors import StreamDPError
 UNITS: Final = 2**50
 """Of each sum of a line: a full one holds so many."""
 
+_FRACTION: Final = re.compile("[0-9]{1,2000}(/[0-9]{1,2000})?")
 _EXACT: Final = Context(prec=50, Emin=-999_999_999, Emax=999_999_999)
 
 
@@ -40,6 +42,9 @@ def exact(facts: Mapping[str, Any], name: str) -> Fraction:
     """
     value = facts.get(name)
     try:
+        # Of texts no others: an exponent could name a number that no memory holds.
+        if isinstance(value, str) and _FRACTION.fullmatch(value) is None:
+            value = None
         if isinstance(value, int | float | str) and (found := Fraction(value)) > 0:
             return found
     except (ValueError, OverflowError, ZeroDivisionError):
@@ -71,14 +76,14 @@ def as_written(value: float) -> Fraction:
 # ---------------------------------------------------------------- functions
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def grid(step: int) -> Fraction:
     """Step ``step`` of the public grid of scales: ``2**(step / 32)`` rounded down to 16 significant bits.
 
     Raises:
         Wrong: No such scale is drawn with.
     """
-    octave, part = divmod(step, 32)
+    octave, part = divmod(step, 32) if type(step) is int else (1000, 0)
     if not -32 <= octave <= 128:
         raise Wrong(f"there is no step {step} of the grid of scales")
     low, high = 2**15, 2**16
@@ -104,9 +109,14 @@ def ln(value: Fraction | int) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def exp(value: Fraction) -> Fraction:
-    """The exponential, to some 50 digits; 0 below 1e-2000."""
-    found = _EXACT.exp(decimal(value))
-    return Fraction(found) if found.adjusted() > -2_000 else Fraction(0)
+    """The exponential, to some 50 digits; 0 from ``exp(-5000)`` down.
+
+    Raises:
+        Wrong: It is above ``exp(5000)``, which nothing that is paid for comes to.
+    """
+    if value > 5000:
+        raise Wrong("its noise keeps nothing")
+    return Fraction(_EXACT.exp(decimal(value))) if value > -5000 else Fraction(0)
 
 
 def tail(scale: Fraction, point: int) -> Fraction:
@@ -152,6 +162,9 @@ def largest_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 def n_cells(sizes: Sequence[int], attributes: Sequence[int]) -> int:
     """Cells of a table over these attributes. Raises Wrong for one that is not there."""
-    if sorted(set(attributes)) != sorted(attributes) or any(a >= len(sizes) for a in attributes):
+    known = range(len(sizes))
+    if len(set(attributes)) != len(attributes) or not all(
+        type(a) is int and a in known for a in attributes
+    ):
         raise Wrong("it names attributes that the definition does not have")
     return math.prod(sizes[a] for a in attributes)

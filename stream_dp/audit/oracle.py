@@ -87,7 +87,7 @@ class Oracle:
         if event.kind == "gaussian":
             return events.GaussianDpEvent(math.sqrt(event.size))
         # With two answers, of which the wrong one is exp(epsilon) times less likely.
-        return events.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(event.size)), 2)
+        return events.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(min(event.size, 700.0))), 2)
 
     def _composed(self, event: Any) -> _Floats:
         events, rdp = self._library

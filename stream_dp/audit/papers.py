@@ -90,7 +90,14 @@ class Papers:
                 return self._phase(look, rows)
             if look.get("kind") == "query":
                 return self._query(look, rows)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
         raise Wrong(f"the profile {self._profile} takes no look {look.get('kind')!r}")
 

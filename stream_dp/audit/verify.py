@@ -147,7 +147,7 @@ class _Verification:
             if catalog not in {None, definition}:
                 self._fault(seq, "its definition is not the one on the topic catalog")
             self._line = Line.of(definition, entry.get("line"))
-        except (InvalidDefinition, Wrong) as error:
+        except (ArithmeticError, InvalidDefinition, Wrong) as error:
             self._fault(seq, f"no price can be told: {error}")
             return
         if not self._line.recorded:

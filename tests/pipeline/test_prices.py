@@ -562,3 +562,53 @@ def test_a_ledger_without_a_definition_or_without_entries_is_a_fault() -> None:
     assert "not the data set's definition" in report.faults[0].text
     (fault,) = checked([b"not an entry"]).faults[:1]
     assert "is no entry" in fault.text
+
+
+NONSENSE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1e308,
+    5e-324,
+    "1e999999999",
+    "x",
+    [],
+    {},
+    [0, 10**12],
+]
+
+
+@every_story
+def test_nonsense_in_an_entry_is_a_fault_and_never_ends_the_check(story: list[bytes]) -> None:
+    """Anyone who may write to the topic may write anything; it is found, or it changes no price."""
+    chance = random.Random(2)
+    for number, entry in enumerate(map(json.loads, story)):
+        for look in range(len(entry.get("looks", ()))):
+            for name in entry["looks"][look]:
+
+                def change(
+                    fields: list[dict[str, Any]], n: int = number, p: int = look, what: str = name
+                ) -> None:
+                    fields[n]["looks"][p][what] = chance.choice(NONSENSE)
+
+                checked(forged(story, change))
+        for name in ("charges", "looks", "rows", "phase", "definition", "line"):
+            if name in entry:
+
+                def replace(
+                    fields: list[dict[str, Any]], n: int = number, what: str = name
+                ) -> None:
+                    fields[n][what] = chance.choice([value for value in NONSENSE if value != 0])
+
+                found = checked(forged(story, replace))
+                if entry.get("charges", True) and name not in {"rows", "phase", "line"}:
+                    assert found.faults or found.notes
+
+
+def test_an_entry_far_ahead_is_one_fault() -> None:
+    (far, _) = ledger.append(ledger.GENESIS, 10**18, "flights", "retired", {})
+    (first, _) = ledger.append(ledger.GENESIS, 0, "flights", "retired", {})
+    texts = [str(fault) for fault in checked([first, far]).faults]
+    assert f"entry 1: it is missing, and so are those up to entry {10**18 - 1}" in texts
