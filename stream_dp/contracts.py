@@ -49,6 +49,50 @@ _LEDGER: Final = {
         "seq": {"type": "integer", "minimum": 0},
         "prev": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
         "kind": {"enum": ["dataset", "phase", "charge", "retired"]},
+        "definition": {
+            "description": "dataset: as it was accepted.",
+            "type": "object",
+        },
+        "line": {
+            "description": "dataset: what a phase may spend, as exact fractions; rho and delta, or epsilon "
+            "where epsilons are added up.",
+            "type": "object",
+            "properties": {name: {"$ref": "#/$defs/Exact"} for name in ("rho", "epsilon", "delta")},
+        },
+        "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
+        "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
+        "looks": {
+            "description": "charge: what is looked at, with everything that its price follows from.",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "kind": {"type": "string"},
+                    "loss": {
+                        "description": "Of a look of another kind than counts; of its whole run.",
+                        "type": "object",
+                        "properties": {
+                            name: {"$ref": "#/$defs/Exact"} for name in ("epsilon", "delta")
+                        },
+                        "required": ["epsilon", "delta"],
+                    },
+                },
+                "required": ["kind"],
+            },
+        },
+        "charges": {
+            "description": "charge: [phase from 0, rho or epsilon, delta], in units of 2^-50 of the line.",
+            "type": "array",
+            "items": {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0},
+                "minItems": 3,
+                "maxItems": 3,
+            },
+        },
+    },
+    "$defs": {
+        "Exact": {"description": "p or p/q.", "type": "string", "pattern": "^[0-9]+(/[0-9]+)?$"}
     },
     "required": ["version", "dataset", "seq", "prev", "kind"],
 }

@@ -29,6 +29,7 @@ _COMMANDS = {
     "watch": "Follow answers and events as they come.",
     "status": "Phases, rows and budget of every data set.",
     "budget": "Privacy spent and left, phase by phase.",
+    "ledger": "Check every price that was charged, from the topics alone.",
     "doctor": "Check broker, topics and Redis, and say how to mend them.",
     "topics": "Create the topics.",
     "contracts": "Write JSON Schemas and an AsyncAPI document for other languages.",

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from stream_dp.audit import Report
 from stream_dp.broker import Broker
 from stream_dp.cli.connection import (
     Connection,
@@ -23,8 +24,8 @@ from stream_dp.cli.connection import (
     store,
     without_password,
 )
+from stream_dp.cli.ledger import published, reports
 from stream_dp.cli.rendering import busy, share
-from stream_dp.client import Client
 from stream_dp.client.odometer import Odometer
 from stream_dp.client.topics import (
     TopicState,
@@ -38,12 +39,17 @@ from stream_dp.messages import INPUTS, TIMES, TOPICS, Definition, PhasedSpec, Wh
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 
+if TYPE_CHECKING:
+    from stream_dp.state.redis import RedisStore
+
 __all__ = ["command"]
 
 _OLDEST_KAFKA = (3, 0)
 _OLDEST_REDIS = 7
 _LOW = 0.9
 _PATIENCE_S = 15.0
+_MOST_SHOWN = 5
+"""Faults of one ledger."""
 
 
 class _Health(Enum):
@@ -140,7 +146,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
         if went_back and not connection.given_bootstrap_servers:
             yield _bad(*_split(f"the worker ended: {went_back}"))
         yield _workers(servers, settings)
-    yield from _collected(_redis(connection, settings, topics))
+    yield from _collected(_redis(connection, settings, topics), _PATIENCE_S)
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
         try:
             yield from _datasets(connection)
@@ -235,7 +241,7 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
 # ---------------------------------------------------------------- Redis
 
 
-def _collected(findings: AsyncIterator[_Finding]) -> list[_Finding]:
+def _collected(findings: AsyncIterator[_Finding], patience_s: float | None) -> list[_Finding]:
     collected: list[_Finding] = []
 
     async def collect() -> None:
@@ -243,9 +249,9 @@ def _collected(findings: AsyncIterator[_Finding]) -> list[_Finding]:
             collected.append(finding)  # noqa: PERF401 - what was found stays when time is up
 
     try:
-        asyncio.run(asyncio.wait_for(collect(), _PATIENCE_S))
+        asyncio.run(asyncio.wait_for(collect(), patience_s))
     except TimeoutError:
-        fault = f"Redis took the connection and has not answered for {_PATIENCE_S:g} seconds"
+        fault = f"Redis took the connection and has not answered for {patience_s:g} seconds"
         collected.append(_bad(fault, "see what it does, and start it again"))
     return collected
 
@@ -344,22 +350,117 @@ async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
 
 
 def _datasets(connection: Connection) -> Iterator[_Finding]:
-    with Client(connection.broker, topic_prefix=connection.topic_prefix) as client:
-        catalog = client.catalog()
-        entries = client.ledger_entries()
-    for name, definition in sorted(catalog.items()):
-        yield from _dataset(name, definition, entries.get(name, []))
+    with connection.client() as client:
+        catalog, entries = published(client)
+    holding = {}
+    for report in reports(catalog, entries, sorted(catalog.keys() | entries.keys())):
+        name = report.dataset
+        yield from _prices(report)
+        if not report.faults:
+            holding[name] = entries[name]
+            if name in catalog:
+                yield from _dataset(name, catalog[name], holding[name])
+    yield from _collected(_compared(connection, entries.keys(), holding), patience_s=None)
+
+
+def _prices(report: Report) -> Iterator[_Finding]:
+    name = report.dataset
+    for finding in report.faults[:_MOST_SHOWN]:
+        yield _bad(
+            f"{name}: the published ledger does not hold: {finding}",
+            f"stream-dp ledger verify {name}; find out who wrote to the topic",
+        )
+    if len(report.faults) > _MOST_SHOWN:
+        yield _bad(
+            f"{name}: {len(report.faults) - _MOST_SHOWN:,} more entries do not hold",
+            f"stream-dp ledger verify {name}",
+        )
+    for finding in report.notes[:_MOST_SHOWN]:
+        yield _note(f"{name}: {finding}")
+
+
+async def _compared(
+    connection: Connection, names: Collection[str], holding: Mapping[str, Sequence[bytes]]
+) -> AsyncIterator[_Finding]:
+    """Compares what Redis says is spent with its own ledger, and that one with the topic's.
+
+    Args:
+        holding: The ledgers on the topic, of those data sets where nothing is wrong with them.
+    """
+    try:
+        opened = store(connection)
+    except StreamDPError:
+        return  # that Redis was not checked is said already
+    try:
+        for name in sorted(names):
+            held = await asyncio.wait_for(_held(opened, name), _PATIENCE_S)
+            for finding in _differences(name, holding.get(name), *held):
+                yield finding
+    except TimeoutError:
+        yield _note(f"Redis did not give its ledgers within {_PATIENCE_S:g} seconds each")
+    except StoreUnavailable:
+        return  # said already, too
+    except StreamDPError as error:
+        yield _bad(f"Redis refuses: {error}", "fix its access rights, or pass another --redis-url")
+    finally:
+        await opened.close()
+
+
+async def _held(opened: RedisStore, name: str) -> tuple[list[bytes], dict[int, tuple[int, int]]]:
+    """The ledger in Redis and what is spent there, of one moment."""
+    while True:
+        stored = await opened.ledger(name)
+        spent = await opened.spent(name)
+        if not await opened.ledger(name, len(stored)):  # else a worker has charged meanwhile
+            return stored, spent
+
+
+def _differences(
+    name: str,
+    on_topic: Sequence[bytes] | None,
+    stored: Sequence[bytes],
+    spent: Mapping[int, tuple[int, int]],
+) -> Iterator[_Finding]:
+    """What Redis says of one data set in another way than its ledger does."""
+    for number, entry in enumerate(on_topic or ()):
+        if stored[number : number + 1] != [entry]:
+            differs = "lacks" if number >= len(stored) else "has another one in place of"
+            yield _bad(
+                f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has forgotten "
+                "what was charged since",
+                "put the newest copy of Redis back: until then no worker serves the data set",
+            )
+            return
+    chain = ledger.Chain(name)
+    try:
+        for entry in stored:
+            chain.add(entry)
+    except LedgerBroken as error:
+        yield _bad(
+            f"{name}: the ledger in Redis does not hold: {error}", "put a whole copy of Redis back"
+        )
+        return
+    charged = dict(enumerate(chain.charged))
+    wrong = [
+        block
+        for block in sorted(charged.keys() | spent.keys())
+        if charged.get(block, (0, 0)) != spent.get(block, (0, 0))
+    ]
+    for block in wrong[:_MOST_SHOWN]:
+        found, sums = spent.get(block, (0, 0)), charged.get(block, (0, 0))
+        where = "in Redis and on the topic" if len(on_topic or ()) == len(stored) else "in Redis"
+        yield _bad(
+            f"{name}: Redis says that phase {block + 1} has spent {found[0]:,} units and {found[1]:,} of "
+            f"delta, and the charges of its ledger, {where}, come to {sums[0]:,} and {sums[1]:,}",
+            "put a copy of Redis back whose sums are right",
+        )
+    if not wrong and on_topic is not None:
+        yield _good(
+            f"{name}: Redis has spent what its ledger says, and has every entry of the topic"
+        )
 
 
 def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterator[_Finding]:
-    try:
-        ledger.verify(entries, dataset=name)
-    except LedgerBroken as error:
-        yield _bad(
-            f"{name}: the published ledger does not hold: {error}",
-            "compare it with the one in Redis, and find out who wrote to the topic",
-        )
-        return
     odometer = Odometer.read([json.loads(entry) for entry in entries])
     if odometer.rows and definition.privacy.delta > 1 / (100 * odometer.rows):
         yield _note(
@@ -377,5 +478,5 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
     phases, most = len(odometer.blocks), share(odometer.most_spent)
     yield _good(
         f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
-        f"budget spent; its ledger holds (entries: {len(entries):,})"
+        f"budget spent; its ledger holds (entries: {len(entries):,}), and every price is right"
     )

@@ -221,12 +221,10 @@ class Doubling:
         self._dues.pay(look_charges)
 
     def _described(self, guess: _Guess, look: Look) -> dict[str, object]:
-        facts = guess.mechanism.constants
         return {
             **look.description,
+            **guess.mechanism.described_phase,
             "guess": guess.number,
-            "queries": facts.queries_per_phase,
-            "hard_limit": facts.phases[len(self._sizes) - 1].hard_limit,
         }
 
     # ------------------------------------------------------------ questions
@@ -239,8 +237,12 @@ class Doubling:
         step = guess.mechanism.answer(question)
         if not isinstance(step, QueryLook):
             return step
-        charges = guess.charges if guess is self._next else ()
-        return GuessLook(guess.number, step, charges, self._described(guess, step))
+        described: dict[str, object] = self._described(guess, step)
+        charges: tuple[Charge, ...] = ()
+        if guess is self._next:
+            opened, charges = guess.mechanism.constants.phases[: len(self._sizes)], guess.charges
+            described["last_thresholds"] = [phase.tau_threshold for phase in opened]
+        return GuessLook(guess.number, step, charges, described)
 
     def quote(self, question: Question) -> Quote:
         unpaid = self._dues.refusal

@@ -116,6 +116,7 @@ class CountsLook:
             "kind": "counts",
             "predicate": self.question.key.hex(),
             "attributes": list(self.attributes),
+            "group_by": list(self.question.group_by),
             "answers": self.n_answers,
             "blocks": [list(step) for step in self.steps],
         }

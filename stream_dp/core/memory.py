@@ -115,6 +115,7 @@ def constants(
             hard_limit=hard_limit(j * counted, N),
             min_rows=j * n_min,
             last_threshold=gates[j - 1].last,
+            tau_threshold=last,
             log_tau=log_tau(j * counted, N, j * k, last),
             noise_failure=noise_failure(k, float(eps * j * n_min / inverse[j - 1])),
         )

@@ -46,6 +46,7 @@ class PhaseConstants:
         hard_limit: ``h_max``, counted as the mechanism counts hard queries.
         min_rows: Rows that a window must have.
         last_threshold: L at ``min_rows``; a larger window has no smaller one.
+        tau_threshold: The L that ``log_tau`` is about.
         log_tau: Bound on the probability that privacy is lost in this phase, in logarithms.
         noise_failure: Bound on the probability that the noise of some query of this phase is too large.
     """
@@ -56,6 +57,7 @@ class PhaseConstants:
     hard_limit: int
     min_rows: int
     last_threshold: int
+    tau_threshold: int
     log_tau: LogTau
     noise_failure: float
 

@@ -379,13 +379,22 @@ class Phased(ABC):
             "rows": n_rows,
             "count_scale": self._phase.inverse_privacy,
             "gate_scale": self._constants.sensitivity * self._phase.inverse_privacy,
-            "hard_limit": self._phase.hard_limit,
-            "queries": self._constants.queries_per_phase,
+            **self.described_phase,
         }
         return (PhaseLook(j, charges, description),)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._dues.pay(look_charges)
+
+    @property
+    def described_phase(self) -> dict[str, object]:
+        """What the price of the newest phase follows from; JSON-ready."""
+        return {
+            "hard_limit": self._phase.hard_limit,
+            "queries": self._constants.queries_per_phase,
+            "hypothesis_rows": self._constants.hypothesis_rows,
+            "last_threshold": self._phase.tau_threshold,
+        }
 
     @property
     def _phase(self) -> PhaseConstants:
@@ -473,6 +482,12 @@ class Phased(ABC):
             "predicate": question.predicate.key.hex(),
             "count_scale": phase.inverse_privacy,
             "gate_scale": gate.scale,
+            "gate": {
+                "units": gate.one,
+                "sensitivity": gate.sensitivity,
+                "step": gate.step,
+                "last": gate.last,
+            },
         }
         if distribution.effective_size is not None:
             description["effective_size"] = round(distribution.effective_size)

@@ -160,6 +160,7 @@ def constants(
                 hard_limit=hard_limit(counted, N),
                 min_rows=j * n_min,
                 last_threshold=gate.last,
+                tau_threshold=gate.last,
                 log_tau=log_tau(counted, N, k, gate.last),
                 noise_failure=noise_failure(k, float(eps * j * n_min / scale)),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from stream_dp.core.kinds.stable import Medians, Modes
 from stream_dp.core.kinds.thresholds import Thresholds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.memory import Memory
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.phased import Phased
 from stream_dp.core.sequential import Median, Sequential
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
@@ -55,6 +56,7 @@ __all__ = [
     "build",
     "epsilon_spent",
     "in_order",
+    "line_of",
     "prices_of",
     "rows_of_a_phase",
     "rows_that_open",
@@ -158,6 +160,17 @@ def budget_of(definition: Definition) -> Budget:
     approximate = any(answerer.approximate for answerer, _ in _chosen(definition.kinds))
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     return Budget.of(privacy, approximate=approximate)
+
+
+def line_of(definition: Definition) -> dict[str, str]:
+    """What a line may hold, in exact fractions: public, for the ledger."""
+    privacy = definition.privacy
+    if isinstance(definition.mechanism, PhasedSpec):
+        return {"epsilon": str(as_written(privacy.epsilon)), "delta": str(Fraction(privacy.delta))}
+    if privacy.delta == 0:
+        return {"epsilon": str(Fraction(privacy.epsilon))}
+    budget = budget_of(definition)
+    return {"rho": str(budget.rho), "delta": str(budget.delta)}
 
 
 def epsilon_spent(definition: Definition, share: float) -> float:

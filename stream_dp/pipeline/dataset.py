@@ -24,7 +24,7 @@ from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
-from stream_dp.pipeline.building import build, in_order, rows_that_open, secrets_of
+from stream_dp.pipeline.building import build, in_order, line_of, rows_that_open, secrets_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -266,7 +266,10 @@ class Dataset:
         definition.check_new()
         self._build(definition)
         self._draft.definition = definition.to_bytes()
-        self.write_ledger("dataset", {"definition": json.loads(definition.to_bytes())})
+        self.write_ledger(
+            "dataset",
+            {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
+        )
         self.release(Outgoing("catalog", self.name, definition.to_bytes()))
         self.accepted()
 

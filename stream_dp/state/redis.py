@@ -324,6 +324,20 @@ class RedisStore:
             page: list[bytes] = await self._command("LRANGE", key, start, start + most - 1)
             return page
 
+    async def spent(self, dataset: str) -> dict[int, tuple[int, int]]:
+        """(rho, delta) spent on each block, as ``Snapshot.spent``; takes nothing over."""
+        check_name(dataset)
+        async with _translated():
+            stored = await self._command("HGETALL", self._key(dataset, "spent"))
+        found: dict[int, dict[str, int]] = {}
+        try:
+            for name, units in stored.items():
+                block, _, part = name.decode().partition(":")
+                found.setdefault(int(block), {})[part] = int(units)
+        except ValueError:
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "spent")) from None
+        return {block: (line.get("rho", 0), line.get("delta", 0)) for block, line in found.items()}
+
     async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
         async with _translated():
             # Those too that are named and were forgotten.

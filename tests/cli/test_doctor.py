@@ -240,7 +240,42 @@ def test_a_forged_ledger_is_bad(
         entry = client.ledger(name)[0]
     deployment.produce("ledger", {**entry, "seq": 1, "kind": "retired"}, key=name)
     ((fault, _),) = examine()["bad"]
-    assert f"{name}: the published ledger does not hold: ledger entry 1" in fault
+    assert f"{name}: the published ledger does not hold: entry 0: it is not what the next" in fault
+
+
+def test_a_store_whose_sums_are_not_those_of_its_ledger_is_bad(
+    examine: Examine, deployment: Any, definition: dict[str, Any]
+) -> None:
+    """``spent`` set to 0, an entry taken away, another one in its place: each is said as what it is."""
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        name = client.define(definition).dataset
+        client.send(name, cells=[{"city": "Bonn", "count": 2000}])
+        client.ask(name, "age < 30")
+    worker.stop()
+    good = "; ".join(text for text, _ in examine()["good"])
+    assert f"{name}: Redis has spent what its ledger says, and has every entry of the topic" in good
+    assert "and every price is right" in good
+
+    tag = f"{{{deployment.prefix.rstrip('.')}:{name}}}"
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        (spent,) = client.hmget(f"{tag}:spent", "0:rho")
+        client.hset(f"{tag}:spent", "0:rho", 0)
+        ((fault, fix),) = examine()["bad"]
+        assert fault == (
+            f"{name}: Redis says that phase 1 has spent 0 units and 0 of delta, and the charges of its "
+            f"ledger, in Redis and on the topic, come to {int(spent):,} and 0"
+        )
+        assert "sums are right" in fix
+        client.hset(f"{tag}:spent", "0:rho", spent)
+
+        last = client.rpop(f"{tag}:ledger")
+        number = json.loads(last)["seq"]
+        faults = [fault for fault, _ in examine()["bad"]]
+        assert any(f"{name}: Redis lacks entry {number} of the ledger" in fault for fault in faults)
+        client.rpush(f"{tag}:ledger", last.replace(b'"version":1', b'"version":1 '))
+        faults = [fault for fault, _ in examine()["bad"]]
+        assert any(f"{name}: Redis has another one in place of entry {number}" in f for f in faults)
 
 
 def test_a_large_delta_and_a_spent_line_are_noted(

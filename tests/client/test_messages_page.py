@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+from stream_dp.audit import verify
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.query import compile_where
@@ -31,7 +32,7 @@ from stream_dp.messages import (
     Synthetic,
     read_json,
 )
-from stream_dp.pipeline.building import ANSWERERS, build
+from stream_dp.pipeline.building import ANSWERERS, build, line_of
 from stream_dp.state import ledger
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()
@@ -136,6 +137,24 @@ def test_ledger_entries_are_read() -> None:
     for example in examples("ledger"):
         entry = json.dumps(example, sort_keys=True, separators=(",", ":")).encode()
         assert ledger.read(entry) == example
+
+
+def test_the_charges_on_the_page_are_what_their_looks_cost() -> None:
+    definition = {**next(examples("definition")), "kinds": {"threshold": {"share": 0.1}}}
+    read = Definition.read(definition)
+    bodies: list[dict[str, Any]] = [{"kind": "dataset", "definition": json.loads(read.to_bytes())}]
+    bodies[0]["line"] = line_of(read)
+    bodies += sorted(examples("ledger"), key=lambda example: example["seq"])
+    entries, head = [], ledger.GENESIS
+    for seq, body in enumerate(bodies):
+        own = {
+            k: v for k, v in body.items() if k not in {"version", "dataset", "seq", "prev", "kind"}
+        }
+        entry, head = ledger.append(head, seq, read.dataset, body["kind"], own)
+        entries.append(entry)
+    report = verify(read.dataset, entries)
+    assert (report.faults, report.notes) == ([], [])
+    assert report.charges == 2
 
 
 def test_every_topic_code_event_and_path_is_on_the_page() -> None:

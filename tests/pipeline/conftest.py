@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, NoiseSource
@@ -782,6 +783,9 @@ def _ledger(world: World) -> Iterator[str]:
                 charged[block] += rho
         if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
             yield f"P2: the ledger of {name} and its spent budget differ"
+        if held.ledger:
+            report = verify(name, published[name])
+            yield from (f"P2: {name}: {found}" for found in (*report.faults, *report.notes))
 
 
 def _synthetic(world: World) -> Iterator[str]:

@@ -71,8 +71,13 @@ class KindLook(ABC):
 
     @property
     @abstractmethod
+    def loss(self) -> Loss:
+        """Of the look; of the whole run where it is one of a run's."""
+
+    @property
+    @abstractmethod
     def description(self) -> dict[str, object]:
-        """Public facts for the ledger, JSON-ready."""
+        """Public facts for the ledger, JSON-ready. Scales are floats' exact values."""
 
     @property
     def seconds(self) -> float:

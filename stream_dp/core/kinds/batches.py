@@ -22,6 +22,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
+from stream_dp.core.online.base import Loss
 from stream_dp.core.online.prefix import MAX_ENUMERATED, Cells, PrefixPlan
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.universe import MAX_ROWS, Universe
@@ -97,6 +98,10 @@ class BatchLook(KindLook):
         return 2 * seconds_of(self.plan)
 
     @property
+    def loss(self) -> Loss:
+        return self.plan.loss
+
+    @property
     def description(self) -> dict[str, object]:
         return {
             "attribute": self.attribute,
@@ -104,6 +109,7 @@ class BatchLook(KindLook):
             "conditions": len(self.keys),
             "hypothesis_rows": self.plan.hypothesis_rows,
             "epsilon": float(self.plan.epsilon),
+            "rate": str(self.plan.rate),
         }
 
     def take(self, noise: NoiseSource, data: Blocks) -> BatchRelease:

@@ -27,6 +27,7 @@ from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, secret_of, window_of
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
+from stream_dp.core.online.base import Loss
 from stream_dp.core.online.between import BetweenPlan, BetweenThresholds
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.parameters import as_written
@@ -102,6 +103,10 @@ class BetweenLook(KindLook):
         return self.run.state.plan
 
     @property
+    def loss(self) -> Loss:
+        return self._plan.loss
+
+    @property
     def description(self) -> dict[str, object]:
         window, predicate = self.asked.window, self.asked.predicate
         return {
@@ -110,6 +115,7 @@ class BetweenLook(KindLook):
             "attributes": list(predicate.attributes),
             "predicate": predicate.key.hex(),
             "thresholds": list(self.thresholds),
+            "answers": self._plan.n_between,
             "offset_scale": float(self._plan.offset_scale),
             "scale": float(self._plan.noise_scale),
         }

@@ -18,6 +18,7 @@ from stream_dp.core.blocks import MAX_ORDERED, Blocks
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
+from stream_dp.core.online.base import Loss
 from stream_dp.core.online.correlated import ResponsePlan
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.universe import Boolean, Universe
@@ -50,6 +51,10 @@ class ResponsesLook(KindLook):
     attribute: int
     block: int
     charges: tuple[Charge, ...]
+
+    @property
+    def loss(self) -> Loss:
+        return self.plan.loss
 
     @property
     def description(self) -> dict[str, object]:

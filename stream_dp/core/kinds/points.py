@@ -30,6 +30,7 @@ from stream_dp.core.kinds.base import (
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.online.adaptive import AdaptiveThresholds
+from stream_dp.core.online.base import Loss
 from stream_dp.core.online.interior import InteriorPoint
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.universe import Universe
@@ -96,16 +97,25 @@ class PointLook(KindLook):
     charges: tuple[Charge, ...]
 
     @property
+    def loss(self) -> Loss:
+        return self.run.plan.loss
+
+    @property
     def description(self) -> dict[str, object]:
-        window = self.place.window
-        return {
+        window, of_each = self.place.window, _parts(self.run)[0].plan
+        facts: dict[str, object] = {
             "run": self.number,
             "attribute": self.place.attribute,
             "window": [window.start, window.stop],
             "point": self.code,
-            "offset_scale": float(_parts(self.run)[0].plan.between.offset_scale),
-            "scale": float(_parts(self.run)[0].plan.between.noise_scale),
+            "thresholds": [of_each.low, of_each.high],
+            "offset_scale": float(of_each.between.offset_scale),
+            "scale": float(of_each.between.noise_scale),
         }
+        if isinstance(self.run, AdaptiveThresholds):
+            plan = self.run.plan
+            facts |= {"chunks": plan.n_chunks, "cut_scale": float(plan.cut_scale)}
+        return facts
 
     def reserve(self, noise: NoiseSource) -> None:
         parts = _parts(self.run)

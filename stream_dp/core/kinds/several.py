@@ -53,7 +53,9 @@ class NamedLook:
 
     @property
     def description(self) -> dict[str, object]:
-        return {"kind": self.name, **self.look.description}
+        loss = self.look.loss
+        exact = {"epsilon": str(loss.epsilon), "delta": str(loss.delta)}
+        return {"kind": self.name, **self.look.description, "loss": exact}
 
     def draw(self, noise: NoiseSource) -> dict[str, bytes]:
         return self.look.draw(noise)

@@ -17,6 +17,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of, ordered
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
+from stream_dp.core.online.base import Loss
 from stream_dp.core.online.stable import DisjointMode, StablePlan, stable_median, stable_mode
 from stream_dp.core.outcome import Found, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.universe import Universe
@@ -63,11 +64,16 @@ class StableLook(KindLook):
     charges: tuple[Charge, ...]
 
     @property
+    def loss(self) -> Loss:
+        return self.plan.loss
+
+    @property
     def description(self) -> dict[str, object]:
         return {
             "attribute": self.attribute,
             "blocks": list(self.window),
             "scale": float(self.plan.scale),
+            "threshold": self.plan.threshold,
         }
 
     def reserve(self, noise: NoiseSource) -> None:

@@ -64,6 +64,8 @@ class Plan(Protocol[Published]):
     def n_bins(self) -> int: ...
     @property
     def loss(self) -> Loss: ...
+    @property
+    def scales(self) -> dict[str, object]: ...
     def reserve(self, noise: NoiseSource, n_rows: int) -> None: ...
     def measure(self, counts: IntArray, noise: NoiseSource) -> Published: ...
     def to_bytes(self, published: Published, /) -> bytes: ...
@@ -97,11 +99,16 @@ class CurvesLook(KindLook):
     charges: tuple[Charge, ...]
 
     @property
+    def loss(self) -> Loss:
+        return self.plan.loss
+
+    @property
     def description(self) -> dict[str, object]:
         return {
             "attribute": self.attribute,
             "blocks": list(self.blocks),
             "epsilon": float(self.plan.loss.epsilon),
+            **self.plan.scales,
         }
 
     def reserve(self, noise: NoiseSource) -> None:

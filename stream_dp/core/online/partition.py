@@ -79,6 +79,15 @@ class PartitionPlan:
     def loss(self) -> Loss:
         return Loss(2 * self.sweep_epsilon + self.tree_epsilon)
 
+    @property
+    def scales(self) -> dict[str, object]:
+        """What the loss follows from, JSON-ready; the tree's scale depends on how many segments there are."""
+        return {
+            "offset_scale": float(self.offset_scale),
+            "scale": float(self.noise_scale),
+            "tree_epsilon": str(self.tree_epsilon),
+        }
+
     @cached_property
     def offset_scale(self) -> Fraction:
         """Scale of mu in rows."""

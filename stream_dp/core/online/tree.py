@@ -65,6 +65,11 @@ class TreePlan:
     def loss(self) -> Loss:
         return Loss(self.epsilon)
 
+    @property
+    def scales(self) -> dict[str, object]:
+        """What the loss follows from; JSON-ready."""
+        return {"scale": float(self.scale)}
+
     def reserve(self, noise: NoiseSource, n_rows: int) -> None:
         """Draws the noise of one look into the pool, whatever the number of rows."""
         del n_rows

@@ -191,4 +191,5 @@ def test_how_long_a_look_lasts_follows_from_public_sizes() -> None:
             "conditions": len(wheres),
             "hypothesis_rows": look.plan.hypothesis_rows,
             "epsilon": float(look.plan.epsilon),
+            "rate": str(look.plan.rate),
         }

@@ -1,0 +1,158 @@
+"""What a line may hold, and what a loss is in its units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho, ln, log_delta
+from stream_dp.messages import Definition, PhasedSpec
+
+APPROXIMATE: Final = frozenset(
+    {"median", "mode", "between", "interior_point", "adaptive_threshold"}
+)
+"""Kinds whose looks have a delta of their own."""
+
+_SLACK: Final = Fraction(1, 10**9)
+"""Of a price, where the size of the line was not recorded."""
+
+
+class Span(NamedTuple):
+    """Units between which a price lies; mostly one number."""
+
+    least: int
+    most: int
+
+    def __add__(self, other: object) -> Span:
+        assert isinstance(other, Span), "spans are added to spans"
+        return Span(self.least + other.least, self.most + other.most)
+
+    def nearest(self, units: int) -> int:
+        """What is nearest to ``units`` within."""
+        return min(max(units, self.least), self.most)
+
+
+NOTHING: Final = Span(0, 0)
+
+
+class Event(NamedTuple):
+    """A mechanism in words that dp-accounting knows: Gaussian noise, or any pure mechanism.
+
+    Attributes:
+        kind: ``"gaussian"`` or ``"pure"``.
+        size: Squared scale of the noise, for a squared sensitivity of 1; or epsilon.
+    """
+
+    kind: str
+    size: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a look can lose on one block.
+
+    Attributes:
+        cost: In what the line adds up.
+        delta: With which probability it may break that promise.
+        events: The same for dp-accounting.
+    """
+
+    cost: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    events: tuple[Event, ...] = ()
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss(self.cost + other.cost, self.delta + other.delta, self.events + other.events)
+
+
+@dataclass(frozen=True)
+class Due:
+    """What one look, or several, must be charged on one block."""
+
+    rho: Span = NOTHING
+    delta: Span = NOTHING
+    loss: Loss = Loss()
+
+    def __add__(self, other: Due) -> Due:
+        return Due(self.rho + other.rho, self.delta + other.delta, self.loss + other.loss)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a data set.
+
+    Attributes:
+        whole: What the first sum may come to: of rho, or of epsilon where ``linear``.
+        delta: What the second may come to.
+        linear: Whether epsilons are added up as they are.
+        recorded: Whether the ledger says so; else it was worked out here, to nine digits.
+    """
+
+    whole: Fraction
+    delta: Fraction
+    linear: bool
+    recorded: bool
+
+    @classmethod
+    def of(cls, definition: Definition, recorded: object) -> Line:
+        """The line that a definition stands for, as its first entry records it.
+
+        Raises:
+            Wrong: What is recorded holds more than the definition promises.
+        """
+        epsilon, delta = Fraction(definition.privacy.epsilon), Fraction(definition.privacy.delta)
+        if isinstance(definition.mechanism, PhasedSpec):
+            return cls(as_written(definition.privacy.epsilon), delta, linear=True, recorded=True)
+        if delta == 0:
+            return cls(epsilon, delta, linear=True, recorded=True)
+        kept = delta / 2 if named(definition) & APPROXIMATE else Fraction(0)
+        if recorded is None:
+            return cls(largest_rho(epsilon, delta - kept), kept, linear=False, recorded=False)
+        if not isinstance(recorded, Mapping):
+            raise Wrong("its line is not an object")
+        rho = exact(recorded, "rho")
+        found = exact(recorded, "delta") if kept else kept
+        if found > kept:
+            raise Wrong(
+                f"its line keeps {float(found):.3g} of delta for looks, not {float(kept):.3g}"
+            )
+        if log_delta(rho, epsilon) > ln(delta - found):
+            raise Wrong(
+                f"its line holds rho {float(rho):.9g}, and that does not imply epsilon {float(epsilon):g} at "
+                f"delta {float(delta - found):g}"
+            )
+        return cls(rho, found, linear=False, recorded=True)
+
+    def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> Loss:
+        """Integer counts with discrete Gaussian noise: ``squared_sensitivity / (2 sigma^2)``-zCDP."""
+        if self.linear:
+            raise Wrong("Gaussian noise needs a delta, and the definition has none")
+        squared = sigma * sigma / squared_sensitivity
+        return Loss(1 / (2 * squared), Fraction(0), (Event("gaussian", float(squared)),))
+
+    def pure(self, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Loss:
+        """A mechanism that is (epsilon, delta)-private: ``epsilon^2 / 2``-zCDP, but for delta."""
+        if delta and not self.delta:
+            raise Wrong("it may fail with a probability for which the line keeps nothing")
+        cost = epsilon if self.linear else epsilon * epsilon / 2
+        return Loss(cost, delta, (Event("pure", float(epsilon)),))
+
+    def due(self, loss: Loss) -> Due:
+        """The price of a look on one block: rounded up to whole units."""
+        delta = self._span(loss.delta, self.delta) if loss.delta else NOTHING
+        return Due(self._span(loss.cost, self.whole), delta, loss)
+
+    def _span(self, part: Fraction, whole: Fraction) -> Span:
+        units = part * UNITS / whole
+        if self.recorded:
+            return Span(math.ceil(units), math.ceil(units))
+        return Span(math.ceil(units * (1 - _SLACK)) - 1, math.ceil(units * (1 + _SLACK)) + 1)
+
+
+def named(definition: Definition) -> set[str]:
+    """The other kinds of questions that a data set answers."""
+    kinds = definition.kinds
+    return {name for name in type(kinds).model_fields if getattr(kinds, name) is not None}

@@ -1,0 +1,397 @@
+"""What looks must be charged, from their scales and sensitivities: all profiles but the papers'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar, Final, TypeAlias
+
+from stream_dp.audit.lines import APPROXIMATE, Due, Line, Loss, named
+from stream_dp.audit.numbers import (
+    UNITS,
+    Wrong,
+    as_written,
+    exact,
+    exp,
+    grid,
+    ln,
+    n_cells,
+    tail,
+    whole,
+    wholes,
+    window,
+)
+from stream_dp.messages import BooleanAttribute, CategoryAttribute, Definition, NumberAttribute
+
+Look: TypeAlias = Mapping[str, Any]
+Dues: TypeAlias = Iterator[tuple[int, Due]]
+
+_KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "calibrated": ("tables", "counts"),
+    "gated": ("gate",),
+    "counts": ("count",),
+    "whole_table": ("table",),
+    "weights": ("gate",),
+    "bypass": ("gate", "count"),
+}
+"""Looks that each profile takes."""
+
+_SLACK: Final = Fraction(1, 10**9)
+
+
+@dataclass(slots=True)
+class _Paid:
+    """A run or a segment: one secret, paid for once by each block that it reads.
+
+    Attributes:
+        facts: What must stay the same in all of its looks.
+    """
+
+    facts: tuple[object, ...]
+    blocks: set[int] = field(default_factory=set)
+
+
+class Looks:
+    """The prices of a data set's looks. It remembers who has paid for which run and segment.
+
+    Attributes:
+        undescribed: Whether the last look lacked facts of its mechanism, so that an earlier release wrote it.
+    """
+
+    def __init__(self, definition: Definition, line: Line) -> None:
+        self._definition = definition
+        self._line = line
+        self._sizes = tuple(map(_size, definition.attributes))
+        self._paid: dict[str, dict[int, _Paid]] = {}
+        self._steps: dict[tuple[int, int], Due] = {}
+        self._rows: Sequence[int] = ()
+        self.undescribed = False
+        taken = _KINDS_OF[definition.mechanism.profile]
+        self._settings = {name: getattr(definition.kinds, name) for name in named(definition)}
+        self._taken = {*taken, *self._settings}
+
+    def dues(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
+        """What a look costs which blocks, from 0; a block may come more than once.
+
+        Args:
+            rows: Of each block that is open.
+
+        Raises:
+            Wrong: Its facts do not fit together, or not to the definition.
+        """
+        kind = look.get("kind")
+        self._rows = rows
+        self.undescribed = False
+        if not isinstance(kind, str) or kind not in self._taken:
+            profile = self._definition.mechanism.profile
+            raise Wrong(f"the profile {profile} takes no look {kind!r} under this definition")
+        try:
+            dues = list(self._known[kind](self, look))
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
+        for block, _ in dues:
+            if type(block) is not int or not 0 <= block < len(rows):
+                raise Wrong(f"it reads phase {block + 1}, which is not open yet")
+        return dues
+
+    def _window(self, look: Look) -> range:
+        """The phases that it is about; all of them are open."""
+        found = window(look)
+        if found.stop > len(self._rows):
+            raise Wrong(f"it reads phase {found.stop}, which is not open yet")
+        return found
+
+    # ------------------------------------------------------------ counts
+
+    def _tables(self, look: Look) -> Dues:
+        """Disjoint cells of one block: a row leaves one and enters another."""
+        parts = look.get("tables")
+        if not isinstance(parts, list) or not parts:
+            raise Wrong("it lists no tables")
+        for part in parts:
+            attributes, block, step = part
+            n_cells(self._sizes, attributes)
+            yield block, self._measured(step, 2)
+
+    def _measured(self, step: int, squared_sensitivity: int) -> Due:
+        """The price of Gaussian noise of a step of the grid."""
+        known = self._steps.get((step, squared_sensitivity))
+        if known is None:
+            loss = self._line.gaussian(grid(step), squared_sensitivity=squared_sensitivity)
+            known = self._steps[step, squared_sensitivity] = self._line.due(loss)
+        return known
+
+    def _counts(self, look: Look) -> Dues:
+        """The cells of a GROUP BY are disjoint; a single count moves by one."""
+        answers, attributes = whole(look, "answers"), wholes(look, "attributes")
+        n_cells(self._sizes, attributes)
+        if "group_by" in look:
+            groups = wholes(look, "group_by")
+            if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
+                raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
+        else:
+            self.undescribed = True
+        squared_sensitivity = 1 if answers == 1 else 2
+        for block, step in look["blocks"]:
+            yield block, self._measured(step, squared_sensitivity)
+
+    def _table(self, look: Look) -> Dues:
+        n_cells(self._sizes, wholes(look, "attributes"))
+        loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
+        due = self._line.due(loss)
+        for block in self._window(look):
+            yield block, due
+
+    def _count(self, look: Look) -> Dues:
+        due = self._line.due(self._one_count(look))
+        for block in self._window(look):
+            yield block, due
+
+    def _gate(self, look: Look) -> Dues:
+        """A segment and the count that ends it, with the first question that reads the block."""
+        of_threshold, of_question = exact(look, "threshold_scale"), exact(look, "question_scale")
+        count = self._one_count(look)
+        tested = self._line.pure(1 / of_threshold + 2 / of_question)
+        facts = (of_threshold, of_question, exact(look, "count_scale"), look.get("noise"))
+        due = self._line.due(tested + count)
+        for block in self._joining("segment", whole(look, "segment"), facts, self._window(look)):
+            yield block, due
+
+    def _one_count(self, look: Look) -> Loss:
+        scale = exact(look, "count_scale")
+        if look.get("noise") == "gaussian":
+            return self._line.gaussian(scale, squared_sensitivity=1)
+        if look.get("noise") == "laplace":
+            return self._line.pure(1 / scale)
+        raise Wrong(f"no price is known for {look.get('noise')!r} noise")
+
+    def _joining(
+        self, name: str, number: int, facts: tuple[object, ...], blocks: Iterable[int]
+    ) -> list[int]:
+        """Those of ``blocks`` that pay for a run or a segment with this look."""
+        known = self._paid.setdefault(name, {})
+        if number == len(known) + 1:
+            known[number] = _Paid(facts)
+        if number not in known:
+            raise Wrong(f"it is of {name} {number}, after {name} {len(known)}")
+        if known[number].facts != facts:
+            raise Wrong(f"the scales of {name} {number} are not those that it began with")
+        unpaid = [block for block in blocks if block not in known[number].blocks]
+        known[number].blocks.update(unpaid)
+        return unpaid
+
+    # ------------------------------------------------------------ other kinds
+
+    def _thresholds(self, look: Look) -> Dues:
+        """A tree of counts, or a partition of the bins and the tree of its segments."""
+        epsilon, _ = self._promise(look)
+        n_bins = n_cells(self._sizes, [whole(look, "attribute")])
+        if not self.undescribed and self._settings["threshold"].partition:
+            sweep = 1 / exact(look, "offset_scale") + 2 / exact(look, "scale")
+            self._keeps(2 * sweep + exact(look, "tree_epsilon"), epsilon)
+        elif not self.undescribed:
+            sensitivity = 2 * (n_bins - 1).bit_length() - 1
+            self._keeps(sensitivity / exact(look, "scale"), epsilon)
+        yield from self._each(wholes(look, "blocks"), epsilon)
+
+    def _stable(self, look: Look) -> Dues:
+        """A distance with noise that must pass a threshold, or else nothing is said."""
+        epsilon, delta = self._promise(look)
+        n_cells(self._sizes, [whole(look, "attribute")])
+        if not self.undescribed:
+            scale = exact(look, "scale")
+            self._keeps(1 / scale, epsilon)
+            self._fails(tail(scale, whole(look, "threshold")), delta)
+        yield from self._each(wholes(look, "blocks"), epsilon, delta)
+
+    def _prefix_batch(self, look: Look) -> Dues:
+        """An exponential mechanism over histograms of m rows; a row of the data moves the misfit by m."""
+        epsilon, _ = self._promise(look)
+        if not self.undescribed:
+            self._keeps(2 * whole(look, "hypothesis_rows") * exact(look, "rate"), epsilon)
+        yield from self._each(self._window(look), epsilon)
+
+    def _correlated_vector(self, look: Look) -> Dues:
+        """Randomised response of each row."""
+        epsilon, _ = self._promise(look)
+        agreement = exact(look, "agreement")
+        if agreement >= 1:
+            raise Wrong("its responses are the rows themselves")
+        if not self.undescribed:
+            self._keeps(ln((1 + agreement) / (1 - agreement)), epsilon)
+        yield from self._each([whole(look, "block")], epsilon)
+
+    def _between(self, look: Look) -> Dues:
+        """A run of comparisons; each look of it needs thresholds that are far enough apart."""
+        epsilon, delta = self._promise(look)
+        facts: tuple[object, ...] = (exact(look, "offset_scale"), exact(look, "scale"))
+        if not self.undescribed:
+            answers = whole(look, "answers")
+            if answers != self._settings["between"].answers:
+                raise Wrong(
+                    f"its run may answer {answers} times, and the definition says otherwise"
+                )
+            kept, failing = _comparisons(look, answers)
+            self._keeps(kept, epsilon)
+            self._fails(failing, delta)
+        yield from self._run(look, facts, epsilon, delta)
+
+    def _interior_point(self, look: Look) -> Dues:
+        epsilon, delta = self._promise(look)
+        if not self.undescribed:
+            kept, failing = _comparisons(look, 1)
+            self._keeps(kept, epsilon)
+            self._fails(failing, delta)
+        yield from self._run(look, self._searched(look), epsilon, delta)
+
+    def _adaptive_threshold(self, look: Look) -> Dues:
+        """Interior points of chunks between secret cuts, of which a row moves four at most."""
+        epsilon, delta = self._promise(look)
+        if not self.undescribed:
+            chunks, scale = whole(look, "chunks"), exact(look, "cut_scale")
+            if chunks != self._settings["adaptive_threshold"].chunks:
+                raise Wrong(f"it has {chunks} chunks, and the definition says otherwise")
+            levels = (chunks - 1).bit_length()
+            kept, failing = _comparisons(look, 1)
+            self._keeps(4 * kept + (2 * levels - 1) / scale, epsilon)
+            n_rows = sum(self._rows[block] for block in self._window(look))
+            # The largest error of a cut with which two of them cannot meet.
+            room = (n_rows // chunks - 1) // 2
+            cuts = (chunks - 1) * _sum_tail(levels, scale, room)
+            switched = sum((exp(i * kept) for i in range(4)), Fraction(0))
+            self._fails(failing * switched + cuts, delta)
+        yield from self._run(look, self._searched(look), epsilon, delta)
+
+    def _searched(self, look: Look) -> tuple[object, ...]:
+        """What stays the same in a run that searches for points."""
+        ends = self._window(look)
+        n_cells(self._sizes, [whole(look, "attribute")])
+        return exact(look, "offset_scale"), exact(look, "scale"), look["attribute"], ends
+
+    def _run(
+        self,
+        look: Look,
+        facts: tuple[object, ...],
+        epsilon: Fraction,
+        delta: Fraction,
+    ) -> Dues:
+        """A run is paid for with its first look, by every block that it may ever read."""
+        name, number = f"run of {look['kind']}", whole(look, "run")
+        begins = number not in self._paid.get(name, {})
+        joining = self._joining(name, number, facts, self._window(look))
+        if joining and not begins:
+            raise Wrong(f"it reads phase {joining[0] + 1}, which has not paid for run {number}")
+        yield from self._each(joining, epsilon, delta)
+
+    def _each(
+        self, blocks: Iterable[int], epsilon: Fraction, delta: Fraction = Fraction(0)
+    ) -> Dues:
+        due = self._line.due(self._line.pure(epsilon, delta))
+        for block in blocks:
+            yield block, due
+
+    def _promise(self, look: Look) -> tuple[Fraction, Fraction]:
+        """(epsilon, delta) of a look of another kind, which the definition must give it."""
+        kind, line = look["kind"], self._line
+        share = as_written(self._settings[kind].share)
+        part = Fraction(math.floor(share * UNITS), UNITS)
+        cost, delta = part * line.whole, part * line.delta if kind in APPROXIMATE else Fraction(0)
+        promised = look.get("loss")
+        if promised is None:
+            self.undescribed = True
+            return Fraction(math.sqrt(2 * cost)), delta
+        epsilon = exact(promised, "epsilon")
+        slack = _SLACK if line.recorded else 4 * _SLACK
+        if abs(epsilon * epsilon / 2 - cost) > slack * cost:
+            taken = float(epsilon * epsilon / 2 / line.whole)
+            raise Wrong(f"it takes {taken:.6g} of a line, and the definition says {float(share):g}")
+        found = exact(promised, "delta") if delta else Fraction(0)
+        if abs(found - delta) > slack * delta:
+            raise Wrong(
+                f"its delta is {float(found):.6g}, and by the definition {float(delta):.6g}"
+            )
+        return epsilon, found
+
+    def _keeps(self, kept: Fraction, epsilon: Fraction) -> None:
+        if kept > epsilon * (1 + Fraction(1, 10**40)):
+            raise Wrong(
+                f"its noise keeps epsilon {float(kept):.9g}, and {float(epsilon):.9g} was paid for"
+            )
+
+    def _fails(self, failing: Fraction, delta: Fraction) -> None:
+        if failing > delta * (1 + Fraction(1, 10**40)):
+            raise Wrong(
+                f"it fails with probability {float(failing):.9g}, and delta {float(delta):.9g} was paid for"
+            )
+
+    _known: ClassVar[Mapping[str, Callable[[Looks, Look], Dues]]] = {
+        "tables": _tables,
+        "counts": _counts,
+        "table": _table,
+        "count": _count,
+        "gate": _gate,
+        "threshold": _thresholds,
+        "median": _stable,
+        "mode": _stable,
+        "prefix_batch": _prefix_batch,
+        "correlated_vector": _correlated_vector,
+        "between": _between,
+        "interior_point": _interior_point,
+        "adaptive_threshold": _adaptive_threshold,
+    }
+
+
+def sizes_of(definition: Definition) -> tuple[int, ...]:
+    """Cells of each attribute."""
+    return tuple(map(_size, definition.attributes))
+
+
+def _size(attribute: CategoryAttribute | NumberAttribute | BooleanAttribute) -> int:
+    if isinstance(attribute, CategoryAttribute):
+        return len(attribute.values) + attribute.other + attribute.missing
+    if isinstance(attribute, NumberAttribute):
+        return len(attribute.edges) + 1 + attribute.missing
+    return 2 + attribute.missing
+
+
+def _comparisons(look: Look, answers: int) -> tuple[Fraction, Fraction]:
+    """(epsilon, delta) of a run of comparisons with two thresholds, of which so many may say "between".
+
+    The run pays ``1/b`` for its offset, of scale b, and each "between" ``3/lam`` for noise of scale lam. That
+    holds while ``lam ln 3`` integers are left between the thresholds. It fails where the offset leaves fewer.
+    """
+    offset_scale, scale = exact(look, "offset_scale"), exact(look, "scale")
+    low, high = wholes(look, "thresholds")
+    largest = (high - low - 1 - math.ceil(scale * ln(3))) // 2
+    if largest < 0:
+        raise Wrong(
+            f"its thresholds are {high - low} rows apart, which is too near for any privacy"
+        )
+    return 1 / offset_scale + 3 * answers / scale, tail(offset_scale, largest + 1)
+
+
+_ROOT_OF_2: Final = Fraction(14142135623730950488016887242097, 10**31)
+"""Rounded up."""
+
+
+def _sum_tail(terms: int, scale: Fraction, most: int) -> Fraction:
+    """A bound on the probability that a sum of so many discrete Laplace draws exceeds ``most`` in size.
+
+    ``2 exp(-min(t^2 / (8 L b^2), t / (2 sqrt(2) b)))``, from ``E exp(s X) <= 1 / (1 - s^2 b^2)``.
+    """
+    if most < 0:
+        return Fraction(1)
+    by_variance = Fraction(most * most) / (8 * terms * scale * scale)
+    return 2 * exp(-min(by_variance, most / (2 * _ROOT_OF_2 * scale)))
+
+
+__all__ = ["Look", "Looks", "sizes_of"]

@@ -1,0 +1,105 @@
+"""What dp-accounting, Google's library, says of a line and of the looks that were charged to it.
+
+It composes in Renyi divergence. Gaussian noise is taken as it is. A look that is pure, or pure but for a
+delta, is taken as the randomised response that dominates all such looks (Kairouz, Oh & Viswanath 2015). What
+the looks have of delta is taken off the promised one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.audit.lines import Event, Line
+from stream_dp.audit.numbers import best_order
+
+_Floats = npt.NDArray[np.float64]
+
+_LEAST_ORDER: Final = 1.01
+
+
+class Oracle:
+    """Answers for one data set's lines.
+
+    Args:
+        line: Not that of a papers' profile, whose tests the library does not know.
+        epsilon: As promised.
+        delta: As promised.
+    """
+
+    def __init__(self, line: Line, epsilon: float, delta: float) -> None:
+        self._line = line
+        self._epsilon = epsilon
+        self._delta = Fraction(delta)
+        self._known: dict[Event, _Floats] = {}
+
+    @cached_property
+    def _library(self) -> Any:
+        import dp_accounting  # only here: it takes seconds to load
+        from dp_accounting.rdp import rdp_privacy_accountant
+
+        return dp_accounting, rdp_privacy_accountant
+
+    @cached_property
+    def _best_order(self) -> float:
+        return best_order(float(self._line.whole), self._epsilon)
+
+    @cached_property
+    def _orders(self) -> list[float]:
+        if self._line.linear:
+            return [math.inf]  # where a pure look's divergence is its epsilon
+        return sorted({self._best_order, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))})
+
+    @property
+    def tells(self) -> bool:
+        """Whether the library knows a bound that is near enough: it leaves out orders below 1.01."""
+        return self._line.linear or self._best_order > _LEAST_ORDER
+
+    def full(self) -> float:
+        """Epsilon, at the promised delta, of a line that is full."""
+        if self._line.linear:
+            return float(self._line.whole)
+        events, _ = self._library
+        divergence = self._composed(events.ZCDpEvent(float(self._line.whole)))
+        return self._epsilon_of(divergence, self._line.delta)
+
+    def spent(self, losses: Mapping[Event, int], delta: Fraction) -> float:
+        """Epsilon, at the promised delta, of looks that were taken so often each.
+
+        Args:
+            delta: Sum of the looks' own.
+        """
+        if not losses:
+            return 0.0
+        for event in losses.keys() - self._known.keys():
+            self._known[event] = self._composed(self._event(event))
+        each = np.stack([self._known[event] for event in losses])
+        return self._epsilon_of(np.array([*losses.values()]) @ each, delta)
+
+    def _event(self, event: Event) -> Any:
+        events, _ = self._library
+        if event.kind == "gaussian":
+            return events.GaussianDpEvent(math.sqrt(event.size))
+        # With two answers, of which the wrong one is exp(epsilon) times less likely.
+        return events.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(min(event.size, 700.0))), 2)
+
+    def _composed(self, event: Any) -> _Floats:
+        events, rdp = self._library
+        accountant = rdp.RdpAccountant(self._orders, events.NeighboringRelation.REPLACE_ONE)
+        return np.asarray(accountant.compose(event).rdp)
+
+    def _epsilon_of(self, divergence: _Floats, delta: Fraction) -> float:
+        if self._line.linear:
+            return float(divergence[0])
+        _, rdp = self._library
+        found, _ = rdp.compute_epsilon(self._orders, divergence, float(self._delta - delta))
+        return float(found)
+
+
+__all__ = ["Oracle"]

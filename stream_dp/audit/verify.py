@@ -1,0 +1,304 @@
+"""One data set's ledger from its first entry to its last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+from stream_dp.audit.chain import in_order
+from stream_dp.audit.lines import Due, Event, Line
+from stream_dp.audit.looks import Looks
+from stream_dp.audit.numbers import UNITS, Wrong
+from stream_dp.audit.oracle import Oracle
+from stream_dp.audit.papers import Papers
+from stream_dp.errors import InvalidDefinition
+from stream_dp.messages import Definition, PhasedSpec
+
+_ROUND: Final = 1e-9
+"""By how much the oracle's floats may say more than is promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to say about one entry, or about all.
+
+    Attributes:
+        entry: Its number, from 0.
+    """
+
+    entry: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.entry is None else f"entry {self.entry}: {self.text}"
+
+
+@dataclass
+class Block:
+    """One phase's block and its line, in units of 2^-50 of what it may hold.
+
+    Attributes:
+        rows: Of the phase.
+        spent: What was charged: of the first sum, rho or epsilon, and of delta.
+        recomputed: What its looks cost.
+        epsilon: What dp-accounting makes of these looks, at the promised delta; None where it cannot tell.
+    """
+
+    rows: int
+    spent: tuple[int, int] = (0, 0)
+    recomputed: tuple[int, int] = (0, 0)
+    epsilon: float | None = None
+    losses: Counter[Event] = field(default_factory=Counter, repr=False)
+    delta: Fraction = field(default=Fraction(0), repr=False)
+
+    @property
+    def difference(self) -> tuple[int, int]:
+        """What was charged beyond that; below 0 where too little was."""
+        return self.spent[0] - self.recomputed[0], self.spent[1] - self.recomputed[1]
+
+
+@dataclass
+class Report:
+    """What a ledger says, and what is wrong with it.
+
+    Attributes:
+        entries: How many there are.
+        charges: How many of them charge.
+        head: Of the chain, to be compared with one that was kept.
+        promised: (epsilon, delta); None where no definition can be read.
+        full: What dp-accounting makes of a full line; None where it does not know its looks.
+        faults: What must not be.
+        notes: What is no fault.
+    """
+
+    dataset: str
+    entries: int = 0
+    charges: int = 0
+    head: str = ""
+    promised: tuple[float, float] | None = None
+    full: float | None = None
+    retired: bool = False
+    blocks: list[Block] = field(default_factory=list)
+    faults: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+
+def verify(
+    dataset: str,
+    records: Sequence[bytes],
+    *,
+    catalog: Definition | None = None,
+    progress: Callable[[], object] = lambda: None,
+) -> Report:
+    """Checks everything that follows from a ledger.
+
+    Args:
+        records: Of the data set on the topic, in its order; the same bytes may come twice.
+        catalog: Its definition as the topic ``catalog`` has it; None where there is none.
+        progress: Called after each entry.
+    """
+    return _Verification(dataset, records, catalog, progress).report
+
+
+class _Verification:
+    def __init__(
+        self,
+        dataset: str,
+        records: Sequence[bytes],
+        catalog: Definition | None,
+        progress: Callable[[], object],
+    ) -> None:
+        self.report = Report(dataset)
+        entries, head = in_order(dataset, records, self._fault)
+        self.report.entries, self.report.head = len(entries), head.hex()
+        self._prices: Looks | Papers | None = None
+        self._undescribed: list[int] = []
+        if not entries:
+            self._fault(None, "the topic has no entry of its ledger")
+            return
+        self._define(entries[0], catalog)
+        for entry in entries[1:]:
+            self._take(entry)
+            progress()
+        self._conclude()
+
+    def _fault(self, entry: int | None, text: str) -> None:
+        self.report.faults.append(Finding(entry, text))
+
+    def _note(self, entry: int | None, text: str) -> None:
+        self.report.notes.append(Finding(entry, text))
+
+    # ------------------------------------------------------------ entries
+
+    def _define(self, entry: Mapping[str, Any], catalog: Definition | None) -> None:
+        """The first entry holds the definition, as the catalog does, and how much a line may hold."""
+        seq, self._line = entry["seq"], None
+        if entry["kind"] != "dataset":
+            self._fault(seq, "it is the first one that there is, and not the data set's definition")
+            return
+        stored = entry.get("definition")
+        try:
+            definition = Definition.read(stored if isinstance(stored, dict) else {})
+            if definition.dataset != self.report.dataset:
+                raise Wrong(f"its definition is that of {definition.dataset}")
+            if catalog not in {None, definition}:
+                self._fault(seq, "its definition is not the one on the topic catalog")
+            self._line = Line.of(definition, entry.get("line"))
+        except (ArithmeticError, InvalidDefinition, Wrong) as error:
+            self._fault(seq, f"no price can be told: {error}")
+            return
+        if not self._line.recorded:
+            self._undescribed.append(seq)
+        privacy = definition.privacy
+        self.report.promised = privacy.epsilon, privacy.delta
+        if isinstance(definition.mechanism, PhasedSpec):
+            self._prices = Papers(definition)
+            return
+        self._prices = Looks(definition, self._line)
+        self._oracle = Oracle(self._line, privacy.epsilon, privacy.delta)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        seq, kind = entry["seq"], entry["kind"]
+        if self.report.retired:
+            self._fault(seq, "it comes after the data set was retired")
+        if kind == "phase":
+            self._open(seq, entry)
+        elif kind == "charge":
+            self.report.charges += 1
+            self._charge(seq, entry)
+        elif kind == "retired":
+            self.report.retired = True
+        elif kind == "dataset":
+            self._fault(seq, "it defines the data set again")
+
+    def _open(self, seq: int, entry: Mapping[str, Any]) -> None:
+        rows, number = entry.get("rows"), entry.get("phase")
+        blocks = self.report.blocks
+        if type(rows) is not int or rows < 0 or type(number) is not int:
+            self._fault(seq, "it opens a phase and does not say which, or with how many rows")
+            return
+        if number != len(blocks) + 1:
+            self._fault(seq, f"it opens phase {number} where phase {len(blocks) + 1} is next")
+        blocks.append(Block(rows))
+
+    def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
+        charged = self._charged(seq, entry)
+        dues = self._dues(seq, entry)
+        for index in sorted(charged.keys() | (dues or {}).keys()):
+            block = self.report.blocks[index]
+            units = charged.get(index, (0, 0))
+            due = None if dues is None else dues.get(index, Due())
+            # What cannot be told is taken as it was charged: its fault is reported already.
+            wanted = (
+                units if due is None else (due.rho.nearest(units[0]), due.delta.nearest(units[1]))
+            )
+            self._compare(seq, index, units, wanted)
+            block.spent = block.spent[0] + units[0], block.spent[1] + units[1]
+            block.recomputed = block.recomputed[0] + wanted[0], block.recomputed[1] + wanted[1]
+            if due is not None:
+                block.losses.update(due.loss.events)
+                if due.loss.delta:
+                    block.delta += due.loss.delta
+            if (
+                max(block.spent)
+                > UNITS
+                >= max(block.spent[0] - units[0], block.spent[1] - units[1])
+            ):
+                self._fault(seq, f"with it phase {index + 1} has spent more than all of its budget")
+
+    def _charged(self, seq: int, entry: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+        """Units by block, those left out that no line can be told for."""
+        charged: dict[int, tuple[int, int]] = {}
+        listed = entry.get("charges")
+        for charge in listed if isinstance(listed, list) else [None]:
+            if (
+                not isinstance(charge, list)
+                or len(charge) != 3
+                or any(type(number) is not int or number < 0 for number in charge)
+            ):
+                self._fault(seq, "its charges cannot be read")
+                continue
+            index, rho, delta = charge
+            if index >= len(self.report.blocks):
+                self._fault(seq, f"it charges phase {index + 1}, which is not open yet")
+                continue
+            before = charged.get(index, (0, 0))
+            charged[index] = before[0] + rho, before[1] + delta
+        return charged
+
+    def _dues(self, seq: int, entry: Mapping[str, Any]) -> dict[int, Due] | None:
+        """What each block must be charged for the entry's looks; None where it cannot be told."""
+        if self._prices is None:
+            return None
+        looks = entry.get("looks")
+        if not isinstance(looks, list) or not all(isinstance(look, dict) for look in looks):
+            self._fault(seq, "its looks cannot be read")
+            return None
+        dues: dict[int, Due] = {}
+        rows = [block.rows for block in self.report.blocks]
+        try:
+            for look in looks:
+                for index, due in self._prices.dues(look, rows):
+                    dues[index] = dues[index] + due if index in dues else due
+                if self._prices.undescribed:
+                    self._undescribed.append(seq)
+        except Wrong as error:
+            self._fault(seq, str(error))
+            return None
+        return dues
+
+    def _compare(
+        self, seq: int, index: int, units: tuple[int, int], wanted: tuple[int, int]
+    ) -> None:
+        for name, charged, due in zip(self._sums, units, wanted, strict=True):
+            if charged < due:
+                self._fault(
+                    seq,
+                    f"undercharged: phase {index + 1} was charged {charged:,} units of {name}, and its looks "
+                    f"cost {due:,}",
+                )
+            elif charged > due:
+                self._note(
+                    seq,
+                    f"overcharged: phase {index + 1} was charged {charged:,} units of {name}, and its looks "
+                    f"cost {due:,}",
+                )
+
+    @property
+    def _sums(self) -> tuple[str, str]:
+        return ("epsilon" if self._line is not None and self._line.linear else "rho"), "delta"
+
+    # ------------------------------------------------------------ all together
+
+    def _conclude(self) -> None:
+        report = self.report
+        if self._undescribed:
+            some = ", ".join(map(str, sorted(set(self._undescribed))[:10]))
+            more = ", ..." if len(set(self._undescribed)) > 10 else ""
+            self._note(
+                None,
+                f"written by an earlier release, which did not say all that a price follows from: entries "
+                f"{some}{more}. What they say was checked; the rest is not checkable",
+            )
+        if not isinstance(self._prices, Looks) or not self._oracle.tells:
+            return
+        report.full = self._oracle.full()
+        self._within(None, "a full line", report.full)
+        for number, block in enumerate(report.blocks, 1):
+            block.epsilon = self._oracle.spent(block.losses, block.delta)
+            self._within(None, f"what was looked at in phase {number}", block.epsilon)
+
+    def _within(self, entry: int | None, what: str, epsilon: float) -> None:
+        assert self.report.promised is not None, "the definition was read"
+        promised = self.report.promised[0]
+        if epsilon > promised * (1 + _ROUND):
+            self._fault(
+                entry,
+                f"dp-accounting gives {what} epsilon {epsilon:.6g}, and {promised:g} is promised",
+            )
+
+
+__all__ = ["Block", "Finding", "Report", "verify"]
