@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -47,6 +47,9 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
+
+audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; 20 minutes
+	$(BIN)/python tests/audit/audit.py
 
 lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check --group docs -o requirements/dev.txt

@@ -1,0 +1,853 @@
+"""How much a data set tells of one row, measured from outside: a lower bound on epsilon.
+
+Many data sets are run through a worker with the local store and the noise of a release. Half of them hold
+one row, and half hold another row in its place. What the worker publishes of each is made into one number, a
+*score*. An event "the score reaches t", or "it does not", is chosen on a part of the runs. Its probabilities
+``p`` with the one row and ``q`` with the other are bounded on the rest (Clopper and Pearson 1934). No promise
+with an epsilon below ``ln((p - delta) / q)`` can be true.
+
+The same is done with three broken copies, whose bounds must pass the promise. One draws *half the noise*. One
+*forgets a charge*, so that lines never fill and more looks are taken than are paid for. One *draws again*: a
+restart forgets the store, and the same questions under the same ids get fresh noise.
+
+The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
+number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
+covers a worst case that no run comes near, as in long segments of tests and in the papers' mechanisms.
+
+    python tests/audit/audit.py [--runs 600] [--only NAME ...] [--markdown]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta
+
+from stream_dp.core.accounting import epsilon_of, gaussian_rho
+from stream_dp.core.kinds.batches import BatchLook
+from stream_dp.core.kinds.several import NamedLook
+from stream_dp.core.noise import MIN_SCALE, PooledNoise
+from stream_dp.core.online.correlated import ResponsePlan
+from stream_dp.core.online.prefix import PrefixPlan
+from stream_dp.core.query import Question, compile_where
+from stream_dp.core.universe import Universe
+from stream_dp.messages import Definition
+from stream_dp.pipeline.building import build, rows_of_a_phase
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.worker import GROUP_SIZE, Worker
+from stream_dp.state.local import LocalStore
+
+__all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scores"]
+
+Document: TypeAlias = dict[str, Any]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+CONFIDENCE: Final = 0.999
+_CHOOSING: Final = 0.3
+"""Share of the runs on which the event is chosen."""
+
+_FOR_GAUSSIANS: Final = 3.0
+"""How many more runs show half of a Gaussian's noise: the promise is not as near to it as to a Laplace's."""
+
+_TOGETHER: Final = 60
+"""Data sets that one worker has of each side."""
+
+
+# ---------------------------------------------------------------- the bound
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the runs prove.
+
+    Attributes:
+        epsilon: The promise cannot be true with a smaller one; 0 where nothing is proved.
+        runs: Data sets of each side on which the event was counted.
+    """
+
+    epsilon: float
+    runs: int
+
+
+def bounded(one: Floats, other: Floats, *, delta: float, confidence: float) -> Bound:
+    """A lower bound on epsilon that holds with this confidence.
+
+    Args:
+        one: Scores of the runs with the one row, shape (runs,), in the order in which they were made.
+        other: Those with the other row.
+        delta: The promise's.
+        confidence: That the bound is not above the true epsilon. Both probabilities share what is missing to
+            1; the choice of the event costs nothing, for it is made on other runs.
+    """
+    split, each = round(_CHOOSING * len(one)), (1.0 - confidence) / 2.0
+    best, found = -math.inf, 0.0
+    for swapped in (False, True):
+        for sign in (1.0, -1.0):
+            pair = (sign * other, sign * one) if swapped else (sign * one, sign * other)
+            first, second = pair
+            thresholds = np.unique(np.concatenate([first[:split], second[:split]]))
+            tried = _ratios(first[:split], second[:split], thresholds, delta, each)
+            if tried.max() > best:
+                best, threshold = tried.max(), thresholds[[tried.argmax()]]
+                found = float(_ratios(first[split:], second[split:], threshold, delta, each)[0])
+    return Bound(max(0.0, found), len(one) - split)
+
+
+def _ratios(first: Floats, second: Floats, thresholds: Floats, delta: float, each: float) -> Floats:
+    """``ln((p - delta) / q)`` of the events that a score reaches a threshold, p from below and q from above.
+
+    Shape (n_thresholds,); minus infinity where nothing is known of p.
+    """
+    n = len(first)
+    hits, misses = (n - np.searchsorted(np.sort(side), thresholds) for side in (first, second))
+    low = np.where(hits > 0, beta.ppf(each, np.maximum(hits, 1), n - hits + 1), 0.0) - delta
+    high = np.where(misses < n, beta.ppf(1.0 - each, misses + 1, np.maximum(n - misses, 1)), 1.0)
+    known = low > 0.0
+    return np.where(known, np.log(np.where(known, low, 1.0) / high), -np.inf)
+
+
+# ---------------------------------------------------------------- the copies
+
+
+class HalfNoise:
+    """Noise of half the scale that was asked for, and charged."""
+
+    def __init__(self) -> None:
+        self._source = PooledNoise()
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return self._source.gaussian(max(MIN_SCALE, sigma / 2), size)
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return self._source.laplace(max(MIN_SCALE, scale / 2), size)
+
+    def reserve(self, kind: Any, scale: Fraction, size: int) -> None:
+        self._source.reserve(kind, max(MIN_SCALE, scale / 2), size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+@contextlib.contextmanager
+def _half() -> Iterator[None]:
+    """Also where noise is no draw that is added: responses and histograms lose twice what is charged."""
+    keeps, rate = ResponsePlan.keeps.func, PrefixPlan.rate.fget
+    assert rate is not None
+
+    def twice(plan: ResponsePlan) -> int:
+        return keeps(ResponsePlan(2 * plan.epsilon))
+
+    with (
+        patch.object(ResponsePlan, "keeps", property(twice)),
+        patch.object(PrefixPlan, "rate", property(lambda plan: 2 * rate(plan))),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _forgetful() -> Iterator[None]:
+    """What looks cost is not charged, unless they open a phase."""
+    look = Dataset.look
+
+    def free(one: Any) -> Any:
+        if isinstance(one, NamedLook):
+            return replace(one, look=replace(one.look, charges=()))
+        return replace(one, charges=()) if "charges" in one.__dataclass_fields__ else one
+
+    async def unpaid(self: Dataset, looks: Any) -> Any:
+        return await look(self, list(map(free, looks)))
+
+    with patch.object(Dataset, "look", unpaid):
+        yield
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A worker, whole or broken.
+
+    Attributes:
+        broken: How it is made of a whole one.
+        deliveries: How often all records are delivered; before each the worker starts again.
+        keeps_store: Whether the store lives on when the worker starts again.
+        all_questions: Whether all questions are asked, or those only of which one answer is made.
+        share: Of the runs asked for; less where there is more to be seen.
+    """
+
+    noise: Callable[[], Any] = PooledNoise
+    broken: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    deliveries: int = 1
+    keeps_store: bool = True
+    all_questions: bool = True
+    share: float = 1.0
+
+
+WHOLE: Final = "as it is"
+COPIES: Final = {
+    WHOLE: Copy(deliveries=2, share=0.5),
+    "half the noise": Copy(noise=HalfNoise, broken=_half, all_questions=False),
+    "forgets a charge": Copy(broken=_forgetful, share=0.6),
+    "draws again": Copy(deliveries=12, keeps_store=False, all_questions=False, share=0.25),
+}
+
+
+# ---------------------------------------------------------------- a case
+
+
+@dataclass(frozen=True)
+class Case:
+    """A definition, two data sets that differ in a row, and what is asked.
+
+    Attributes:
+        what: Of what the promise speaks: "life", or what of it is audited.
+        definition: Without version and name.
+        sides: The rows of the two data sets, as the form of a batch.
+        questions: Asked in this order.
+        score: Of all replies to one delivery, by query id, and larger for the second side or always smaller.
+        claim: epsilon; the delta is in the definition unless ``delta`` says another.
+        enough: How many of the first questions make one answer.
+        replaced: How many rows differ. More than one where one row is lost in what N runs can show: a loss of
+            k rows is k times that of one, at most.
+        copies: Which are run; the others would release nothing more.
+        runs: How many more runs than others it needs.
+    """
+
+    what: str
+    definition: Document
+    sides: tuple[Document, Document]
+    questions: tuple[Document, ...]
+    score: Callable[[Mapping[str, Document]], float]
+    claim: float
+    delta: float
+    enough: int = 1
+    replaced: int = 1
+    copies: tuple[str, ...] = tuple(COPIES)
+    runs: float = 1.0
+
+
+def _number(name: str, *edges: int) -> Document:
+    return {"name": name, "type": "number", "edges": list(edges or (1,)), "integer": True}
+
+
+N_ATTRIBUTES: Final = 6
+NAMES: Final = tuple(f"a{i}" for i in range(N_ATTRIBUTES))
+ONES, ZEROS = dict.fromkeys(NAMES, 1), dict.fromkeys(NAMES, 0)
+
+
+def _definition(epsilon: float, delta: float, **more: Any) -> Document:
+    return {
+        "attributes": [_number(name) for name in NAMES],
+        "privacy": {"epsilon": epsilon, "delta": delta},
+        "accuracy": {"error": 0.4, "failure_probability": 0.5},
+        "phase": {"min_rows": 20},
+        "on_exhausted": "refuse",
+    } | more
+
+
+def _sides(ones: int, zeros: int, replaced: int = 1) -> tuple[Document, Document]:
+    """So many rows of ones and of zeros, and the row itself, once zeros and once ones."""
+    return (
+        {"cells": [ONES | {"count": ones}, ZEROS | {"count": zeros + replaced}]},
+        {"cells": [ONES | {"count": ones + replaced}, ZEROS | {"count": zeros}]},
+    )
+
+
+def _is_one(name: str) -> Document:
+    return {"attribute": name, "ge": 1}
+
+
+COUNTS: Final = tuple({"where": _is_one(name)} for name in NAMES)
+
+
+def _of_counts(replies: Mapping[str, Document]) -> float:
+    """Sum of all counts that were measured."""
+    return sum(
+        float(reply["count"])
+        for reply in replies.values()
+        if reply.get("path") in {"measured", "certified"}
+    )
+
+
+def _of_sides(replies: Mapping[str, Document]) -> float:
+    """How many comparisons did not say "below"."""
+    return sum(reply.get("side", "below") != "below" for reply in replies.values())
+
+
+def _of_found(replies: Mapping[str, Document]) -> float:
+    """How many stable answers were given."""
+    return sum("found" in reply for reply in replies.values())
+
+
+def _read(definition: Document) -> Definition:
+    return Definition.read({"version": 1, "dataset": "d", **definition})
+
+
+def _full(definition: Document, n_rows: int) -> Document:
+    """The same with an accuracy for which the first question costs as much of a line as may be."""
+
+    def fits(error: float) -> bool:
+        accuracy = {"error": error, "failure_probability": 0.5}
+        universe, mechanism = build(_read(definition | {"accuracy": accuracy}))
+        mechanism.open_phase(n_rows)
+        found = mechanism.quote(_first_question(universe))
+        return found.outcome is None and bool(found.charges)
+
+    low, high = 0.001, 0.99
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return definition | {"accuracy": {"error": high, "failure_probability": 0.5}}
+
+
+def _first_question(universe: Universe) -> Question:
+    """The first of ``COUNTS``, about the first phase."""
+    return Question(compile_where(universe, COUNTS[0]["where"]), range(1))
+
+
+EPSILON: Final = 1.5
+DELTA: Final = 0.04
+"""Large, as 20 rows allow: the noise of a line that holds (epsilon, delta) then shows in fewer runs."""
+
+PURE: Final = {"privacy": {"epsilon": EPSILON, "delta": 0}}
+
+
+def _counts(profile: Document, **more: Any) -> Case:
+    """A profile whose line is full after the first count."""
+    definition = _full(_definition(EPSILON, DELTA, mechanism=profile, **more), 20)
+    delta = definition["privacy"]["delta"]
+    sides = _sides(9, 10)
+    runs = _FOR_GAUSSIANS if delta else 1.0
+    return Case("life", definition, sides, COUNTS, _of_counts, EPSILON, delta, runs=runs)
+
+
+def _tested(profile: Document, epsilon: float, delta: float) -> Case:
+    """A profile that tests a prediction before it counts, about counts for which every test fails.
+
+    A line is full after the first test and count. Of its loss the count's is a part, and what a test loses is
+    far less than what a segment of them may lose: so the promise is that of the count.
+    """
+    definition = _definition(epsilon, delta, mechanism=profile)
+    definition |= {"accuracy": {"error": 0.2, "failure_probability": 0.5}}
+    if profile["profile"] != "gated":  # whose scales do not follow from its accuracy
+        definition = _full(definition, 200)
+    universe, mechanism = build(_read(definition))
+    mechanism.open_phase(200)
+    look: Any = mechanism.answer(_first_question(universe))
+    scale = Fraction(look.description["count_scale"])
+    if look.description["noise"] == "laplace":
+        claim, delta = float(1 / scale), 0.0
+    else:
+        claim = epsilon_of(gaussian_rho(scale, squared_sensitivity=1), delta)
+    sides, runs = _sides(180, 19), _FOR_GAUSSIANS
+    return Case("answer", definition, sides, COUNTS, _of_counts, claim, delta, runs=runs)
+
+
+def _whole_table() -> Case:
+    name = NAMES[0]
+    definition = _definition(EPSILON, DELTA, mechanism={"profile": "whole_table"})
+    definition |= {
+        "attributes": [_number(name)],
+        "accuracy": {"error": 0.9, "failure_probability": 0.5},
+    }
+    sides = tuple(
+        {"cells": [{name: 1, "count": 9 + one}, {name: 0, "count": 11 - one}]} for one in (0, 1)
+    )
+    questions = ({"where": _is_one(name)}, {"where": {"attribute": name, "lt": 1}})
+
+    def difference(replies: Mapping[str, Document]) -> float:
+        return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
+
+    copies = (WHOLE, "half the noise", "draws again")
+    return Case(
+        "life",
+        definition,
+        (sides[0], sides[1]),
+        questions,
+        difference,
+        EPSILON,
+        DELTA,
+        enough=2,
+        runs=_FOR_GAUSSIANS,
+        copies=copies,
+    )
+
+
+def _papers(profile: str, *, doubling: bool) -> Case:
+    """A hard question to one of the papers' mechanisms: its count and its flag."""
+    name = NAMES[0]
+    mechanism: Document = {
+        "profile": profile,
+        "hypothesis_rows": 12,
+        "representation": "exhaustive",
+        "doubling": doubling,
+    }
+    if profile == "median":
+        mechanism["queries"] = 200
+    else:
+        mechanism |= {"queries_per_phase": 200, "phases": 1}
+    definition = _definition(
+        4.0,
+        1e-9,
+        attributes=[_number(name)],
+        mechanism=mechanism,
+        accuracy={"error": 0.3, "failure_probability": 0.5},
+    )
+    n_rows = rows_of_a_phase(_read(definition)) + 1
+    universe, built = build(_read(definition))
+    for phase in built.open_phase(n_rows):
+        built.charged(phase.charges)
+    look: Any = built.answer(_first_question(universe))
+    scale = look.description["count_scale"]
+    replaced, ones = scale, 9 * n_rows // 10
+    sides = tuple(
+        {
+            "cells": [
+                {name: 1, "count": ones + moved},
+                {name: 0, "count": n_rows - ones - moved},
+            ]
+        }
+        for moved in (0, replaced)
+    )
+    case = Case(
+        "answer", definition, (sides[0], sides[1]), COUNTS[:1], _of_counts, replaced / scale, 0.0
+    )
+    return replace(case, replaced=replaced, copies=(WHOLE, "half the noise", "draws again"))
+
+
+def _kind(
+    name: str,
+    sides: tuple[Document, Document],
+    questions: Sequence[Document],
+    score: Callable[[Mapping[str, Document]], float],
+    *,
+    epsilon: float = 3.0,
+    more: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Case:
+    """A kind whose one look fills a line, so that its (epsilon, delta) is that of everything published."""
+    definition = _definition(epsilon, DELTA, kinds={name: {"share": 1.0, **settings}})
+    definition |= {"mechanism": {"base_share": 0.0, "pacing": False}, **(more or {})}
+    loss = _answerer(definition)._loss
+    claim, delta = float(loss.epsilon), float(loss.delta)
+    return Case("life", definition, sides, tuple(questions), score, claim, delta)
+
+
+def _answerer(definition: Document) -> Any:
+    """The only one of a definition."""
+    _, mechanism = build(_read(definition))
+    (answerer,) = getattr(mechanism, "_answerers")  # noqa: B009 - the plan of a look is its own affair
+    return answerer
+
+
+def _threshold() -> Case:
+    questions = [
+        {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
+        for name in NAMES
+    ]
+    return _kind("threshold", _sides(9, 10), questions, _of_counts)
+
+
+def _partition() -> Case:
+    """Two segments: the first ends with its first bin, and the tree has one node, of half the loss."""
+    attributes = [_number(name, 1, 2, 3) for name in NAMES]
+    questions = [
+        {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
+        for name in NAMES
+    ]
+    sides = tuple(
+        {
+            "cells": [
+                dict.fromkeys(NAMES, 0) | {"count": 400 + one},
+                dict.fromkeys(NAMES, 2) | {"count": 61 - one},
+            ]
+        }
+        for one in (0, 1)
+    )
+    more = {"attributes": attributes, "accuracy": {"error": 0.4, "failure_probability": 0.9}}
+    case = _kind(
+        "threshold", (sides[0], sides[1]), questions, _of_counts, more=more, partition=True
+    )
+    tree = float(_answerer(case.definition)._plans[0].tree_epsilon)
+    return replace(case, what="answer", claim=tree, runs=2.0)
+
+
+def _stable(kind: str, **settings: Any) -> Case:
+    """The distance is just what noise must not take away, or one row more."""
+    questions = [{"kind": kind, "attribute": name} for name in NAMES]
+    empty = _kind(kind, _sides(0, 0), questions, _of_found, **settings)
+    least = _answerer(empty.definition)._plan.threshold
+    zeros = 20 + least - 1  # of 40; the mode, and the bin of the row at rank 20
+    first, second = _sides(40 - zeros - 1, zeros)
+    return replace(empty, sides=(second, first))
+
+
+def _prefix_batch() -> Case:
+    """A histogram of one condition that holds for one of 32 rows, or for two: there its law differs most."""
+    questions = [
+        {"kind": "prefix_batch", "attribute": name, "wheres": [{"attribute": name, "lt": 1}]}
+        for name in NAMES
+    ]
+
+    def shares(replies: Mapping[str, Document]) -> float:
+        return sum(float(r["batch"]["values"][0]) for r in replies.values() if "batch" in r)
+
+    case = _kind("prefix_batch", _sides(30, 1), questions, shares, epsilon=2.15)
+    return replace(case, runs=2.0)
+
+
+def _correlated_vector() -> Case:
+    """The response of the one row that differs."""
+    attributes = [{"name": "bit", "type": "boolean"}]
+    sides = tuple({"columns": {"bit": [one, *[False, True] * 10]}} for one in (False, True))
+    question = {"kind": "correlated_vector", "attribute": "bit"}
+
+    def bit(replies: Mapping[str, Document]) -> float:
+        return float(base64.b64decode(replies["q0"]["vector"]["bits"])[0] >> 7)
+
+    case = _kind(
+        "correlated_vector",
+        (sides[0], sides[1]),
+        [question],
+        bit,
+        more={"attributes": attributes},
+        attribute="bit",
+    )
+    return replace(case, copies=(WHOLE, "half the noise", "draws again"))
+
+
+def _between_answer() -> Case:
+    """A count at the lower threshold, or one below."""
+    empty = _kind("between", _sides(0, 0), [], _of_sides, epsilon=20.0, answers=1)
+    plan = _answerer(empty.definition)._plan
+    n_rows = 2 * plan.min_gap + 20
+    low, high = 10, 10 + plan.min_gap
+    question = {"kind": "between", "where": _is_one(NAMES[0])}
+    question |= {"low": round(low / n_rows, 9), "high": round(high / n_rows, 9)}
+    case = replace(empty, sides=_sides(low - 1, n_rows - low), questions=(question,))
+    claim = 1.0 / float(plan.noise_scale)
+    copies = (WHOLE, "half the noise", "draws again")
+    return replace(case, what="answer", claim=claim, delta=0.0, copies=copies, runs=2.0)
+
+
+def _between_run() -> Case:
+    """Two hundred comparisons at the lower threshold: a run halts at its first "between", for good."""
+    empty = _kind("between", _sides(0, 0), [], _of_sides, epsilon=2.0, answers=1)
+    plan = _answerer(empty.definition)._plan
+    n_rows = 2 * plan.min_gap + 40
+    low, high = 20, 24 + plan.min_gap
+    questions = [
+        {"kind": "between", "where": _is_one(NAMES[0])}
+        | {"low": round((low + i / 1000) / n_rows, 9), "high": round(high / n_rows, 9)}
+        for i in range(200)
+    ]
+    answered = _answered(_of_sides)
+    case = replace(empty, sides=_sides(low, n_rows - low - 1), questions=tuple(questions))
+    return replace(case, score=answered, copies=(WHOLE, "forgets a charge"), runs=0.3)
+
+
+def _answered(score: Callable[[Mapping[str, Document]], float]) -> Any:
+    """A score of what was answered, refusals left out, as a share of it."""
+
+    def of_it(replies: Mapping[str, Document]) -> float:
+        answers = {name: r for name, r in replies.items() if r["status"] == "answered"}
+        return score(answers) / max(1, len(answers))
+
+    return of_it
+
+
+def _points(kind: str, **settings: Any) -> Case:
+    """As many rows up to a point as the lower threshold has, or some fewer."""
+    questions = [
+        {"kind": kind, "attribute": name, "where": {"attribute": name, "lt": 1}} for name in NAMES
+    ]
+    empty = _kind(kind, _sides(0, 0), questions, _of_sides, epsilon=20.0, **settings)
+    answerer = _answerer(empty.definition)
+    is_run = kind == "interior_point"
+    plan = answerer._plan if is_run else answerer._largest.chunk
+    scale = float(plan.between.noise_scale)
+    replaced = 1 if is_run else round(scale)
+    n_rows = answerer.min_rows
+    zeros = plan.low - replaced
+    ones = n_rows - zeros - replaced
+    first, second = _sides(ones, zeros, replaced)
+
+    def of_values(replies: Mapping[str, Document]) -> float:
+        """Rows that the chunks speak of."""
+        return sum(float(r["count"]) for r in replies.values() if r["status"] == "answered")
+
+    case = replace(empty, sides=(second, first), score=_of_sides if is_run else of_values)
+    case = replace(case, what="answer", claim=replaced / scale, delta=0.0, runs=2.0)
+    return replace(case, replaced=replaced)
+
+
+def _cases() -> dict[str, Callable[[], Case]]:
+    """By name; made when they are needed."""
+    weights = {"profile": "weights"}
+    fixed = {"profile": "weights", "growing": False}
+    gated = {"profile": "gated", "segments": 1}
+    found: dict[str, Callable[[], Case]] = {
+        "calibrated": lambda: _counts({"base_share": 0.0, "pacing": False}),
+        "counts": lambda: _counts({"profile": "counts"}),
+        "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
+        "whole_table": _whole_table,
+        "gated": lambda: _tested(gated, EPSILON, DELTA),
+        "weights": lambda: _tested(weights, 6.0, DELTA),
+        "weights, fixed, pure": lambda: _tested(fixed, 4.0, 0.0),
+        "bypass": lambda: _counts({"profile": "bypass"}),
+        "bypass, pure": lambda: _counts({"profile": "bypass"}, **PURE),
+    }
+    for profile in ("median", "sequential", "memory"):
+        for doubling in (False, True):
+            name = f"{profile}, doubling" if doubling else profile
+            found[name] = lambda p=profile, d=doubling: _papers(p, doubling=d)
+    return found | {
+        "kind threshold": _threshold,
+        "kind threshold, partition": _partition,
+        "kind median": lambda: _stable("median"),
+        "kind mode": lambda: _stable("mode"),
+        "kind mode, groups": lambda: _stable("mode", groups=40),
+        "kind prefix_batch": _prefix_batch,
+        "kind correlated_vector": _correlated_vector,
+        "kind between, one answer": _between_answer,
+        "kind between, a run": _between_run,
+        "kind interior_point": lambda: _points("interior_point", points=10),
+        "kind adaptive_threshold": lambda: _points("adaptive_threshold", chunks=2, queries=10),
+    }
+
+
+CASES: Final = _cases()
+
+
+# ---------------------------------------------------------------- running
+
+
+class Stream:
+    """One worker at a time, its log, and what it released."""
+
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
+        self._noise = copy.noise()
+        self._store = LocalStore()
+        self._ends: dict[str, int] = {}
+        self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
+
+    async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
+        if outgoing.role == "answers":
+            reply = json.loads(outgoing.value)
+            self.replies[outgoing.key][reply["query_id"]] = reply
+        elif outgoing.role == "rejected":
+            raise AssertionError(json.loads(outgoing.value)["reason"])
+        elif outgoing.role == "events":
+            event = json.loads(outgoing.value)
+            assert event["event"] != "batch_refused", event
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def deliver(self, groups: Sequence[tuple[str, Sequence[Document]]]) -> None:
+        """Starts a worker, and has it take these documents of these topics in turn."""
+        self.replies.clear()
+        if not self._copy.keeps_store:
+            self._store = LocalStore()
+            self._ends.clear()
+        worker = Worker(self._store, self._noise, self._send, partitions=1)
+        tasks = [
+            asyncio.create_task(worker.run_owner()),
+            asyncio.create_task(worker.run_releaser()),
+        ]
+        try:
+            worker.assigned([0], 1)
+            ranges = {
+                f"in.{r}:0": (0, self._ends.get(r, 0)) for r in ("datasets", "batches", "queries")
+            }
+            worker.reading_from(await worker.positions(ranges), 1)
+            for role, documents in groups:
+                records = [self._record(role, document) for document in documents]
+                for start in range(0, len(records), GROUP_SIZE):
+                    await worker.process(records[start : start + GROUP_SIZE])
+                await worker.drained()
+                assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _record(self, role: str, document: Document) -> Record:
+        offset = self._ends[role] = self._ends.get(role, 0) + 1
+        key, value = document["dataset"].encode(), json.dumps(document).encode()
+        return Record(role, f"in.{role}", 0, offset - 1, key, value, {}, generation=1)
+
+
+def _documents(
+    case: Case, questions: Sequence[Document], name: str, side: int
+) -> tuple[Document, Document, Document]:
+    """A definition, a batch and the questions."""
+    head = {"version": 1, "dataset": name}
+    named = [{"query_id": f"q{i}", **question} for i, question in enumerate(questions)]
+    return (
+        head | case.definition,
+        head | {"batch_id": "b", **case.sides[side]},
+        head | {"analyst": "ana", "queries": named},
+    )
+
+
+async def scores(
+    case: Case, copy: Copy, runs: int, tell: Callable[[int], None] = lambda _: None
+) -> tuple[Floats, Floats]:
+    """The scores of so many runs on each side: the sum over all deliveries, which one answer may repeat.
+
+    Args:
+        tell: Called with the runs that are done.
+    """
+    found: tuple[list[float], list[float]] = ([], [])
+    with copy.broken(), patch.object(BatchLook, "seconds", 0.0):  # nobody here looks at a clock
+        while len(found[0]) < runs:
+            stream = Stream(copy)
+            names = [
+                (f"d{number}-{side}", side)
+                for number in range(min(_TOGETHER, runs - len(found[0])))
+                for side in (0, 1)
+            ]
+            questions = case.questions if copy.all_questions else case.questions[: case.enough]
+            made = [_documents(case, questions, name, side) for name, side in names]
+            topics = list(
+                zip(("datasets", "batches", "queries"), zip(*made, strict=True), strict=True)
+            )
+            totals = [0.0] * len(names)
+            for delivery in range(copy.deliveries):
+                # What the store keeps is not sent again, but for the questions.
+                await stream.deliver(topics[2 if delivery and copy.keeps_store else 0 :])
+                for place, (name, _side) in enumerate(names):
+                    assert len(stream.replies[name]) == len(questions)
+                    totals[place] += case.score(stream.replies[name])
+            for total, (_name, side) in zip(totals, names, strict=True):
+                found[side].append(total)
+            tell(len(found[0]))
+    return np.array(found[0]), np.array(found[1])
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table."""
+
+    name: str
+    case: Case
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
+
+    @property
+    def fair(self) -> bool:
+        """Whether the whole worker keeps its promise as far as can be seen, and no broken one does."""
+        return all(
+            (bound.epsilon <= self.case.claim) == (name == WHOLE)
+            for name, bound in self.bounds.items()
+        )
+
+
+def audit(
+    name: str,
+    *,
+    runs: int,
+    copies: Sequence[str] | None = None,
+    confidence: float = CONFIDENCE,
+    tell: Callable[[str, int, int], None] = lambda *_: None,
+) -> Line:
+    """A line of the table: bounds for the worker as it is, and for broken copies.
+
+    Args:
+        runs: Data sets of each side.
+        copies: Those that are run, as far as the case has them; all if left out.
+        tell: Called with a copy's name, and how many runs of how many are done.
+    """
+    case = CASES[name]()
+    bounds = {}
+    for which in case.copies if copies is None else [c for c in copies if c in case.copies]:
+        copy = COPIES[which]
+        wanted = max(20, round(runs * case.runs * copy.share))
+        found = asyncio.run(
+            scores(case, copy, wanted, lambda done, w=which, n=wanted: tell(w, done, n))
+        )
+        bounds[which] = bounded(*found, delta=case.delta, confidence=confidence)
+    return Line(name, case, bounds)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _cells(line: Line) -> list[str]:
+    case = line.case
+    delta = f", {case.delta:.0e}" if case.delta else ""
+    cells = [line.name, case.what, str(case.replaced), f"{case.claim:.2f}{delta}"]
+    for name in COPIES:
+        bound = line.bounds.get(name)
+        if bound is None:
+            cells.append("")
+        elif name == WHOLE:
+            word = "" if bound.epsilon <= case.claim else " ABOVE"
+            cells.append(f"{bound.epsilon:.2f}{word}")
+        else:
+            word = "caught" if bound.epsilon > case.claim else "MISSED"
+            cells.append(f"{bound.epsilon:.2f} {word}")
+    cells.append(str(max((bound.runs for bound in line.bounds.values()), default=0)))
+    return cells
+
+
+_HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES, "runs"]
+_WIDTHS: Final = (32, 6, 5, 15, 12, 14, 16, 12, 6)
+
+
+def _printed(cells: Sequence[str], *, markdown: bool) -> str:
+    if markdown:
+        return f"| {' | '.join(cells)} |"
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def _progress(name: str) -> Callable[[str, int, int], None]:
+    """Shows on a terminal how far a line of the table is, in place."""
+    told = 0.0
+
+    def tell(copy: str, done: int, runs: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > 0.5 and sys.stderr.isatty():
+            told = time.monotonic()
+            print(f"\r\033[K{name}: {copy}, {done} of {runs} runs", end="", file=sys.stderr)
+
+    return tell
+
+
+def main() -> int:
+    """Prints the table; fails where a promise is broken, or a broken copy is not seen."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=600, help="data sets of each side")
+    parser.add_argument("--only", nargs="*", help="profiles and kinds; all if left out")
+    parser.add_argument("--markdown", action="store_true", help="print the table for a page")
+    arguments = parser.parse_args()
+    print(_printed(_HEAD, markdown=arguments.markdown))
+    if arguments.markdown:
+        print("|" + "---|" * len(_HEAD))
+    fair = True
+    for name in arguments.only or CASES:
+        line = audit(name, runs=arguments.runs, tell=_progress(name))
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+        print(_printed(_cells(line), markdown=arguments.markdown), flush=True)
+        fair &= line.fair
+    return 0 if fair else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""A short form of ``make audit``: lower bounds on epsilon, measured through the worker.
+
+The bounds are statistical, and the noise is the operating system's. A bound is wrong with probability
+``RISK`` at most. So the tests that compare one with a promise that is kept fail by chance with 1e-6 at most,
+all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import inspect
+import math
+import sys
+import typing
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from stream_dp.core.noise import PooledNoise
+from stream_dp.messages import KindsSpec, MechanismSpec
+
+_FILE = Path(__file__).with_name("audit.py")
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("stream_dp_audit", _FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+audit = _load()
+
+RISK = 1e-6 / 50
+RUNS = 160
+"""Of each side. They are enough to find a worker without noise, whatever the profile or kind."""
+
+CASES = [name for name in audit.CASES if "doubling" not in name]
+"""Guesses that double run the mechanisms that are here by themselves; ``make audit`` has them all."""
+
+
+class NoNoise:
+    """Draws nothing but 0."""
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+    def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(PooledNoise(), name)
+
+
+def bound_of(case: Any, copy: Any, runs: int) -> float:
+    found = asyncio.run(audit.scores(case, copy, runs))
+    bound = audit.bounded(*found, delta=case.delta, confidence=1.0 - RISK)
+    return float(bound.epsilon)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
+    """False-alarm rate ``RISK``."""
+    case = audit.CASES[name]()
+    copy = audit.Copy(all_questions=False)
+    runs = 20 if "a run" in name else RUNS
+    assert bound_of(case, copy, runs) <= case.claim
+
+
+@pytest.mark.parametrize("name", ["counts", "kind median", "kind interior_point", "memory"])
+def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
+    """The test above can fail."""
+    case = audit.CASES[name]()
+    assert bound_of(case, audit.Copy(noise=NoNoise, all_questions=False), RUNS) > case.claim
+
+
+@pytest.mark.parametrize("name", ["counts, pure", "kind correlated_vector"])
+def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str) -> None:
+    """False-alarm rate ``RISK``. The second worker has the store of the first."""
+    case = audit.CASES[name]()
+    assert bound_of(case, audit.COPIES[audit.WHOLE], RUNS) <= case.claim
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "copy", "runs"),
+    [
+        ("counts, pure", "half the noise", 600),
+        ("kind correlated_vector", "half the noise", 600),
+        ("counts, pure", "forgets a charge", 700),
+        ("kind correlated_vector", "draws again", 300),
+    ],
+)
+def test_a_broken_copy_goes_above_the_promise(name: str, copy: str, runs: int) -> None:
+    case = audit.CASES[name]()
+    broken = dataclasses.replace(audit.COPIES[copy], deliveries=6 if "again" in copy else 1)
+    assert bound_of(case, broken, runs) > case.claim
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
+def test_a_bound_is_below_the_exact_epsilon_and_near_it_with_many_runs(epsilon: float) -> None:
+    """Of randomized response, whose epsilon is known. The seed is fixed, so there is no false alarm."""
+    draw = np.random.default_rng(round(10 * epsilon))
+    kept = 1.0 / (1.0 + math.exp(-epsilon))
+    one, other = draw.random(40_000) < kept, draw.random(40_000) < 1.0 - kept
+    scores = one.astype(float), other.astype(float)
+    bound = audit.bounded(*scores, delta=0.0, confidence=0.999)
+    assert 0.8 * epsilon < bound.epsilon < epsilon
+    assert bound.runs == 28_000
+    with_delta = audit.bounded(*scores, delta=0.1, confidence=0.999)
+    assert with_delta.epsilon < math.log((kept - 0.1) / (1.0 - kept))
+
+
+def test_bounds_on_runs_that_tell_nothing_are_hardly_ever_above_zero() -> None:
+    """So the event is chosen on other runs than it is counted on: at 90%, of 200 bounds at most 20 are wrong.
+
+    More than 40 have a probability below 1e-4; the seed is fixed.
+    """
+    draw = np.random.default_rng(5)
+    bounds = [
+        audit.bounded(*draw.normal(size=(2, 200)), delta=0.0, confidence=0.9).epsilon
+        for _ in range(200)
+    ]
+    assert sum(bound > 0.0 for bound in bounds) <= 40
+
+
+def test_every_profile_and_kind_is_audited() -> None:
+    """A new one is audited as soon as it can be chosen, or this fails."""
+    cases = [audit._read(make().definition) for make in audit.CASES.values()]
+    specs = typing.get_args(typing.get_args(MechanismSpec)[0])
+    profiles = [spec.model_fields["profile"].annotation for spec in specs if inspect.isclass(spec)]
+    assert {case.mechanism.profile for case in cases} == {
+        name for profile in profiles for name in typing.get_args(profile)
+    }
+    turned_on = {kind for case in cases for kind, spec in case.kinds if spec is not None}
+    assert turned_on == set(KindsSpec.model_fields)
