@@ -426,7 +426,9 @@ def _papers(profile: str, *, doubling: bool) -> Case:
     case = Case(
         "answer", definition, (sides[0], sides[1]), COUNTS[:1], _of_counts, replaced / scale, 0.0
     )
-    return replace(case, replaced=replaced, copies=(WHOLE, "half the noise", "draws again"))
+    return replace(
+        case, replaced=replaced, copies=(WHOLE, "half the noise", "draws again"), runs=2.0
+    )
 
 
 def _kind(
