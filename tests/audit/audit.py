@@ -220,6 +220,7 @@ class Case:
         questions: Asked in this order.
         score: Of all replies to one delivery, by query id, and larger for the second side or always smaller.
         claim: epsilon; the delta is in the definition unless ``delta`` says another.
+        before: Batches of the phases before, the same on both sides.
         enough: How many of the first questions make one answer.
         replaced: How many rows differ. More than one where one row is lost in what N runs can show: a loss of
             k rows is k times that of one, at most.
@@ -234,6 +235,7 @@ class Case:
     score: Callable[[Mapping[str, Document]], float]
     claim: float
     delta: float
+    before: tuple[Document, ...] = ()
     enough: int = 1
     replaced: int = 1
     copies: tuple[str, ...] = tuple(COPIES)
@@ -505,11 +507,12 @@ def _prefix_batch() -> Case:
         for name in NAMES
     ]
 
-    def shares(replies: Mapping[str, Document]) -> float:
-        return sum(float(r["batch"]["values"][0]) for r in replies.values() if "batch" in r)
+    def empty(replies: Mapping[str, Document]) -> float:
+        """Histograms without a row for which the condition holds."""
+        return sum(r["batch"]["values"][0] == 0.0 for r in replies.values() if "batch" in r)
 
-    case = _kind("prefix_batch", _sides(30, 1), questions, shares, epsilon=2.15)
-    return replace(case, runs=2.0)
+    case = _kind("prefix_batch", _sides(30, 1), questions, empty, epsilon=2.15)
+    return replace(case, runs=5.0)
 
 
 def _correlated_vector() -> Case:
@@ -532,44 +535,23 @@ def _correlated_vector() -> Case:
     return replace(case, copies=(WHOLE, "half the noise", "draws again"))
 
 
-def _between_answer() -> Case:
-    """A count at the lower threshold, or one below."""
+def _between() -> Case:
+    """A count at the lower threshold, or one below, in windows of which each needs a run of its own."""
     empty = _kind("between", _sides(0, 0), [], _of_sides, epsilon=20.0, answers=1)
     plan = _answerer(empty.definition)._plan
-    n_rows = 2 * plan.min_gap + 20
-    low, high = 10, 10 + plan.min_gap
-    question = {"kind": "between", "where": _is_one(NAMES[0])}
-    question |= {"low": round(low / n_rows, 9), "high": round(high / n_rows, 9)}
-    case = replace(empty, sides=_sides(low - 1, n_rows - low), questions=(question,))
-    claim = 1.0 / float(plan.noise_scale)
-    copies = (WHOLE, "half the noise", "draws again")
-    return replace(case, what="answer", claim=claim, delta=0.0, copies=copies, runs=2.0)
-
-
-def _between_run() -> Case:
-    """Two hundred comparisons at the lower threshold: a run halts at its first "between", for good."""
-    empty = _kind("between", _sides(0, 0), [], _of_sides, epsilon=2.0, answers=1)
-    plan = _answerer(empty.definition)._plan
-    n_rows = 2 * plan.min_gap + 40
-    low, high = 20, 24 + plan.min_gap
+    n_rows, low = 2 * plan.min_gap + 20, 10
     questions = [
-        {"kind": "between", "where": _is_one(NAMES[0])}
-        | {"low": round((low + i / 1000) / n_rows, 9), "high": round(high / n_rows, 9)}
-        for i in range(200)
+        {"kind": "between", "where": _is_one(NAMES[0]), "window": {"last_phases": phases}}
+        | {
+            "low": round((low + 0.01) / (phases * n_rows), 9),
+            "high": round((low + plan.min_gap - 0.01) / (phases * n_rows), 9),
+        }
+        for phases in range(1, N_ATTRIBUTES + 1)
     ]
-    answered = _answered(_of_sides)
-    case = replace(empty, sides=_sides(low, n_rows - low - 1), questions=tuple(questions))
-    return replace(case, score=answered, copies=(WHOLE, "forgets a charge"), runs=0.3)
-
-
-def _answered(score: Callable[[Mapping[str, Document]], float]) -> Any:
-    """A score of what was answered, refusals left out, as a share of it."""
-
-    def of_it(replies: Mapping[str, Document]) -> float:
-        answers = {name: r for name, r in replies.items() if r["status"] == "answered"}
-        return score(answers) / max(1, len(answers))
-
-    return of_it
+    before = ({"cells": [ZEROS | {"count": n_rows}]},) * (N_ATTRIBUTES - 1)
+    case = replace(empty, sides=_sides(low - 1, n_rows - low), questions=tuple(questions))
+    case = replace(case, before=before, what="answer", runs=4.0)
+    return replace(case, claim=1.0 / float(plan.noise_scale), delta=0.0)
 
 
 def _points(kind: str, **settings: Any) -> Case:
@@ -625,8 +607,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "kind mode, groups": lambda: _stable("mode", groups=40),
         "kind prefix_batch": _prefix_batch,
         "kind correlated_vector": _correlated_vector,
-        "kind between, one answer": _between_answer,
-        "kind between, a run": _between_run,
+        "kind between": _between,
         "kind interior_point": lambda: _points("interior_point", points=10),
         "kind adaptive_threshold": lambda: _points("adaptive_threshold", chunks=2, queries=10),
     }
@@ -697,15 +678,16 @@ class Stream:
 
 def _documents(
     case: Case, questions: Sequence[Document], name: str, side: int
-) -> tuple[Document, Document, Document]:
-    """A definition, a batch and the questions."""
+) -> dict[str, list[Document]]:
+    """A definition, a batch a phase and the questions, by topic."""
     head = {"version": 1, "dataset": name}
+    batches = [*case.before, case.sides[side]]
     named = [{"query_id": f"q{i}", **question} for i, question in enumerate(questions)]
-    return (
-        head | case.definition,
-        head | {"batch_id": "b", **case.sides[side]},
-        head | {"analyst": "ana", "queries": named},
-    )
+    return {
+        "datasets": [head | case.definition],
+        "batches": [head | {"batch_id": f"b{i}", **batch} for i, batch in enumerate(batches)],
+        "queries": [head | {"analyst": "ana", "queries": named}],
+    }
 
 
 async def scores(
@@ -727,9 +709,10 @@ async def scores(
             ]
             questions = case.questions if copy.all_questions else case.questions[: case.enough]
             made = [_documents(case, questions, name, side) for name, side in names]
-            topics = list(
-                zip(("datasets", "batches", "queries"), zip(*made, strict=True), strict=True)
-            )
+            topics = [
+                (role, [document for each in made for document in each[role]])
+                for role in ("datasets", "batches", "queries")
+            ]
             totals = [0.0] * len(names)
             for delivery in range(copy.deliveries):
                 # What the store keeps is not sent again, but for the questions.

@@ -75,8 +75,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
     """False-alarm rate ``RISK``."""
     case = audit.CASES[name]()
     copy = audit.Copy(all_questions=False)
-    runs = 20 if "a run" in name else RUNS
-    assert bound_of(case, copy, runs) <= case.claim
+    assert bound_of(case, copy, RUNS) <= case.claim
 
 
 @pytest.mark.parametrize("name", ["counts", "kind median", "kind interior_point", "memory"])
