@@ -386,8 +386,17 @@ def _looks() -> set[type]:
 
 @pytest.fixture
 def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
-    """``showing(noise)``: from now on this noise is told of every look."""
+    """``showing(noise)``: from now on this noise is told of every look.
+
+    Looks are not taken in a thread of their own: what leaves meanwhile depends on how long they last, and
+    running times are not compared.
+    """
     shown: list[Compensating] = []
+
+    async def at_once(step: Callable[..., Any], *arguments: Any) -> Any:
+        return step(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
     def told(take: Callable[..., Any]) -> Callable[..., Any]:
         def taken(look: Any, noise: Any, data: Blocks) -> Any:
