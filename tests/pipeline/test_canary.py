@@ -77,6 +77,7 @@ VALUES: dict[str, Any] = {
     "rank": 0.5,
     "low": 0.2,
     "high": 0.4,
+    "count_rows": True,
 }
 ASKED = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
 QUERIES: list[dict[str, Any]] = [
