@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters audit clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-fidelity bench-stream bench-counters bench-fairness audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -41,6 +41,9 @@ bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 ro
 
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
 	$(BIN)/python benchmarks/stream.py
+
+bench-fairness: $(VENV)/dev.stamp  ## How long one data set's long records keep another one waiting
+	$(BIN)/python benchmarks/fairness.py
 
 dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 	$(BIN)/python deploy/grafana/generate.py > deploy/grafana/dashboards/stream-dp.json

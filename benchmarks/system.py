@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from rich.console import Console
 
 from stream_dp.cli.progress import StartProgress
@@ -20,6 +21,7 @@ from stream_dp.embedded.child import Child
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Topics
+from stream_dp.messages.topics import TIMES
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,18 @@ class System:
         await_worker(self.worker, self.web_port)
 
 
+def _time_replies(addresses: Addresses) -> None:
+    """Has the broker date replies when it takes them: a worker dates them by what they answer."""
+    admin = KafkaAdminClient(bootstrap_servers=addresses.bootstrap_servers)
+    admin.alter_configs(
+        [
+            ConfigResource(ConfigResourceType.TOPIC, Topics().name(role), {TIMES: "LogAppendTime"})
+            for role in ("answers", "events")
+        ]
+    )
+    admin.close()
+
+
 @contextmanager
 def running_system(console: Console) -> Iterator[System]:
     """Servers and a worker in a temporary folder, gone afterwards."""
@@ -48,6 +62,7 @@ def running_system(console: Console) -> Iterator[System]:
             servers = Servers(folder / "servers", cache_folder(os.environ), progress=progress)
             addresses = stack.enter_context(servers)
             create_topics(addresses.bootstrap_servers, Topics())
+            _time_replies(addresses)
             web_port = ports.choose("the worker's pages", None)
             worker = worker_child(addresses, folder, web_port)
             stack.callback(worker.stop)

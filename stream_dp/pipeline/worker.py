@@ -910,27 +910,18 @@ class Worker:
     # ------------------------------------------------------------ ownership
 
     async def _take_over(self, name: str) -> None:
+        # Counted beforehand, since a process that dies of it, say by memory, counts nothing.
         place = f"the take-over of {name}"
-        attempts = await self._count_take_over(name, place)
+        attempts = await persistently(partial(self._store.attempts, place))
         try:
             await self._load(name, place, is_deadly=attempts > MOST_ATTEMPTS)
         except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
             # Not its fault.
-            if attempts:
-                with contextlib.suppress(StoreError):
-                    await self._store.clear_attempts(place)
+            with contextlib.suppress(StoreError):
+                await self._store.clear_attempts(place)
             raise
-        if 0 < attempts <= MOST_ATTEMPTS:
+        if attempts <= MOST_ATTEMPTS:
             await persistently(partial(self._store.clear_attempts, place))
-
-    async def _count_take_over(self, name: str, place: str) -> int:
-        """Counts a take-over that the last worker may have died of; 0 where none died."""
-        number = self._partition(name)
-        if not any(
-            _partition_in(at) == number and doubt.left for at, doubt in self._doubts.items()
-        ):
-            return 0
-        return await persistently(partial(self._store.attempts, place))
 
     async def _load(self, name: str, place: str, *, is_deadly: bool) -> None:
         generation = self._generation

@@ -30,6 +30,7 @@ from stream_dp.messages import (
     MechanismSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
+from stream_dp.pipeline import dataset, worker
 from stream_dp.web import pages, runner
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,18 @@ def test_the_readme_links_every_decision() -> None:
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or question", MAX_NESTING),
+        (
+            (
+                "values that the answers to the questions of one record have together; a count is one, a "
+                "table has one a cell"
+            ),
+            worker.MOST_VALUES,
+        ),
+        (
+            "draws of noise that the questions of one record lead to; seconds that its looks may last",
+            dataset.MOST_DRAWN,
+        ),
+        ("characters of one value in a row; of a nested one, as JSON", universe.MAX_SCALAR),
         ("nesting of `where`", query.MAX_DEPTH),
         ("conditions in `where`", query.MAX_NODES),
         ("cells of the attributes that one question touches", query.MAX_TOUCHED_CELLS),

@@ -1,0 +1,155 @@
+"""What one record may ask for, and what it may cost the data sets of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import dataset, worker
+
+AA = {"attribute": "carrier", "eq": "AA"}
+TABLE = {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]}  # 3 * 4 * 2 values
+
+
+@pytest.fixture
+async def filled(world: Any) -> Any:
+    """A world with two data sets in their first phase; everything is read."""
+
+    def define(world: Any) -> None:
+        for name in ("flights", "trains"):
+            world.define(name, mechanism={"base_share": 0})
+
+    def fill(world: Any) -> None:
+        for name in ("flights", "trains"):
+            world.cells(name, "one")
+
+    await world.run(rounds=[define, fill])
+    return world
+
+
+def _codes(world: Any) -> dict[str, str]:
+    """Why which query was rejected."""
+    return {
+        reply["query_id"]: reply["reason"]["code"]
+        for found in world.rejections().values()
+        for reply in found
+    }
+
+
+async def test_a_record_asks_for_so_many_values_and_the_rest_is_rejected_free(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table's answer may be megabytes, and asking for it takes some fifty bytes."""
+    monkeypatch.setattr(worker, "MOST_VALUES", 60)
+    filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(5)])
+    await filled.run()
+    assert _codes(filled) == dict.fromkeys(("q2", "q3", "q4"), "too_much_work")
+    assert filled.answer("q1")["status"] == "answered"
+    filled.ask_many("flights", [{"query_id": "q3", **TABLE}])
+    await filled.run()
+    assert filled.answer("q3")["status"] == "answered"
+
+
+async def test_what_was_answered_before_counts_too_when_it_is_sent_again(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(4):
+        filled.ask("flights", f"q{n}", **TABLE)
+    await filled.run()
+    filled.trail.clear()
+    monkeypatch.setattr(worker, "MOST_VALUES", 60)
+    filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(4)])
+    await filled.run()
+    assert set(_codes(filled)) == {"q2", "q3"}
+    assert len(filled.released("answers")) == 2
+
+
+async def test_one_query_is_always_answered(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MOST_VALUES", 2)
+    filled.ask("flights", "large", **TABLE)
+    await filled.run()
+    assert filled.answer("large")["status"] == "answered"
+
+
+async def test_a_record_leads_to_so_many_draws_also_when_a_crash_cuts_it_short(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "MOST_DRAWN", 2)
+    wheres = [{"attribute": "delay", "ge": edge} for edge in (0, 10, 30)] + [AA]
+    queries = [{"query_id": f"q{n}", "where": where} for n, where in enumerate(wheres)]
+    filled.ask_many("flights", [*queries, {"query_id": "free", "where": wheres[0]}])
+    await filled.run(*(filled.Fuse(at) for at in (25, 40)))
+    assert set(_codes(filled).values()) == {"too_much_work"}
+    answered = {name for _, _, name in filled.answers()} - {"free"}
+    assert answered == {"q0"}, "its look drew as many as there may be"
+    assert answered | set(_codes(filled)) == {"q0", "q1", "q2", "q3"}
+    assert filled.answer("free")["path"] == "repeat", "what costs nothing is answered all the same"
+    assert filled.complaints() == []
+
+
+async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_STEP_QUERIES", 3)
+    await _goodbye(filled)
+    long = filled.ask_many("flights", [{"query_id": f"q{n}", "where": AA} for n in range(10)])
+    behind = filled.ask("flights", "behind", AA)
+    other = filled.ask("trains", "other", AA)
+    process = filled.process()
+    await process.assign()
+    progress = process.worker.progress
+    await process.worker.take([process.fetched(record) for record in (long, behind, other)])
+    assert process.worker.behind == 2
+    assert process.worker.progress > progress + 3, "the watchdog is told of each query"
+    await process.worker._queue.join()
+    names = {query_id for _, _, query_id in filled.answers()}
+    assert names == {"q0", "q1", "q2", "other"}
+    assert (await filled.store.watermarks())[long.place] == long.offset, "it is read again"
+    await process.worker.process(())
+    await process.drained()
+    names = {query_id for _, _, query_id in filled.answers()}
+    assert names == {*(f"q{n}" for n in range(10)), "behind", "other"}
+    assert (await filled.store.watermarks())[long.place] == behind.offset + 1
+    await process.kill()
+    assert filled.complaints() == []
+
+
+async def _goodbye(world: Any) -> None:
+    """Has a worker end as it should: the next one need not look for the record that ended it."""
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.stop()
+
+
+async def test_names_that_nobody_defined_leave_nothing_behind(world: Any) -> None:
+    for number in range(20):
+        world.ask(f"nobody-{number}", "q", AA)
+        world.batch(f"nobody-{number}", "b", rows=[])
+    bad = world.define("refused", mechanism={"profile": "median", "queries": 1})
+    await world.run()
+    assert world.store._datasets == {}
+    assert world.rejection(bad)["reason"]["code"] == "invalid_definition"
+
+
+async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_data_set(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A death by memory, say: nobody has a record in hand then."""
+    replay = dataset.Dataset._replay
+
+    def deadly(self: Any, snapshot: Any) -> None:
+        if self.name == "flights":
+            raise filled.Crash
+        replay(self, snapshot)
+
+    filled.ask("flights", "q", AA)
+    filled.ask("trains", "other", AA)
+    monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
+    assert await filled.run(*[filled.Fuse() for _ in range(10)]) == worker.MOST_ATTEMPTS
+    (event,) = filled.events("quarantined")
+    assert event["dataset"] == "flights"
+    assert "the take-over of flights" in event["reason"]["message"]
+    assert filled.answer("other")["status"] == "answered"
+    assert set(_codes(filled).values()) == {"quarantined"}
