@@ -2,10 +2,10 @@
 
     python benchmarks/fairness.py
 
-Through a real Kafka and Valkey. First a query is asked of a quiet data set again and again, while nothing else is
-asked. Then the same while another data set works off long records: 2,000 paid queries, 600 tables of 48,400
-cells, and the same tables once more. Both in one run, and the ratio is what counts: waiting for a reply has the
-same costs in both.
+Through a real Kafka and Valkey. First a query is asked of a quiet data set again and again, while nothing
+else is asked. Then the same while another data set works off long records: 2,000 paid queries, 600 tables of
+48,400 cells, and the same tables once more. Both in one run, and the ratio is what counts: waiting for a
+reply has the same costs in both.
 """
 
 from __future__ import annotations
