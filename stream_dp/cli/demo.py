@@ -19,6 +19,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from stream_dp.audit import Report
 from stream_dp.cli.demo_view import (
     MONTHS,
     AskedQuestion,
@@ -28,6 +29,7 @@ from stream_dp.cli.demo_view import (
     plain_table,
     view,
 )
+from stream_dp.cli.ledger import published, reports
 from stream_dp.cli.progress import StartProgress
 from stream_dp.cli.up import await_worker, worker_child
 from stream_dp.client import Client
@@ -106,9 +108,22 @@ def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
         screen = stack.enter_context(_Screen(console, Story(months)))
         demo = _Demo(client, worker, sample, exact, screen)
         demo.run(months)
+        (report,) = reports(*published(client), [FLIGHTS_DEFINITION["dataset"]])
     if svg is not None:
         svg.write_text(_picture(screen.story), encoding="utf-8")
     _summarise(console, screen.story, demo, time.monotonic() - started)
+    _say_checked(console, report)
+
+
+def _say_checked(console: Console, report: Report) -> None:
+    """What anyone finds who recomputes the prices from the topics; raises when it is a fault."""
+    if report.faults:
+        raise StreamDPError(f"the ledger does not hold: {report.faults[0]}; please report this")
+    units = sum(abs(part) for block in report.blocks for part in block.difference)
+    console.print(
+        f"its ledger recomputed from the topic alone, as by `stream-dp ledger verify`: {len(report.blocks)} "
+        f"phases, {report.charges} charges, [b]{units} units[/b] of difference"
+    )
 
 
 class _Exact:
