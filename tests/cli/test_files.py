@@ -219,7 +219,7 @@ SCALARS = st.one_of(
     st.floats(),
     st.text(max_size=60),
     st.sampled_from(
-        ['"q"\n', "Bonn", "7", "TRUE", "0" * 300 + "18", "17.9" + "9" * 40, "1" * 5000]
+        ['"q"\n', "Bonn", "7", "TRUE", "0" * 300 + "18", "17.9" + "9" * 40, "1" * 4000]
     ),
     st.decimals(allow_nan=False).map(str),
     st.lists(st.integers(), max_size=2),

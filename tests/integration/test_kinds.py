@@ -39,7 +39,7 @@ PEOPLE = {
         {"name": "age", "type": "number", "edges": [18, 30, 45, 65], "integer": True},
         {"name": "smoker", "type": "boolean"},
     ],
-    "privacy": {"epsilon": 10.0, "delta": 1e-6},
+    "privacy": {"epsilon": 10.0, "delta": 4e-7},
     "accuracy": {"error": 0.1, "failure_probability": 1e-6},
     "phase": {"min_rows": N},
     "kinds": KINDS,
