@@ -51,7 +51,7 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
 
-audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; 20 minutes
+audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
 	$(BIN)/python tests/audit/audit.py
 
 lock:  ## Pin the requirements again, with hashes

@@ -58,7 +58,7 @@ __all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scor
 Document: TypeAlias = dict[str, Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-CONFIDENCE: Final = 0.999
+CONFIDENCE: Final = 0.99
 _CHOOSING: Final = 0.3
 """Share of the runs on which the event is chosen."""
 
@@ -199,10 +199,10 @@ class Copy:
 
 WHOLE: Final = "as it is"
 COPIES: Final = {
-    WHOLE: Copy(deliveries=2, share=0.5),
+    WHOLE: Copy(deliveries=2, share=0.3),
     "half the noise": Copy(noise=HalfNoise, broken=_half, all_questions=False),
     "forgets a charge": Copy(broken=_forgetful, share=0.6),
-    "draws again": Copy(deliveries=12, keeps_store=False, all_questions=False, share=0.25),
+    "draws again": Copy(deliveries=12, keeps_store=False, all_questions=False, share=0.12),
 }
 
 
@@ -321,8 +321,8 @@ def _first_question(universe: Universe) -> Question:
     return Question(compile_where(universe, COUNTS[0]["where"]), range(1))
 
 
-EPSILON: Final = 1.5
-DELTA: Final = 0.04
+EPSILON: Final = 1.25
+DELTA: Final = 0.045
 """Large, as 20 rows allow: the noise of a line that holds (epsilon, delta) then shows in fewer runs."""
 
 PURE: Final = {"privacy": {"epsilon": EPSILON, "delta": 0}}
@@ -512,7 +512,7 @@ def _prefix_batch() -> Case:
         return sum(r["batch"]["values"][0] == 0.0 for r in replies.values() if "batch" in r)
 
     case = _kind("prefix_batch", _sides(30, 1), questions, empty, epsilon=2.15)
-    return replace(case, runs=5.0)
+    return replace(case, runs=3.0)
 
 
 def _correlated_vector() -> Case:
@@ -550,7 +550,7 @@ def _between() -> Case:
     ]
     before = ({"cells": [ZEROS | {"count": n_rows}]},) * (N_ATTRIBUTES - 1)
     case = replace(empty, sides=_sides(low - 1, n_rows - low), questions=tuple(questions))
-    case = replace(case, before=before, what="answer", runs=4.0)
+    case = replace(case, before=before, what="answer", runs=2.0)
     return replace(case, claim=1.0 / float(plan.noise_scale), delta=0.0)
 
 
@@ -762,7 +762,7 @@ def audit(
     bounds = {}
     for which in case.copies if copies is None else [c for c in copies if c in case.copies]:
         copy = COPIES[which]
-        wanted = max(20, round(runs * case.runs * copy.share))
+        wanted = max(runs // 4, round(runs * case.runs * copy.share))
         found = asyncio.run(
             scores(case, copy, wanted, lambda done, w=which, n=wanted: tell(w, done, n))
         )
@@ -775,7 +775,7 @@ def audit(
 
 def _cells(line: Line) -> list[str]:
     case = line.case
-    delta = f", {case.delta:.0e}" if case.delta else ""
+    delta = f", {case.delta:.2g}" if case.delta else ""
     cells = [line.name, case.what, str(case.replaced), f"{case.claim:.2f}{delta}"]
     for name in COPIES:
         bound = line.bounds.get(name)
