@@ -137,6 +137,7 @@ class WatchedStore:
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
+        self.alone: list[str] = []  # places of records whose attempts were counted before they were taken
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._store, name)
@@ -144,6 +145,8 @@ class WatchedStore:
         async def watched(*arguments: Any, **named: Any) -> Any:
             await self._world.processes[self._process].effect()
             self.steps.append(name)
+            if name == "attempts" and not arguments[0].startswith("the take-over of"):
+                self.alone.append(arguments[0])
             if self.away:
                 self.away -= 1
                 if self.away % 2:

@@ -235,7 +235,7 @@ async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(de
     await process.step(5)
     await process.drained()
     assert process.store.steps.count("answers") == process.store.steps.count("commit_all") == 1
-    assert "attempts" not in process.store.steps
+    assert process.store.alone == []
     await process.kill()
     assert defined.complaints() == []
 
@@ -252,8 +252,7 @@ async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined
     await process.assign()
     _ask_five(defined)
     await process.run()
-    assert process.store.steps.count("attempts") <= left + 1  # the first of each loads its data set
-    assert process.store.steps.count("attempts") >= left
+    assert len(process.store.alone) == left
     await process.kill()
     assert defined.complaints() == []
 
@@ -275,7 +274,7 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     process = defined.process()
     await process.assign()
     await process.run()
-    assert ("attempts" in process.store.steps) is not goodbye
+    assert bool(process.store.alone) is not goodbye
     await process.kill()
     assert defined.complaints() == []
 
@@ -302,13 +301,13 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     process = defined.process()
     await process.assign()
     await process.run()
-    assert "attempts" in process.store.steps
+    assert process.store.alone
     await process.stop()
     last = defined.process()
     await last.assign()
     _ask_five(defined)
     await last.run()
-    assert "attempts" not in last.store.steps
+    assert last.store.alone == []
     await last.kill()
     assert defined.complaints() == []
 
