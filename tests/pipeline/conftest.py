@@ -137,7 +137,9 @@ class WatchedStore:
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
-        self.alone: list[str] = []  # places of records whose attempts were counted before they were taken
+        self.alone: list[
+            str
+        ] = []  # places of records whose attempts were counted before they were taken
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._store, name)
