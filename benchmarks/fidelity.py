@@ -31,11 +31,11 @@ from rich.table import Table
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.memory import Memory
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.median.phased import QueryLook, QueryRelease
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phased import QueryLook, QueryRelease
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Category, Universe
 

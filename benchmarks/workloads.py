@@ -26,14 +26,14 @@ from rich.table import Table
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.composition import Concentrated
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Question, compile_where
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.composition import Concentrated
+from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.lab.trial import Driven, Truth
 from stream_dp.lab.workload import Cells, Where, conjunction, single_or_subset, tree

@@ -19,7 +19,13 @@ from stream_dp.cli.files import Source
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.advice import (
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
+from stream_dp.errors import InvalidInput
+from stream_dp.lab.trial import trial
+from stream_dp.messages import CountsSpec, Definition, PhaseSpec
+from stream_dp.pipeline.building import build
+from stream_dp.profiles.advice import (
     RECENT,
     Estimate,
     Name,
@@ -32,12 +38,6 @@ from stream_dp.core.advice import (
     most_thresholds,
     recommended,
 )
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
-from stream_dp.errors import InvalidInput
-from stream_dp.lab.trial import trial
-from stream_dp.messages import CountsSpec, Definition, PhaseSpec
-from stream_dp.pipeline.building import build
 
 __all__ = ["command"]
 

@@ -241,8 +241,8 @@ def _checked(file: Path) -> tuple[Definition, str]:
     definition.check_new()
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
-        from stream_dp.core.calibrated import Calibrated
         from stream_dp.core.kinds.several import WithKinds
+        from stream_dp.core.residual.calibrated import Calibrated
         from stream_dp.pipeline.building import build
 
         universe, mechanism = build(definition)
@@ -266,8 +266,8 @@ def _checked(file: Path) -> tuple[Definition, str]:
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
     """Says so where no question about a single phase could be answered as promised."""
-    from stream_dp.core.advice import Need, least_error
     from stream_dp.core.parameters import Accuracy, Privacy
+    from stream_dp.profiles.advice import Need, least_error
 
     promised = definition.accuracy
     least = least_error(

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.online.correlated import ResponsePlan
+from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.errors import InvalidInput
 from stream_dp.lab import conjecture, median_search, reconstruction, tracing
 from stream_dp.lab.noise import SeededNoise

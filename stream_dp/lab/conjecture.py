@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.gated import Gated
-from stream_dp.core.gates import CountLook
 from stream_dp.core.outcome import Answered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Predicate, Question
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.core.universe import Category, Universe
 from stream_dp.lab.noise import SeededNoise
 

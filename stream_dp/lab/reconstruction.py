@@ -1,9 +1,9 @@
 """The reconstruction attack: search queries chosen by earlier answers give the private bits away.
 
-Bun, Steinke, Ullman 2016, section 4, Lemma 4.3; see ``core.online.correlated`` for the queries. The first
-query has no vectors, query i has all answers so far. Answers that are good for them agree little with each
-other, as if drawn independently, and then their coordinate-wise majority agrees with the private vector far
-more than any differentially private answer may.
+Bun, Steinke, Ullman 2016, section 4, Lemma 4.3; ``core.kinds.correlated_vector.law`` defines the queries.
+The first query has no vectors, and query i has all answers so far. Answers that are good for them agree
+little with each other, as if drawn independently. Then their coordinate-wise majority agrees with the private
+vector far more than any differentially private answer may.
 """
 
 from __future__ import annotations

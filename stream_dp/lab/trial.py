@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Lines
-from stream_dp.core.advice import Name, Need, Trial
-from stream_dp.core.baselines.bypass import Bypass
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.composition import Basic, Concentrated, composition_of
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path
 from stream_dp.core.query import Question
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.bypass import Bypass
+from stream_dp.core.sparse_vector.composition import Basic, Concentrated, composition_of
 from stream_dp.core.universe import Rows
 from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+from stream_dp.profiles.advice import Name, Need, Trial
 
 MOST_QUESTIONS: Final = 1_200
 _MOST_CELLS: Final = 2**14

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.advice import RECENT, Workload
 from stream_dp.core.query import Predicate, Question
 from stream_dp.core.universe import Boolean, Category, Rows, Universe
+from stream_dp.profiles.advice import RECENT, Workload
 
 Where: TypeAlias = dict[str, Any]
 Cells: TypeAlias = npt.NDArray[np.intp]

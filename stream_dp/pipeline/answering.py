@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.kinds.base import Asked
-from stream_dp.core.kinds.correlated import MOST_RESPONSES
+from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused

@@ -9,28 +9,28 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.baselines.bypass import Bypass
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.baselines.weights import GrowingWeights, Weights
-from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.composition import composition_of
-from stream_dp.core.doubling import Doubling
-from stream_dp.core.gated import Gated
-from stream_dp.core.kinds.adaptive import Adaptive
+from stream_dp.core.kinds.adaptive_threshold.answerer import Adaptive
 from stream_dp.core.kinds.base import Answerer, loss_of
-from stream_dp.core.kinds.batches import Batches
-from stream_dp.core.kinds.between import Between
-from stream_dp.core.kinds.correlated import CorrelatedVectors
-from stream_dp.core.kinds.interior import Interior
+from stream_dp.core.kinds.between.answerer import Between
+from stream_dp.core.kinds.correlated_vector.answerer import CorrelatedVectors
+from stream_dp.core.kinds.interior_point.answerer import Interior
+from stream_dp.core.kinds.median_mode.answerer import Medians, Modes
+from stream_dp.core.kinds.prefix_batch.answerer import Batches
 from stream_dp.core.kinds.several import WithKinds
-from stream_dp.core.kinds.stable import Medians, Modes
-from stream_dp.core.kinds.thresholds import Thresholds
+from stream_dp.core.kinds.threshold.answerer import Thresholds
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.memory import Memory
+from stream_dp.core.median.doubling import Doubling
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.median.phased import Phased
+from stream_dp.core.median.sequential import Median, Sequential
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.phased import Phased
-from stream_dp.core.sequential import Median, Sequential
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.bypass import Bypass
+from stream_dp.core.sparse_vector.composition import composition_of
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.weights import GrowingWeights, Weights
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import (

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.kinds.base import Asked
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Query

@@ -39,11 +39,11 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from stream_dp.core.accounting import epsilon_of, gaussian_rho
-from stream_dp.core.kinds.batches import BatchLook
+from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
+from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
+from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.online.correlated import ResponsePlan
-from stream_dp.core.online.prefix import PrefixPlan
 from stream_dp.core.query import Question, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.messages import Definition

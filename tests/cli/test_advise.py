@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.advise import _number, _percent
-from stream_dp.core.advice import Need, estimates
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.messages import Definition
 from stream_dp.pipeline.building import build
+from stream_dp.profiles.advice import Need, estimates
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -170,3 +170,32 @@ def make_universe() -> Callable[..., Universe]:
 def quick_noise() -> Callable[..., NoiseSource]:
     """``quick_noise(seed, factor=1.0)``."""
     return QuickNoise
+
+
+# ------------------------------------------------ the universe and the queries of W3, without its rows
+
+_ADULT = (2, 2, 5, 7)  # sex, income, race, marital status: 140 cells, 35,433 conjunctions
+
+
+def _asks(seed: int) -> Iterator[Question]:
+    """W3 at Zipf 0: all but the empty and the whole set of each attribute's values, or it is left out."""
+    rng = np.random.default_rng(seed)
+    while True:
+        factors = {}
+        for attribute, size in enumerate(_ADULT):
+            subset = int(rng.integers(1, 2**size))  # the whole set stands for an absent attribute
+            factors[attribute] = (subset >> np.arange(size) & 1).astype(np.bool_)
+        predicate = Predicate.conjunction(factors)
+        if predicate.attributes:
+            yield Question(predicate, range(1))
+
+
+@pytest.fixture
+def adult(make_universe: Callable[..., Universe]) -> Universe:
+    return make_universe(*_ADULT)
+
+
+@pytest.fixture
+def make_asks() -> Callable[[int], Iterator[Question]]:
+    """``make_asks(seed)``: questions drawn from all 35,433 conjunctions, each as likely."""
+    return _asks

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from stream_dp.core.baselines.table import TableRelease
-from stream_dp.core.doubling import GuessRelease
-from stream_dp.core.gates import CountRelease
-from stream_dp.core.kinds.batches import BatchRelease
-from stream_dp.core.kinds.between import BetweenRelease
-from stream_dp.core.kinds.correlated import ResponsesRelease
+from stream_dp.core.kinds.between.answerer import BetweenRelease
+from stream_dp.core.kinds.correlated_vector.answerer import ResponsesRelease
+from stream_dp.core.kinds.median_mode.answerer import StableRelease
 from stream_dp.core.kinds.points import Place, PointRelease
-from stream_dp.core.kinds.stable import StableRelease
-from stream_dp.core.kinds.thresholds import CurvesRelease
-from stream_dp.core.measuring import CountsRelease, Part, TablesRelease
+from stream_dp.core.kinds.prefix_batch.answerer import BatchRelease
+from stream_dp.core.kinds.threshold.answerer import CurvesRelease
 from stream_dp.core.mechanism import Release
+from stream_dp.core.median.doubling import GuessRelease
+from stream_dp.core.median.phased import QueryRelease
 from stream_dp.core.outcome import Side
-from stream_dp.core.phased import QueryRelease
 from stream_dp.core.query import EVERYTHING
+from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
+from stream_dp.core.sparse_vector.gates import CountRelease
 
 WINDOW, KEY = range(2), bytes(16)
 ZEROS, ONES = np.zeros((2, 2), dtype=np.int64), np.ones((2, 2), dtype=np.int64)

@@ -12,18 +12,18 @@ import numpy.typing as npt
 import pytest
 
 from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.baselines.weights import GrowingWeights
-from stream_dp.core.belief.residuals import ResidualMemory
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.composition import Concentrated
-from stream_dp.core.doubling import Doubling
-from stream_dp.core.gated import Gated
-from stream_dp.core.memory import Memory
+from stream_dp.core.median.doubling import Doubling
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.median.phase_constants import Representation
+from stream_dp.core.median.sequential import Median, Sequential
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.phase_constants import Representation
-from stream_dp.core.sequential import Median, Sequential
+from stream_dp.core.residual.belief.residuals import ResidualMemory
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.composition import Concentrated
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.synthetic import Synthetic, synthetic
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import Conditional, drawn, whole_rows

@@ -20,7 +20,7 @@ import pytest
 from stream_dp.core import query, universe
 from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.planner import BasePlan, Terms
+from stream_dp.core.residual.planner import BasePlan, Terms
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
@@ -247,19 +247,29 @@ def test_every_mechanism_has_a_row_that_says_how_it_is_served() -> None:
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| **")]
     assert {len(row) for row in rows} == {7}
     core = ROOT / "stream_dp/core"
-    folders = {"baselines": "base composition", "consistent_set": "base"}
-    folders["online"] = "base laplace sampling stable"
+    parts = [
+        "composition",
+        "predicate_mechanism",
+        "base",
+        "easiness",
+        "formulas",
+        "phase_constants",
+        "phased",
+    ]
     modules = {
-        path.relative_to(core / "online" if folder == "online" else core.parent).as_posix()
-        for folder, parts in folders.items()
+        path.relative_to(core.parent).as_posix()
+        for folder in ["baselines", "sparse_vector", "median", "median/consistent_set"]
         for path in (core / folder).glob("[!_]*.py")
-        if path.stem not in parts.split()
+        if path.stem not in parts
     }
     modules |= {
-        f"core/{name}.py" for name in ["calibrated", "median", "memory", "sequential", "gated"]
+        path.relative_to(core.parent).as_posix()
+        for path in (core / "kinds").glob("*/[!_]*.py")
+        if path.stem != "answerer" and "median_mode" not in path.parts
     }
+    modules |= {"core/residual/calibrated.py", "core/kinds/exponential.py"}
     named = {name for row in rows for name in re.findall(r"`([\w/]+\.py)`", row[0])}
-    assert {name.removeprefix("core/online/") for name in named} >= modules
+    assert named >= modules
     served = " ".join(row[-1] for row in rows)
     for name in KindsSpec.model_fields:
         assert f'"kinds": {{"{name}": ...}}' in served, name

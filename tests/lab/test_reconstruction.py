@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.online.correlated import ResponsePlan
+from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.lab.reconstruction import (
     Signs,
     agreement,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.core.online.prefix import Cells
+from stream_dp.core.kinds.prefix_batch.law import Cells
 from stream_dp.lab.tracing import (
     Answer,
     deviation_outside,

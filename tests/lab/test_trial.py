@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_dp.core.advice import Name, Need, Workload, estimates, recommended
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.lab.trial import trial
 from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+from stream_dp.profiles.advice import Name, Need, Workload, estimates, recommended
 
 FLIGHTS = Universe(
     (

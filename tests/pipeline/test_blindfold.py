@@ -28,27 +28,28 @@ import pytest
 from aiokafka import TopicPartition
 
 from stream_dp import core
-from stream_dp.core import gates, memory
 from stream_dp.core.baselines.table import TableLook
 from stream_dp.core.blocks import Block, Blocks, count_of
-from stream_dp.core.doubling import GuessLook
-from stream_dp.core.gates import CountLook
+from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds, chunk_counts
 from stream_dp.core.kinds.base import counts_of, secret_of
-from stream_dp.core.kinds.batches import BatchLook
-from stream_dp.core.kinds.between import BetweenLook
-from stream_dp.core.kinds.correlated import ResponsesLook
+from stream_dp.core.kinds.between.answerer import BetweenLook
+from stream_dp.core.kinds.correlated_vector.answerer import ResponsesLook
+from stream_dp.core.kinds.median_mode.answerer import StableLook
+from stream_dp.core.kinds.median_mode.law import _votes, mode, order_statistic
 from stream_dp.core.kinds.points import PointLook
+from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
+from stream_dp.core.kinds.sampling import permutation
 from stream_dp.core.kinds.several import NamedLook
-from stream_dp.core.kinds.stable import StableLook
-from stream_dp.core.kinds.thresholds import CurvesLook
-from stream_dp.core.measuring import CountsLook, TablesLook, _exact_answers
+from stream_dp.core.kinds.threshold.answerer import CurvesLook
+from stream_dp.core.kinds.threshold.partition import PartitionPlan
+from stream_dp.core.kinds.threshold.tree import _nodes
+from stream_dp.core.median import memory
+from stream_dp.core.median.doubling import GuessLook
+from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
-from stream_dp.core.online.adaptive import AdaptiveThresholds, chunk_counts
-from stream_dp.core.online.partition import PartitionPlan
-from stream_dp.core.online.sampling import permutation
-from stream_dp.core.online.stable import _votes, mode, order_statistic
-from stream_dp.core.online.tree import _nodes
-from stream_dp.core.phased import PhaseLook, QueryLook
+from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_answers
+from stream_dp.core.sparse_vector import gates
+from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.messages import Event, KindsSpec, MechanismSpec
 from stream_dp.pipeline import decoding, sources, worker
 from stream_dp.pipeline.dataset import Dataset

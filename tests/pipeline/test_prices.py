@@ -16,7 +16,7 @@ from stream_dp.audit import Report, verify
 from stream_dp.audit.lines import Line
 from stream_dp.audit.oracle import Oracle
 from stream_dp.core.accounting import UNITS
-from stream_dp.core.baselines import bypass
+from stream_dp.core.sparse_vector import bypass
 from stream_dp.messages import Definition
 from stream_dp.state import ledger
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core import measuring
+from stream_dp.core.residual import measuring
 from stream_dp.pipeline.sending import _dated
 
 AA = {"attribute": "carrier", "eq": "AA"}

@@ -17,11 +17,11 @@ import pytest
 from scipy.stats import binomtest, chi2, norm
 
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Path, Refused, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import Predicate, Question
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Category, Rows, Universe
 
 SIZES = (3, 4, 2)

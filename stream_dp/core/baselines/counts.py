@@ -7,13 +7,13 @@ keeps the promised accuracy; a repeat, however spelt, gets the same answer for n
 
 from __future__ import annotations
 
-from stream_dp.core.composition import Composition
-from stream_dp.core.gates import CountRelease
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Predicate, Question
+from stream_dp.core.sparse_vector.composition import Composition
+from stream_dp.core.sparse_vector.gates import CountRelease
+from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Universe
 
 

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Budget, Charge, gaussian_rho
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.composition import Concentrated
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import IntArray, NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.predicate_mechanism import PredicateMechanism
 from stream_dp.core.query import Question
+from stream_dp.core.sparse_vector.composition import Concentrated
+from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Universe, check_kept_cells
 from stream_dp.errors import CorruptState
 

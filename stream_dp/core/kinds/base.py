@@ -18,9 +18,9 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.blocks import Blocks, tables_of
+from stream_dp.core.kinds.loss import Loss, Secret
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
-from stream_dp.core.online.base import Loss, Secret
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import as_written
 from stream_dp.core.query import EVERYTHING, Predicate

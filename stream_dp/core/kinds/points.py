@@ -17,6 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
+from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds
 from stream_dp.core.kinds.base import (
     Answerer,
     Asked,
@@ -27,11 +28,10 @@ from stream_dp.core.kinds.base import (
     secret_of,
     window_of,
 )
+from stream_dp.core.kinds.interior_point.law import InteriorPoint
+from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.online.adaptive import AdaptiveThresholds
-from stream_dp.core.online.base import Loss
-from stream_dp.core.online.interior import InteriorPoint
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState

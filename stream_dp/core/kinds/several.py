@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.calibrated import Calibrated
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.query import Question
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.errors import CorruptState
 
 _TAG = 0xFF  # no version of the counts' releases

@@ -24,17 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.baselines.table import WholeTable
-from stream_dp.core.baselines.weights import GrowingWeights
-from stream_dp.core.belief.bounds import two_sided
-from stream_dp.core.belief.forms import Floats, table
-from stream_dp.core.belief.local_fit import non_negative
-from stream_dp.core.belief.residuals import ResidualMemory
-from stream_dp.core.calibrated import Calibrated
-from stream_dp.core.doubling import Doubling
-from stream_dp.core.gated import Gated
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.phased import Phased
+from stream_dp.core.median.doubling import Doubling
+from stream_dp.core.median.phased import Phased
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.forms import Floats, table
+from stream_dp.core.residual.belief.local_fit import non_negative
+from stream_dp.core.residual.belief.residuals import ResidualMemory
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import drawn, whole_rows
 

@@ -21,9 +21,9 @@ from typing import Final
 import numpy as np
 from scipy.special import chdtri
 
-from stream_dp.core.belief.forms import Floats, table
-from stream_dp.core.belief.local_fit import maximum_entropy, non_negative
-from stream_dp.core.belief.residuals import ResidualMemory
+from stream_dp.core.residual.belief.forms import Floats, table
+from stream_dp.core.residual.belief.local_fit import maximum_entropy, non_negative
+from stream_dp.core.residual.belief.residuals import ResidualMemory
 from stream_dp.core.synthetic.rows import Conditional
 
 MAX_PARENTS: Final = 3

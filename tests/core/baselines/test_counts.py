@@ -14,13 +14,13 @@ from scipy import stats
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.baselines.counts import FreshCounts
-from stream_dp.core.composition import Basic, Composition, Concentrated
-from stream_dp.core.gates import CountLook
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, Question
+from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
+from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 

@@ -10,10 +10,15 @@ import pytest
 from scipy.stats import binom, norm
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
-from stream_dp.core.composition import Basic, Composition, Concentrated, composition_of
-from stream_dp.core.gated import Scales
-from stream_dp.core.gates import segment_loss
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.sparse_vector.composition import (
+    Basic,
+    Composition,
+    Concentrated,
+    composition_of,
+)
+from stream_dp.core.sparse_vector.gated import Scales
+from stream_dp.core.sparse_vector.gates import segment_loss
 
 PROMISES = [Privacy(1.0, 1e-9), Privacy(3.0, 1e-6), Privacy(0.1, 1e-5)]
 

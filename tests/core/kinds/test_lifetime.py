@@ -11,7 +11,7 @@ from scipy.stats import binom, norm
 
 from stream_dp.core.accounting import UNITS, Budget, Lines
 from stream_dp.core.kinds.base import loss_of
-from stream_dp.core.online.base import Loss
+from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.parameters import Privacy
 
 

@@ -14,14 +14,14 @@ from scipy import stats
 
 from stream_dp.core.accounting import Budget
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.adaptive import Adaptive
+from stream_dp.core.kinds.adaptive_threshold.answerer import Adaptive
+from stream_dp.core.kinds.adaptive_threshold.law import AdaptivePlan
 from stream_dp.core.kinds.base import Answerer, Asked, KindLook
-from stream_dp.core.kinds.between import Between, BetweenLook
-from stream_dp.core.kinds.interior import Interior
+from stream_dp.core.kinds.between.answerer import Between, BetweenLook
+from stream_dp.core.kinds.interior_point.answerer import Interior
+from stream_dp.core.kinds.interior_point.law import InteriorPlan
+from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.online.adaptive import AdaptivePlan
-from stream_dp.core.online.base import Secret
-from stream_dp.core.online.interior import InteriorPlan
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.parameters import Privacy
 from stream_dp.core.query import Predicate, compile_where

@@ -1,0 +1,1 @@
+"""The kind ``adaptive_threshold``: its law and its answerer."""

@@ -1,0 +1,1 @@
+"""The kind ``between``: its law and its answerer."""

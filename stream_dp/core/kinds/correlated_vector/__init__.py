@@ -1,0 +1,1 @@
+"""The kind ``correlated_vector``: its law and its answerer."""

@@ -1,0 +1,1 @@
+"""The kind ``interior_point``: its law and its answerer."""

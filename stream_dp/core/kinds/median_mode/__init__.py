@@ -1,0 +1,1 @@
+"""The kinds ``median`` and ``mode``: their law and their answerers."""

@@ -1,0 +1,1 @@
+"""The kind ``prefix_batch``: its law and its answerer."""

@@ -1,0 +1,305 @@
+"""A mechanism of the median family for an unknown number of queries: guesses that double.
+
+Roth & Roughgarden 2010, section 3 (its end): where k is not known, guess it, and start anew with twice as
+many when the guess was too low. Guess s = 1, 2, ... allows ``2^(s-1) k_0`` queries (a phase, where there are
+phases) and runs on all blocks with the part ``6/(pi^2 s^2)`` of epsilon, of delta and of the failure
+probability. However many guesses there are, the parts sum to less than one, so the whole is as private as one
+mechanism with all of epsilon: by basic composition, for which guess runs follows from the number of queries
+asked, and is public.
+
+A guess asks for the more rows the later it is: its part falls with ``s^2``, and k grows. While the blocks do
+not have them, queries beyond the guess are refused as they are without doubling. A new guess begins with a
+consistent set that knows nothing, and is paid with the look of the query that it begins with.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.median.phased import Dues, Phased, QueryLook
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.query import Question
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+_FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
+_HEADER: Final = struct.Struct("<BI")  # version, guess
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GuessRelease:
+    """A release, and under which guess; from the first of a guess on that guess is in force."""
+
+    guess: int
+    release: Release
+
+    def to_bytes(self) -> bytes:
+        return _HEADER.pack(_VERSION, self.guess) + self.release.to_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class GuessLook:
+    """A look of the mechanism that runs under one guess."""
+
+    guess: int
+    look: Look
+    charges: tuple[Charge, ...]
+    description: dict[str, object]
+
+    def reserve(self, noise: NoiseSource) -> None:
+        self.look.reserve(noise)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> GuessRelease:
+        return GuessRelease(self.guess, self.look.take(noise, data))
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """A mechanism on all blocks so far, and what it cost to begin with them.
+
+    Attributes:
+        parts: Its part of epsilon and of delta.
+    """
+
+    number: int
+    mechanism: Phased
+    parts: tuple[Fraction, Fraction]
+    charges: tuple[Charge, ...] = ()
+
+
+class Doubling:
+    """One data set under guesses of the number of queries. A ``mechanism.Mechanism``.
+
+    Args:
+        make: A mechanism without blocks for ``(privacy, accuracy, queries)``; the same for the same.
+        privacy: For all guesses together.
+        accuracy: Likewise.
+        first: ``k_0``, queries of the first guess.
+
+    Raises:
+        InvalidDefinition: As ``make`` does for the first guess.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Privacy, Accuracy, int], Phased],
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        first: int,
+    ) -> None:
+        self._make = make
+        self._privacy = privacy
+        self._accuracy = accuracy
+        self._first = first
+        self._sizes: list[int] = []
+        self._dues = Dues()
+        self._now = self._guess(1)
+        self._next: _Guess | None = None
+        self._next_known = False  # until a phase or a guess begins
+
+    def __repr__(self) -> str:
+        return f"Doubling(guess={self._now.number}, {self._now.mechanism!r})"
+
+    @property
+    def guess(self) -> int:
+        """Number of the guess in force, from 1."""
+        return self._now.number
+
+    @property
+    def mechanism(self) -> Phased:
+        """What runs under the guess in force."""
+        return self._now.mechanism
+
+    @property
+    def min_rows(self) -> int:
+        """Waiting rows below which no phase opens."""
+        return self.mechanism.min_rows
+
+    @property
+    def published_budget(self) -> dict[str, object]:
+        """The promise of all guesses, and the constants of the one in force; JSON-ready."""
+        return {
+            **self.mechanism.published_budget,
+            "accountant": "guesses that double, each with 6/(pi^2 s^2) of epsilon and delta; a line is "
+            "linear in epsilon",
+            "epsilon": self._privacy.epsilon,
+            "delta": self._privacy.delta,
+            "guess": self.guess,
+            "guess_epsilon": self.mechanism.published_budget["epsilon"],
+            "guess_delta": self.mechanism.published_budget["delta"],
+        }
+
+    # ------------------------------------------------------------ guesses
+
+    def _guess(self, number: int) -> _Guess:
+        part = _FIRST_PART / number**2
+        epsilon = float(as_written(self._privacy.epsilon) * part)
+        delta = float(Fraction(self._privacy.delta) * part)
+        failure = self._accuracy.failure_probability * float(part)
+        mechanism = self._make(
+            Privacy(epsilon, delta),
+            Accuracy(self._accuracy.error, failure),
+            self._first * 2 ** (number - 1),
+        )
+        parts = (
+            as_written(epsilon) / as_written(self._privacy.epsilon),
+            Fraction(delta) / Fraction(self._privacy.delta),
+        )
+        return _Guess(number, mechanism, parts)
+
+    def _following(self) -> _Guess | None:
+        """The next guess on the blocks that there are; None where they are too few rows for it."""
+        if not self._next_known:
+            self._next, self._next_known = self._begun(self.guess + 1), True
+        return self._next
+
+    def _begun(self, number: int) -> _Guess | None:
+        try:
+            fresh = self._guess(number)
+        except InvalidDefinition:
+            return None
+        charges: list[Charge] = []
+        for n_rows in self._sizes:
+            if not fresh.mechanism.opens(n_rows, 0):
+                return None
+            charges += self._opened(fresh, n_rows)[1]
+        return replace(fresh, charges=_merged(charges))
+
+    def _opened(self, guess: _Guess, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
+        """Opens a phase of a guess; its looks, and what they cost in units of the whole budget."""
+        looks = guess.mechanism.open_phase(n_rows)
+        # The guess' own mechanism is told at once: whether it is paid for is watched here.
+        for look in looks:
+            guess.mechanism.charged(look.charges)
+        rho, delta = guess.parts
+        return looks, tuple(
+            Charge(c.block, math.ceil(c.rho * rho), math.ceil(c.delta * delta))
+            for look in looks
+            for c in look.charges
+        )
+
+    def _enter(self, number: object) -> None:
+        """Takes the guess that a release or a lost look was made under.
+
+        Raises:
+            CorruptState: It is neither the one in force nor the next.
+        """
+        if number == self.guess:
+            return
+        following = self._following() if number == self.guess + 1 else None
+        if following is None:
+            raise CorruptState(f"the transcript has guess {number} where guess {self.guess} is")
+        self._now, self._next, self._next_known = following, None, False
+        self._dues.owe(following.charges)
+
+    # ------------------------------------------------------------ phases and charges
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return self.mechanism.opens(waiting, min_rows)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        looks, charges = self._opened(self._now, n_rows)
+        self._sizes.append(n_rows)
+        self._dues.open()
+        self._dues.owe(charges)
+        self._next, self._next_known = None, False
+        (look,) = looks
+        return (GuessLook(self.guess, look, charges, self._described(self._now, look)),)
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._dues.pay(look_charges)
+
+    def _described(self, guess: _Guess, look: Look) -> dict[str, object]:
+        return {
+            **look.description,
+            **guess.mechanism.described_phase,
+            "guess": guess.number,
+        }
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return unpaid
+        guess = self._serving(question)
+        step = guess.mechanism.answer(question)
+        if not isinstance(step, QueryLook):
+            return step
+        described: dict[str, object] = self._described(guess, step)
+        charges: tuple[Charge, ...] = ()
+        if guess is self._next:
+            opened, charges = guess.mechanism.constants.phases[: len(self._sizes)], guess.charges
+            described["last_thresholds"] = [phase.tau_threshold for phase in opened]
+        return GuessLook(guess.number, step, charges, described)
+
+    def quote(self, question: Question) -> Quote:
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return Quote(unpaid, ())
+        guess = self._serving(question)
+        outcome = guess.mechanism.quote(question).outcome
+        charged = outcome is None and guess is self._next
+        return Quote(outcome, guess.charges if charged else ())
+
+    def _serving(self, question: Question) -> _Guess:
+        """The guess in force, or the next where this one's queries were asked and the rows suffice."""
+        outcome = self.mechanism.quote(question).outcome
+        if isinstance(outcome, Refused) and outcome.code is RefusalCode.QUERIES_EXHAUSTED:
+            return self._following() or self._now
+        return self._now
+
+    def absorb(self, release: Release) -> None:
+        assert isinstance(release, GuessRelease), "a release of another mechanism"
+        self._enter(release.guess)
+        self.mechanism.absorb(release.release)
+
+    def lost(self, look: dict[str, object]) -> None:
+        self._enter(look["guess"])
+        self.mechanism.lost(look)
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        assert isinstance(look, GuessLook), "a look of another mechanism"
+        assert isinstance(release, GuessRelease), "a release of another mechanism"
+        return self.mechanism.conclude(question, look.look, release.release)
+
+    # ------------------------------------------------------------ restarts
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Nothing: a repeat is a query like any other."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        assert not remembered, "this profile remembers nothing"
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        try:
+            version, guess = _HEADER.unpack_from(data)
+        except struct.error as error:
+            raise CorruptState("a stored release is cut short") from error
+        if version != _VERSION:
+            raise CorruptState("a release is stored in a version that this one does not know")
+        return GuessRelease(guess, self.mechanism.release_from_bytes(data[_HEADER.size :]))
+
+
+def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    """One charge a block."""
+    total: dict[int, tuple[int, int]] = {}
+    for charge in charges:
+        rho, delta = total.get(charge.block, (0, 0))
+        total[charge.block] = rho + charge.rho, delta + charge.delta
+    return tuple(Charge(block, *parts) for block, parts in sorted(total.items()))
+
+
+__all__ = ["Doubling", "GuessLook", "GuessRelease"]

@@ -1,0 +1,599 @@
+"""What the mechanisms of the median family share: phases paid as a whole, and the test of one query.
+
+A query is easy when the consistent set answers it, hard when the dataset had to be looked at; both flag and
+answer are published (Roth & Roughgarden 2010, Fig. 1). What differs between the mechanisms (``sequential``,
+``memory``) are the constants of each phase, what a phase costs each block, and whether the consistent set
+remembers the phases before it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks, count_of
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.median.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
+from stream_dp.core.median.consistent_set.base import block_shares
+from stream_dp.core.median.easiness import Easiness, EasinessTest
+from stream_dp.core.median.phase_constants import (
+    Constants,
+    PhaseConstants,
+    Representation,
+    check_bounds,
+)
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
+
+# ---------------------------------------------------------------- looks and releases
+
+_VERSION: Final = 1
+_PHASE, _QUERY = 0, 1
+_HEADER: Final = struct.Struct("<BBI")  # version, kind, phase
+_BODY: Final = struct.Struct("<QII?16s")  # index, window, hard, noisy count
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRelease:
+    """A phase was opened and paid for; nothing was looked at."""
+
+    phase: int
+
+    def to_bytes(self) -> bytes:
+        return _HEADER.pack(_VERSION, _PHASE, self.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLook:
+    """The charge of a whole phase, made when it opens. It looks at nothing."""
+
+    phase: int
+    charges: tuple[Charge, ...]
+    description: dict[str, object]
+
+    def reserve(self, noise: NoiseSource) -> None:
+        """Nothing is drawn."""
+
+    def take(self, noise: NoiseSource, data: Blocks) -> PhaseRelease:
+        return PhaseRelease(self.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRelease:
+    """``(d, a)`` of one query, with what was asked. Published.
+
+    Attributes:
+        index: Number of the query, from 0, over all phases.
+        hard: d.
+        noisy_count: ``a`` in rows where hard; 0 where easy, for ``a`` then follows from the consistent set.
+    """
+
+    phase: int
+    index: int
+    window: range
+    predicate: Predicate
+    hard: bool = field(repr=False)
+    noisy_count: int = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """Bytes whose length depends on the query alone."""
+        body = _BODY.pack(
+            self.index,
+            self.window.start,
+            self.window.stop,
+            self.hard,
+            self.noisy_count.to_bytes(16, "little", signed=True),
+        )
+        header = _HEADER.pack(_VERSION, _QUERY, self.phase)
+        return header + body + self.predicate.to_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLook:
+    """The test of one query and, should it be hard, its answer; one look, paid for with its phase."""
+
+    phase: int
+    index: int
+    question: Question
+    n_rows: int
+    inverse_privacy: int
+    gate: EasinessTest
+    easiness: Easiness = field(repr=False)
+    easy_share: Fraction
+    description: dict[str, object]
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return ()
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for scale in self._scales:
+            noise.reserve("laplace", scale, 1)
+
+    @property
+    def _scales(self) -> tuple[Fraction, Fraction]:
+        return Fraction(self.gate.scale), Fraction(self.inverse_privacy)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> QueryRelease:
+        """Draws, counts and compares the same way whether the query turns out easy or hard."""
+        gate_scale, count_scale = self._scales
+        of_easiness = int(noise.laplace(gate_scale, 1)[0])
+        of_count = int(noise.laplace(count_scale, 1)[0])
+        index = noise.geometric_half(self.gate.last)
+        predicate, window = self.question.predicate, self.question.window
+        count = count_of(data, predicate, window)
+        units = self.gate.units(self.easiness(count))
+        hard = not self.gate.is_easy(units, noise=of_easiness, index=index)
+        noisy = count + of_count
+        return QueryRelease(self.phase, self.index, window, predicate, hard, noisy * hard)
+
+
+# ---------------------------------------------------------------- the mechanism
+
+
+class Dues:
+    """What each block still owes for phases that were opened: units of rho and of delta."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[int, int]] = []
+
+    def __repr__(self) -> str:
+        return f"Dues({len(self._left)} blocks)"
+
+    def open(self) -> None:
+        """Adds a block that owes nothing."""
+        self._left.append((0, 0))
+
+    def owe(self, charges: Iterable[Charge]) -> None:
+        self._add(charges, 1)
+
+    def pay(self, charges: Iterable[Charge]) -> None:
+        self._add(charges, -1)
+
+    def _add(self, charges: Iterable[Charge], sign: int) -> None:
+        for charge in charges:
+            rho, delta = self._left[charge.block]
+            self._left[charge.block] = rho + sign * charge.rho, delta + sign * charge.delta
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why no question is looked at while something is owed."""
+        if all(rho <= 0 and delta <= 0 for rho, delta in self._left):
+            return None
+        return Refused(
+            RefusalCode.RETRY_AFTER, "the newest phase is not paid for yet", retriable=True
+        )
+
+
+class Phased(ABC):
+    """One data set under a mechanism of the family: holds published values only. A ``mechanism.Mechanism``.
+
+    Every query costs one of its phase's k looks, repeats included, and its look is announced before it is
+    taken. The loss of a phase is charged when the phase opens, so a look's own charge is empty.
+
+    *A lost look counts as a hard query.* It was announced with its number; nothing of it was published, so it
+    tells nothing (its release cannot fail because of what was drawn), and whatever its threshold was, it may
+    be taken for a bad one: then ``i`` and ``h`` grow by one, as for a hard query. ``h`` stays at most
+    ``h_max``, for a look is announced only below it, so the proof's count of bad thresholds, and with it the
+    supermartingale behind tau (which only gains from a hard query), stands as it is.
+
+    Decisions depend on the definition, the sizes of blocks, releases and lost looks: folding the same ones in
+    the same order gives the same state.
+
+    Raises:
+        InvalidDefinition: Tau or the failure probability exceeds its limit, or the numbers are too large to
+            be run; names the field and the fix.
+    """
+
+    name: ClassVar[str]
+    """What the ledger calls the mechanism."""
+    accountant: ClassVar[str]
+    """How its loss is summed, for people."""
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        facts: Constants,
+        *,
+        representation: Representation,
+        blocks: int,
+        max_tau: float | None,
+    ) -> None:
+        check_bounds(facts, privacy, accuracy, max_tau)
+        self._universe = universe
+        self._privacy = privacy
+        self._representation = representation
+        self._constants = facts
+        self._blocks = blocks
+        self._set = self._fresh_set()
+        self._dues = Dues()
+        self._sizes: list[int] = []
+        self._asked = 0
+        self._asked_before = 0  # until the newest phase opened
+        self._hard = 0
+        self._hard_before = 0  # what the limit on hard queries does not count
+        self._hard_answers: list[tuple[Mask, range, Fraction]] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(phase={len(self._sizes)}, asked={self._asked}, hard={self._hard})"
+
+    # ------------------------------------------------------------ what a mechanism decides for itself
+
+    @abstractmethod
+    def _take_in(self, n_rows: int) -> None:
+        """Makes the consistent set ready for a block of ``n_rows`` rows, already counted."""
+
+    @abstractmethod
+    def _price(self, phase: int) -> tuple[Charge, ...]:
+        """What opening a phase costs, one entry a block; asked once for each phase, in order."""
+
+    @abstractmethod
+    def _set_window(self, window: range) -> range:
+        """A window of phases as blocks of the consistent set."""
+
+    @property
+    @abstractmethod
+    def _set_sizes(self) -> list[int]:
+        """Rows that each block of the consistent set stands for."""
+
+    def _wrong_window(self, window: range) -> Refused | None:
+        """Why a window of open phases is not served."""
+        n_rows = self._rows(window)
+        if n_rows < self._phase.min_rows:
+            return Refused(
+                RefusalCode.WINDOW_TOO_SMALL,
+                f"the window has {n_rows:,} rows and phase {len(self._sizes)} asks for "
+                f"{self._phase.min_rows:,}; ask about more phases",
+            )
+        return None
+
+    def _fresh_set(self) -> ConsistentSet:
+        """A consistent set without blocks, of ``blocks`` at most."""
+        n_cells, rows = self._universe.n_cells, self._constants.hypothesis_rows
+        if self._representation == "exhaustive":
+            return Exhaustive(n_cells, rows, self._blocks)
+        if self._representation == "entropic":
+            return Entropic(n_cells, rows)
+        return Polytope(n_cells, self._blocks)
+
+    # ------------------------------------------------------------ public facts
+
+    @property
+    def constants(self) -> Constants:
+        return self._constants
+
+    @property
+    def min_rows(self) -> int:
+        """``n_min``: waiting rows below which no phase opens."""
+        return self._constants.min_rows
+
+    @property
+    def asked(self) -> int:
+        """Queries looked at in all phases, lost looks included."""
+        return self._asked
+
+    @property
+    def hard(self) -> int:
+        """Hard queries of all phases, lost looks included."""
+        return self._hard
+
+    @property
+    def hard_answers(self) -> list[tuple[Mask, range, Fraction]]:
+        """What was published about hard queries: cells, window, share."""
+        return list(self._hard_answers)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._universe.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each phase; public."""
+        return tuple(self._sizes)
+
+    def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
+        """Share of each cell in a window, by the consistent set's point; shape (n_cells,), sum 1 at most.
+
+        Raises:
+            ValueError: The set is empty, or the window is not served.
+        """
+        if not self._sizes or window.stop > len(self._sizes) or self._wrong_window(window):
+            raise ValueError("no question about this window is answered")
+        weights = block_shares(self._set_sizes, self._set_window(window))
+        return np.asarray(weights @ self._set.point())
+
+    @property
+    def published_budget(self) -> dict[str, object]:
+        """The promise and the constants behind it, for people and for the ledger; JSON-ready."""
+        facts = self._constants
+        log_ten = math.log(10.0)
+        return {
+            "accountant": self.accountant,
+            "epsilon": self._privacy.epsilon,
+            "alpha": float(facts.alpha),
+            "delta": self._privacy.delta,
+            "log10_tau": facts.log_tau / log_ten,
+            "log10_tau_concentration": facts.log_tau_terms.concentration / log_ten,
+            "log10_tau_last_threshold": _finite(facts.log_tau_terms.last_index / log_ten),
+            "log10_tau_terms": [
+                [p.log_tau.concentration / log_ten, _finite(p.log_tau.last_index / log_ten)]
+                for p in facts.phases
+            ],
+            "error": float(facts.error),
+            "failure_probability": facts.failure_probability,
+            "accuracy_proved": facts.proved,
+            "queries_per_phase": facts.queries_per_phase,
+            "phases": len(facts.phases),
+            "hypothesis_rows": facts.hypothesis_rows,
+            "papers_hypothesis_rows": facts.papers_hypothesis_rows,
+            "proved_hypothesis_rows": facts.proved_hypothesis_rows,
+            "alpha_prime": [1.0 / p.inverse_privacy for p in facts.phases],
+            "hard_limit": [p.hard_limit for p in facts.phases],
+            "min_rows": facts.min_rows,
+            "min_rows_as_printed": facts.min_rows_as_printed,
+            "representation": self._representation,
+        }
+
+    # ------------------------------------------------------------ phases and charges
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        """Whether ``waiting`` rows open a phase: as many as setting and proof ask for, and a phase left."""
+        phases_left = len(self._sizes) < len(self._constants.phases)
+        return phases_left and waiting >= max(min_rows, self._constants.min_rows)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        """Opens a phase with a block of ``n_rows`` rows.
+
+        Raises:
+            ValueError: No phase is left, or the block is smaller than ``min_rows``; ``opens`` says so before.
+        """
+        if not self.opens(n_rows, 0):
+            raise ValueError("no phase opens with this block; ask opens() first")
+        self._sizes.append(n_rows)
+        self._dues.open()
+        self._asked_before = self._asked
+        self._take_in(n_rows)
+        j = len(self._sizes)
+        charges = self._price(j)
+        self._dues.owe(charges)
+        description: dict[str, object] = {
+            "kind": "phase",
+            "mechanism": self.name,
+            "phase": j,
+            "rows": n_rows,
+            "count_scale": self._phase.inverse_privacy,
+            "gate_scale": self._constants.sensitivity * self._phase.inverse_privacy,
+            **self.described_phase,
+        }
+        return (PhaseLook(j, charges, description),)
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._dues.pay(look_charges)
+
+    @property
+    def described_phase(self) -> dict[str, object]:
+        """What the price of the newest phase follows from; JSON-ready."""
+        return {
+            "hard_limit": self._phase.hard_limit,
+            "queries": self._constants.queries_per_phase,
+            "hypothesis_rows": self._constants.hypothesis_rows,
+            "last_threshold": self._phase.tau_threshold,
+        }
+
+    @property
+    def _phase(self) -> PhaseConstants:
+        return self._constants.phases[len(self._sizes) - 1]
+
+    def _rows(self, window: range) -> int:
+        return sum(self._sizes[block] for block in window)
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | QueryLook:
+        refused = self._refusal(question)
+        return self._look(question) if refused is None else refused
+
+    def quote(self, question: Question) -> Quote:
+        """What asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
+        return Quote(self._refusal(question), ())
+
+    def _refusal(self, question: Question) -> Refused | None:
+        """Why the question is not looked at; from public facts only."""
+        k = self._constants.queries_per_phase
+        if question.group_by:
+            return Refused(
+                RefusalCode.UNSUPPORTED_KIND,
+                f"the {self.name} profile answers predicate questions only; ask each cell as one",
+            )
+        if not self._sizes:
+            return Refused(
+                RefusalCode.NO_PHASE,
+                f"no phase is open yet: the first opens when {self.min_rows:,} rows wait; ask again "
+                "under a new id then",
+            )
+        if question.window.stop > len(self._sizes):
+            return Refused(
+                RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
+            )
+        unpaid = self._dues.refusal
+        if unpaid is not None:
+            return unpaid
+        if self._asked - self._asked_before >= k:
+            return Refused(
+                RefusalCode.QUERIES_EXHAUSTED,
+                f"all {k:,} queries of phase {len(self._sizes)} were asked{self._what_next()}",
+            )
+        if self._hard - self._hard_before >= self._phase.hard_limit:
+            return Refused(
+                RefusalCode.HARD_QUERIES_EXHAUSTED,
+                f"all {self._phase.hard_limit:,} hard queries that phase {len(self._sizes)} allows were "
+                f"answered{self._what_next()}",
+            )
+        if self._set.empty:
+            return Refused(
+                RefusalCode.INCONSISTENT,
+                "no hypothesis agrees with all published answers: no query can be answered any more",
+            )
+        return self._wrong_window(question.window)
+
+    def _what_next(self) -> str:
+        if len(self._sizes) == len(self._constants.phases):
+            return "; it was the last phase"
+        return "; ask again in the next phase"
+
+    def _look(self, question: Question) -> QueryLook:
+        window, phase = question.window, self._phase
+        n_rows = self._rows(window)
+        distribution = self._set.distribution(
+            question.predicate.whole_mask(self._universe), self._set_window(window)
+        )
+        gate = EasinessTest.of(
+            n_rows=n_rows,
+            n_queries=self._constants.queries_per_phase,
+            error=self._constants.error,
+            inverse_privacy=phase.inverse_privacy,
+            inverse_slip=phase.inverse_slip,
+            sensitivity=self._constants.sensitivity,
+        )
+        assert gate.last >= phase.last_threshold, "a larger window has no smaller last threshold"
+        description: dict[str, object] = {
+            "kind": "query",
+            "mechanism": self.name,
+            "phase": phase.phase,
+            "index": self._asked,
+            "window": [window.start, window.stop],
+            "attributes": list(question.predicate.attributes),
+            "predicate": question.predicate.key.hex(),
+            "count_scale": phase.inverse_privacy,
+            "gate_scale": gate.scale,
+            "gate": {
+                "units": gate.one,
+                "sensitivity": gate.sensitivity,
+                "step": gate.step,
+                "last": gate.last,
+            },
+        }
+        if distribution.effective_size is not None:
+            description["effective_size"] = round(distribution.effective_size)
+        return QueryLook(
+            phase=phase.phase,
+            index=self._asked,
+            question=question,
+            n_rows=n_rows,
+            inverse_privacy=phase.inverse_privacy,
+            gate=gate,
+            easiness=Easiness(distribution, self._constants.error, n_rows),
+            easy_share=distribution.lower_median,
+            description=description,
+        )
+
+    def absorb(self, release: Release) -> None:
+        """Counts a release, and prunes the consistent set by a hard one.
+
+        Raises:
+            CorruptState: It is not the next release.
+        """
+        if isinstance(release, PhaseRelease):
+            return
+        assert isinstance(release, QueryRelease), "a release of another mechanism"
+        self._count(release.phase, release.index)
+        if release.hard:
+            self._hard += 1
+            n_rows = self._rows(release.window)
+            cells = release.predicate.whole_mask(self._universe)
+            share = Fraction(release.noisy_count, n_rows)
+            self._hard_answers.append((cells, release.window, share))
+            self._set.prune(
+                cells, self._set_window(release.window), share, self._constants.error / 50
+            )
+
+    def lost(self, look: dict[str, object]) -> None:
+        if look["kind"] == "phase":
+            return  # its charge stands, and there was nothing else to it
+        self._count(look["phase"], look["index"])
+        self._hard += 1
+
+    def _count(self, phase: object, index: object) -> None:
+        if (phase, index) != (len(self._sizes), self._asked):
+            raise CorruptState(
+                f"the transcript has query {index} of phase {phase} where query {self._asked} of phase "
+                f"{len(self._sizes)} belongs"
+            )
+        self._asked += 1
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        """The answer, within ``error`` of the truth whatever m and the consistent set are.
+
+        Unless the noise was too large, a hard answer is off by ``eps/100`` at most, and the easiness behind
+        an easy one was 3/4 - 1/100 or more. Were half of the set's weight further than eps from the truth,
+        it would be at most ``1/2 + 1/(2e)``, less than 0.69; so more than half is within eps, and the median
+        too. What a large m adds is that queries are easy often enough (Kim 2017, Theorem 5.1).
+        """
+        assert isinstance(look, QueryLook), "a look of another mechanism"
+        assert isinstance(release, QueryRelease), "a release of another mechanism"
+        n_rows = look.n_rows
+        count = release.noisy_count if release.hard else round(look.easy_share * n_rows)
+        bar = float(self._constants.error)
+        return Answered(
+            count=min(n_rows, max(0, count)),
+            n=n_rows,
+            error_bar=bar,
+            error_bar_simultaneous=bar,
+            confidence=1.0 - self._constants.failure_probability,
+            path=Path.MEASURED if release.hard else Path.GATED,
+        )
+
+    # ------------------------------------------------------------ restarts
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Nothing: in this profile a repeat is a query like any other."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        assert not remembered, "this profile remembers nothing"
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        try:
+            version, kind, phase = _HEADER.unpack_from(data)
+            if version != _VERSION:
+                raise CorruptState("a release is stored in a version that this one does not know")
+            if kind == _PHASE and len(data) == _HEADER.size:
+                return PhaseRelease(phase)
+            if kind != _QUERY:
+                raise CorruptState("a stored release is of unknown kind")
+            index, start, stop, hard, noisy = _BODY.unpack_from(data, _HEADER.size)
+        except struct.error as error:
+            raise CorruptState("a stored release is cut short") from error
+        if not start < stop:
+            raise CorruptState("a stored release is about no phase")
+        return QueryRelease(
+            phase,
+            index,
+            range(start, stop),
+            Predicate.from_bytes(self._universe, data[_HEADER.size + _BODY.size :]),
+            hard,
+            int.from_bytes(noisy, "little", signed=True),
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+__all__ = ["Dues", "PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]

@@ -1,0 +1,336 @@
+"""The median mechanism, on one fixed dataset and anew in every phase.
+
+*Median*: Roth & Roughgarden 2010 (Fig. 1), Kim 2017 (Algorithm 1). One dataset, k queries;
+``alpha' = alpha/(720 m ln N)``, ``gamma = 4/(alpha' eps n) ln(2k/alpha)``, ``h_max = 20 m ln N``,
+``n_min = 30 ln(2k/alpha) log2(k)/(alpha' eps)``. ``(alpha, tau)``-differential privacy.
+
+*Sequential*: Kim 2017 (Algorithm 2). Phase j runs a new median mechanism on all rows so far, with
+``c_K alpha/j`` for alpha: noise of the same share, for the dataset grew as j did. It needs
+``K <= c_K (2k/alpha)^(c_K - 1)`` so that the ``n_min`` of alpha, from every phase, is enough in all of them.
+``(c_K H_K alpha, K tau)``-differential privacy (Theorem 4.1); ``privacy.epsilon`` is ``c_K H_K alpha``.
+
+What is built where the sources leave something open:
+
+- A median mechanism is the sequential one with a single phase, where ``c_K`` is 1.
+- The hard answer and the easiness are integers, as in the memory mechanism (``EasinessTest``). Every
+  constant is rounded towards privacy.
+- ``n_min`` promises little about accuracy: at k = 100 the noise of some query is too large with probability
+  0.51. So a phase waits for as many more rows as ``accuracy.failure_probability`` asks for.
+- With a polytope (Roth & Roughgarden 2010, section 5, "efficient") ``alpha' = alpha/(1440 m ln N)`` and
+  ``h_max = 40 m ln N`` (see ``phase_constants.counted_rows``).
+- A query is about the whole dataset: its mechanism knows no parts.
+
+**The ledger's line.** Phase j costs ``c_K alpha / j`` to every block that is there: a block that came in
+phase l has spent ``c_K alpha (H_j - H_(l-1))`` after it, and the line is linear in epsilon. A phase's
+mechanism counts its hard queries alone, so nothing is left over to later blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.logarithms import ln_bounds, log_add
+from stream_dp.core.median.easiness import EasinessTest
+from stream_dp.core.median.formulas import (
+    hard_limit,
+    harmonic,
+    hypothesis_rows,
+    inverse_privacy,
+    log_tau,
+    noise_failure,
+    reciprocal,
+    width_for,
+)
+from stream_dp.core.median.phase_constants import (
+    Constants,
+    PhaseConstants,
+    Representation,
+    check_settings,
+    counted_rows,
+    min_rows_as_printed,
+    proved_rows,
+    resolution,
+    rows_for_thresholds,
+    share_of,
+)
+from stream_dp.core.median.phased import Phased
+from stream_dp.core.outcome import RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.universe import Universe
+from stream_dp.errors import InvalidDefinition
+
+
+def least_composition(epsilon: Fraction, n_queries: int, phases: int) -> Fraction:
+    """The least ``c_K`` with ``K <= c_K (2k/alpha)^(c_K - 1)``, in thousandths; 1 for a single phase.
+
+    Every phase's loss, ``epsilon / (H_K j)``, is the same for all ``c_K``: a larger one asks for more rows
+    and gives nothing.
+    """
+    thousandths = range(1_000, 1_000 * (phases + 1))
+    place = bisect_left(
+        thousandths, True, key=lambda c: composes(Fraction(c, 1_000), epsilon, n_queries, phases)
+    )
+    return Fraction(thousandths[place], 1_000)
+
+
+def composes(c: Fraction, epsilon: Fraction, n_queries: int, phases: int) -> bool:
+    """Whether ``K <= c_K (2k/alpha)^(c_K - 1)``, with ``alpha = epsilon / (c_K H_K)``; in logarithms."""
+    low, _ = ln_bounds(2 * n_queries * c * harmonic(phases) / epsilon)
+    return ln_bounds(phases)[1] <= ln_bounds(c)[0] + (c - 1) * low or (c == 1 and phases == 1)
+
+
+def constants(
+    *,
+    n_cells: int,
+    epsilon: Fraction,
+    error: Fraction,
+    failure_probability: float,
+    queries_per_phase: int,
+    phases: int = 1,
+    rows: int | None = None,
+    representation: Representation = "entropic",
+    composition: Fraction | None = None,
+) -> Constants:
+    """The constants of Kim 2017, Algorithm 2; with one phase those of Algorithm 1.
+
+    Args:
+        n_cells: N, at least 2.
+        epsilon: The whole loss, ``c_K H_K alpha``.
+        error: eps, in ``[MIN_ERROR, MAX_ERROR)``.
+        failure_probability: Of the noise of some query of some phase being too large; equal parts a phase.
+        queries_per_phase: k, at least 2.
+        phases: K.
+        rows: m by hand; None takes ``160000 ln(k) ln(1/eps) / eps^2``, and what is proved for a polytope.
+        representation: Of the consistent set.
+        composition: ``c_K``; None takes the least.
+
+    Raises:
+        InvalidDefinition: ``c_K`` is too small for so many phases, epsilon too large for the proof, or the
+            noise would be wider than the sampler draws.
+    """
+    k, K, N, eps = queries_per_phase, phases, n_cells, error
+    if epsilon > min(k, 100):
+        raise InvalidDefinition(
+            "privacy.epsilon",
+            f"is above {min(k, 100)}, beyond what the mechanism's proof covers",
+            "give a smaller one",
+        )
+    c = least_composition(epsilon, k, K) if composition is None else composition
+    if c < 1 or not composes(c, epsilon, k, K):
+        raise InvalidDefinition(
+            "mechanism.composition",
+            f"is too small for {K:,} phases of {k:,} queries",
+            f"leave it out to take {float(least_composition(epsilon, k, K)):g}",
+        )
+    alpha = epsilon / (c * harmonic(K))
+    papers_m = hypothesis_rows(k, eps)
+    proved_m = proved_rows(representation, papers_m, N, eps)
+    m = proved_m if rows is None else rows
+    counted = counted_rows(representation, m)
+    alphas = [c * alpha / j for j in range(1, K + 1)]
+    inverse = [inverse_privacy(alpha_j, counted, N) for alpha_j in alphas]
+    sensitivity = resolution(inverse[-1])
+    width = Fraction(width_for(k, failure_probability / K) * (1.0 + 1e-9))
+    enough = [
+        max(rows_for_thresholds(k, eps, scale, 1 / alpha_j, sensitivity), width * scale / eps) / j
+        for j, (alpha_j, scale) in enumerate(zip(alphas, inverse, strict=True), start=1)
+    ]
+    printed = min_rows_as_printed(N, alpha, eps, k, counted)
+    n_min = max(printed, *(math.ceil(rows) for rows in enough))
+    each = []
+    for j, (alpha_j, scale) in enumerate(zip(alphas, inverse, strict=True), start=1):
+        gate = EasinessTest.of(
+            n_rows=j * n_min,
+            n_queries=k,
+            error=eps,
+            inverse_privacy=scale,
+            inverse_slip=1 / alpha_j,
+            sensitivity=sensitivity,
+        )
+        each.append(
+            PhaseConstants(
+                phase=j,
+                inverse_privacy=scale,
+                inverse_slip=1 / alpha_j,
+                hard_limit=hard_limit(counted, N),
+                min_rows=j * n_min,
+                last_threshold=gate.last,
+                tau_threshold=gate.last,
+                log_tau=log_tau(counted, N, k, gate.last),
+                noise_failure=noise_failure(k, float(eps * j * n_min / scale)),
+            )
+        )
+    return Constants(
+        alpha=alpha,
+        error=eps,
+        queries_per_phase=k,
+        hypothesis_rows=m,
+        papers_hypothesis_rows=papers_m,
+        proved_hypothesis_rows=proved_m,
+        min_rows=n_min,
+        min_rows_as_printed=printed,
+        sensitivity=sensitivity,
+        failure_probability=sum(phase.noise_failure for phase in each),
+        phases=tuple(each),
+    )
+
+
+@dataclass(slots=True)
+class _Line:
+    """What the phases that a block has been in cost it.
+
+    Attributes:
+        loss: Their sum, in multiples of ``c_K alpha``.
+        log_tau: Logarithm of the sum of their taus.
+        units: Both, as charged.
+    """
+
+    loss: Fraction = Fraction(0)
+    log_tau: float = -math.inf
+    units: tuple[int, int] = (0, 0)
+
+
+class Sequential(Phased):
+    """One data set under a new median mechanism in every phase, on all rows so far.
+
+    Args:
+        universe: At most 2**20 cells for "entropic", 1,024 for "polytope".
+        privacy: ``epsilon`` is the lifetime bound ``c_K H_K alpha``; ``delta`` bounds the sum of all taus.
+        accuracy: ``error`` is the papers' eps, below 0.9; phases wait for enough rows that the noise of any
+            query is too large with at most ``failure_probability``.
+        queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.
+        phases: K, at least 1.
+        hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
+        representation: Of the consistent set; touches accuracy only.
+        composition: ``c_K``; None takes the least that composes so many phases.
+
+    Raises:
+        InvalidDefinition: A setting is out of range, tau exceeds ``privacy.delta``, or the numbers are too
+            large to be run; names the field and the fix.
+    """
+
+    name = "sequential"
+    accountant = "basic composition (Kim 2017, Theorem 4.1); a line is linear in epsilon"
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        queries_per_phase: int,
+        phases: int,
+        hypothesis_rows: int | None = None,
+        representation: Representation = "entropic",
+        composition: float | None = None,
+    ) -> None:
+        error = as_written(accuracy.error)
+        check_settings(
+            universe,
+            privacy,
+            error,
+            queries_per_phase=queries_per_phase,
+            phases=phases,
+            rows=hypothesis_rows,
+            representation=representation,
+        )
+        facts = constants(
+            n_cells=universe.n_cells,
+            epsilon=as_written(privacy.epsilon),
+            error=error,
+            failure_probability=accuracy.failure_probability,
+            queries_per_phase=queries_per_phase,
+            phases=phases,
+            rows=hypothesis_rows,
+            representation=representation,
+            composition=None if composition is None else as_written(composition),
+        )
+        super().__init__(
+            universe,
+            privacy,
+            accuracy,
+            facts,
+            representation=representation,
+            blocks=1,
+            max_tau=None,
+        )
+        self._whole = harmonic(phases)
+        self._lines: list[_Line] = []
+
+    def _take_in(self, n_rows: int) -> None:
+        self._set = self._fresh_set()
+        self._set.add_block(self._set_sizes[0])
+        self._hard_before = self._hard
+
+    def _price(self, phase: int) -> tuple[Charge, ...]:
+        log_tau = self._constants.phases[phase - 1].log_tau.total
+        self._lines.append(_Line())
+        charges = []
+        for block, line in enumerate(self._lines):
+            before = line.units
+            line.loss += reciprocal(phase)
+            line.log_tau = log_add(line.log_tau, log_tau)
+            line.units = (
+                math.ceil(UNITS * line.loss / self._whole),
+                share_of(line.log_tau, self._privacy.delta),
+            )
+            charges.append(Charge(block, line.units[0] - before[0], line.units[1] - before[1]))
+        return tuple(charges)
+
+    def _set_window(self, window: range) -> range:
+        return range(1)
+
+    @property
+    def _set_sizes(self) -> list[int]:
+        return [sum(self._sizes)]
+
+    def _wrong_window(self, window: range) -> Refused | None:
+        if window != range(len(self._sizes)):
+            return Refused(
+                RefusalCode.INVALID_QUERY,
+                f"the {self.name} profile answers about all phases together; leave the window out",
+            )
+        return None
+
+
+class Median(Sequential):
+    """One fixed dataset under the median mechanism: a single phase, sealed when ``min_rows`` wait.
+
+    Args as for ``Sequential``.
+    """
+
+    name = "median"
+    accountant = "the median mechanism's own (Kim 2017, Theorem 3.1); a line is linear in epsilon"
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        queries: int,
+        hypothesis_rows: int | None = None,
+        representation: Representation = "entropic",
+    ) -> None:
+        super().__init__(
+            universe,
+            privacy,
+            accuracy,
+            queries_per_phase=queries,
+            phases=1,
+            hypothesis_rows=hypothesis_rows,
+            representation=representation,
+        )
+
+
+__all__ = [
+    "Median",
+    "Sequential",
+    "composes",
+    "constants",
+    "least_composition",
+]

@@ -1,0 +1,1 @@
+"""The calibrated profile: what it measures, how precisely, and what it concludes from residuals."""

@@ -1,0 +1,216 @@
+"""Everything published that bears on one question, whatever it was published for.
+
+Tables feed the residual memory. A count of one predicate, measured for one question, is remembered
+under its key and combined, block by block, with what the tables say about the same predicate; the
+noises are independent, so the weights are inverse variances.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stream_dp.core.query import Question
+from stream_dp.core.residual.belief import bounds
+from stream_dp.core.residual.belief.forms import Floats, Form, variance
+from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
+from stream_dp.core.residual.belief.sums import Sums, sums
+
+
+@dataclass(slots=True)
+class _Count:
+    values: Floats
+    variance: float
+
+
+class Belief:
+    """What is publicly known of all blocks; a fold over published tables and counts.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._tables = ResidualMemory(shape)
+        self._counts: dict[bytes, dict[int, _Count]] = {}
+
+    def __repr__(self) -> str:
+        return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    @property
+    def tables(self) -> ResidualMemory:
+        """What the tables alone say."""
+        return self._tables
+
+    def open_block(self, n_rows: int) -> None:
+        """Adds a block of which only the number of rows is known."""
+        self._tables.open_block(n_rows)
+
+    def rows(self, window: range) -> int:
+        """Rows of the window; public."""
+        return self._tables.rows(window)
+
+    def absorb_table(
+        self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
+    ) -> None:
+        """Folds in a marginal of one block with independent noise of ``variance`` on each cell."""
+        self._tables.absorb(attributes, block, table, variance)
+
+    def absorb_count(self, key: bytes, block: int, values: Floats, variance: float) -> None:
+        """Folds in measured answers to one question on one block.
+
+        Args:
+            key: Identifies what was asked, whatever the window.
+            values: All its answers, shape (n_answers,).
+            variance: Of the independent noise on each.
+        """
+        counts = self._counts.setdefault(key, {})
+        known = counts.get(block)
+        if known is None:
+            counts[block] = _Count(np.asarray(values, dtype=np.float64), variance)
+        else:
+            combined = 1.0 / (1.0 / known.variance + 1.0 / variance)
+            known.values = known.values + (combined / variance) * (values - known.values)
+            known.variance = combined
+
+    def evidence(self, form: Form, key: bytes, window: range) -> Evidence:
+        """What is known about a question over a window."""
+        counts = self._counts.get(key)
+        inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
+        return Evidence(form, window, self._tables, inside)
+
+    def sums(self, question: Question) -> Sums:
+        """What is known about a question with a total."""
+        return sums(question, self._shape, self._tables)
+
+
+class Evidence:
+    """What is known about one question over one window. Only ``Belief`` makes it.
+
+    Attributes:
+        values: Best estimates of the live answers in rows, shape (answers,).
+        variances: Of ``values``: shape (answers,), or (1,) where all are alike; infinite where unknown.
+    """
+
+    def __init__(
+        self, form: Form, window: range, tables: ResidualMemory, counts: dict[int, _Count]
+    ) -> None:
+        self.form = form
+        self.window = window
+        self.view: WindowView = tables.view(form.attributes, window)
+        self._tables = tables
+        self._counts = counts
+        self.values, self.variances = self.by_tables()
+        if counts:
+            self.values, self.variances = self._with_counts(), self._by_block.sum(axis=1)
+
+    @property
+    def n_rows(self) -> float:
+        return self.view.n_rows
+
+    @property
+    def n_cells(self) -> int:
+        """Cells of a table over the form's attributes."""
+        return math.prod(n - 1 for n in self.view.spectrum.shape)
+
+    def by_tables(self) -> tuple[Floats, Floats]:
+        """``values`` and ``variances`` as they are without the remembered counts."""
+        return self.form.values(self.view), self.view.variance(self.form.norms)
+
+    def by_block(self) -> Floats:
+        """Largest variance of any answer in each block, shape (len(window),)."""
+        return np.asarray(self._by_block.max(axis=0))
+
+    def after_count(self, precision: Floats) -> Floats:
+        """``by_block`` if a count were measured with this precision (1/variance) in each block."""
+        return np.asarray(_inverse(_inverse(self._by_block) + precision).max(axis=0))
+
+    def after_table(self, precision: Floats) -> Floats:
+        """``by_block`` if the marginal over the attributes were measured with this precision."""
+        raised = _inverse(self._precisions + self._reach[:, None] * precision)
+        from_tables = variance(self.form.norms, raised)
+        return np.asarray(_inverse(_inverse(from_tables) + self._counted).max(axis=0))
+
+    def table_cost_ratio(self) -> float:
+        """A lower bound: how many times the precision that a count needs a table needs instead.
+
+        A table of precision p adds at most ``p * max(reach_T / |x_T|^2)`` to the precision of the
+        answer: the derivative of ``1 / sum(|x_T|^2 / (1/v_T + reach_T p))`` is a weighted mean of
+        these ratios, with weights that sum to at most 1.
+        """
+        norms = self.form.norms
+        ratios = np.divide(norms, self._reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
+        return float(ratios[:, 1:].min())
+
+    def interval(self, log_failure: float) -> tuple[Floats, Floats]:
+        """Bounds in rows on each live answer that fail together with this probability."""
+        return self._sides.interval(log_failure)
+
+    def likely(self) -> Floats:
+        """The live answers in rows as a local fit has them; likely, not promised."""
+        return self.form.total(self.view.likely)
+
+    def _with_counts(self) -> Floats:
+        values = self.values
+        for block, count in self._counts.items():
+            here = range(block, block + 1)
+            from_tables = self.form.values(self._tables.view(self.form.attributes, here))
+            known = self._from_tables[:, block - self.window.start]
+            gain = 1.0 / (1.0 + count.variance / known)
+            counted = count.values if self.form.live is None else count.values[self.form.live]
+            values = np.asarray(values + gain * (counted - from_tables))
+        return values
+
+    @cached_property
+    def _sides(self) -> bounds.Sides:
+        return bounds.sides(self.form, self.view, self.values, self.variances)
+
+    @cached_property
+    def _of_tables(self) -> Floats:
+        """v_T in each block, shape (2^k, len(window))."""
+        return self._tables.variances(self.form.attributes, self.window)
+
+    @cached_property
+    def _precisions(self) -> Floats:
+        return _inverse(self._of_tables)
+
+    @cached_property
+    def _reach(self) -> Floats:
+        """Precision that a table of precision 1 over all attributes brings to each T, shape (2^k,)."""
+        reach = [1.0]
+        for size in self.view.spectrum.shape:
+            reach = [r * part for r in reach for part in (1.0 / (size - 1), 1.0)]
+        return np.array(reach)
+
+    @cached_property
+    def _from_tables(self) -> Floats:
+        """Variance of each answer in each block by the tables alone, shape (rows, len(window))."""
+        return variance(self.form.norms, self._of_tables)
+
+    @cached_property
+    def _counted(self) -> Floats:
+        """Precision of the remembered counts in each block, shape (len(window),)."""
+        precision = np.zeros(len(self.window))
+        for block, count in self._counts.items():
+            precision[block - self.window.start] = 1.0 / count.variance
+        return precision
+
+    @cached_property
+    def _by_block(self) -> Floats:
+        return _inverse(_inverse(self._from_tables) + self._counted)
+
+
+def _inverse(array: Floats) -> Floats:
+    """Variances to precisions and back; 0 and infinity are each other's inverse."""
+    with np.errstate(divide="ignore"):
+        return 1.0 / array
+
+
+__all__ = ["Belief", "Evidence"]

@@ -1,0 +1,203 @@
+"""The residual memory: everything that noisy marginals ever said, in closed form.
+
+A marginal over attributes S of one block, with independent noise of variance s^2 on each cell, gives
+for every non-empty subset T of S the T-residual of the counts plus noise of variance
+``v = s^2 * prod(n_i for i in S without T)`` in its own subspace. These noises are uncorrelated across T
+(the subspaces are orthogonal) and independent across measurements, so the best linear unbiased estimate
+from everything measured is, for each block and T alone, the mean weighted by 1/v. Nothing is ever solved
+again, the order does not matter but for rounding, and the state is a fold over what was published.
+
+Noise that is integer is not independent across T: a 2 x 2 table's row and column differences are both even
+or both odd. Nothing here needs more than variances that add. What an answer promises rests on its error as
+a whole, one weighted sum of the independent noises on cells: it has the variance stated, is sub-Gaussian
+with it, and nearly Gaussian where scales are more than a few rows (docs/guarantee.md, Theorems 3 and 4).
+
+The idea is ResidualPlanner's (Xiao, He, Zhang, Kifer 2023), used online and block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from itertools import compress
+
+import numpy as np
+
+from stream_dp.core.residual.belief.forms import (
+    Floats,
+    part_infinite,
+    places,
+    spectrum,
+    subsets,
+    variance_of_parted,
+)
+from stream_dp.core.residual.belief.local_fit import fit
+
+_MAX_VIEW_ENTRIES = 2**23
+_MAX_TOTALS = 8
+
+
+class WindowView:
+    """What was measured of some attributes in one window; see ``forms.View``."""
+
+    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats) -> None:
+        self.n_rows = n_rows
+        self.spectrum = spectrum
+        self.variances = variances
+        self._parted = part_infinite(variances)
+
+    def variance(self, norms: Floats) -> Floats:
+        return variance_of_parted(norms, *self._parted)
+
+    @cached_property
+    def likely(self) -> Floats:
+        """A non-negative table that agrees with what was measured; see ``local_fit``."""
+        return fit(self)
+
+
+class _Interaction:
+    """One T-residual: in each block its best estimate, and the variance v of that."""
+
+    __slots__ = ("_estimates", "_totals", "_variances")
+
+    def __init__(self) -> None:
+        self._estimates: dict[int, Floats] = {}  # blocks never measured take no room
+        self._variances = np.full(16, math.inf)
+        self._totals: dict[tuple[int, int], tuple[Floats | None, float]] = {}
+
+    def add(self, block: int, residual: Floats, variance: float) -> None:
+        while block >= len(self._variances):
+            self._variances = np.append(self._variances, np.full(len(self._variances), math.inf))
+        known = self._estimates.get(block)
+        if known is None:
+            self._estimates[block] = residual.copy()
+            self._variances[block] = variance
+        else:
+            combined = 1.0 / (1.0 / self._variances[block] + 1.0 / variance)
+            known += (combined / variance) * (residual - known)
+            self._variances[block] = combined
+        self._totals.clear()
+
+    def variances(self, start: int, stop: int) -> Floats:
+        """v in each block, infinite where never measured, shape (stop - start,)."""
+        known = self._variances[start:stop]
+        missing = stop - start - len(known)
+        return np.append(known, np.full(missing, math.inf)) if missing else known
+
+    def total(self, start: int, stop: int) -> tuple[Floats | None, float]:
+        """Sums over a window of the estimates there are, and of the variances."""
+        total = self._totals.get((start, stop))
+        if total is None:
+            if len(self._totals) >= _MAX_TOTALS:
+                self._totals.clear()
+            measured = [self._estimates[b] for b in range(start, stop) if b in self._estimates]
+            estimate = np.add.reduce(measured) if measured else None
+            total = (estimate, float(self.variances(start, stop).sum()))
+            self._totals[start, stop] = total
+        return total
+
+
+class ResidualMemory:
+    """Best estimates of all interactions of all blocks, from published marginals alone.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._rows_before = [0]
+        self._interactions: dict[tuple[int, ...], _Interaction] = {}
+        self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
+        self._view_entries = 0
+
+    def __len__(self) -> int:
+        return len(self._rows_before) - 1
+
+    def __repr__(self) -> str:
+        return f"ResidualMemory({len(self)} blocks, {len(self._interactions)} interactions)"
+
+    def open_block(self, n_rows: int) -> None:
+        """Adds a block of which only the number of rows is known."""
+        self._rows_before.append(self._rows_before[-1] + n_rows)
+
+    def rows(self, window: range) -> int:
+        """Rows of the window; public."""
+        return self._rows_before[window.stop] - self._rows_before[window.start]
+
+    def absorb(
+        self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
+    ) -> None:
+        """Folds in a published marginal of one block.
+
+        Args:
+            attributes: Indices, ascending, at least one.
+            table: Noisy counts, shape (size of each attribute).
+            variance: Of the independent noise on each cell.
+        """
+        if not 0 <= block < len(self):
+            raise IndexError(f"no block {block}; there are {len(self)}")
+        parts = spectrum(np.asarray(table, dtype=np.float64), average=False)
+        k = len(attributes)
+        for subset, place in zip(subsets(k)[1:], places(k)[1:], strict=True):
+            members = tuple(compress(attributes, subset))
+            summed = math.prod(
+                self._shape[a] for a, member in zip(attributes, subset, strict=True) if not member
+            )
+            interaction = self._interactions.setdefault(members, _Interaction())
+            interaction.add(block, parts[place], variance * summed)
+        self._views.clear()
+        self._view_entries = 0
+
+    def view(self, attributes: tuple[int, ...], window: range) -> WindowView:
+        """Everything known about ``attributes`` in the window, added up over its blocks."""
+        key = (attributes, window.start, window.stop)
+        view = self._views.get(key)
+        if view is None:
+            view = self._assemble(attributes, window)
+            self._view_entries += view.spectrum.size
+            if self._view_entries > _MAX_VIEW_ENTRIES:
+                self._views.clear()
+                self._view_entries = view.spectrum.size
+            self._views[key] = view
+        return view
+
+    def measured(self, attributes: tuple[int, ...], window: range) -> bool:
+        """Whether each block of the window has a published table with all these attributes."""
+        interaction = self._interactions.get(attributes)
+        if interaction is None:
+            return False
+        return bool(np.isfinite(interaction.variances(window.start, window.stop)).all())
+
+    def variances(self, attributes: tuple[int, ...], window: range) -> Floats:
+        """v_T in each block, shape (2^k, len(window)); 0 for the empty T."""
+        k = len(attributes)
+        result = np.full((2**k, len(window)), math.inf)
+        result[0] = 0.0
+        for index, interaction in self._known(attributes):
+            result[index] = interaction.variances(window.start, window.stop)
+        return result
+
+    def _assemble(self, attributes: tuple[int, ...], window: range) -> WindowView:
+        k = len(attributes)
+        n_rows = float(self.rows(window))
+        parts = np.zeros([self._shape[a] + 1 for a in attributes])
+        parts[places(k)[0]] = n_rows
+        variances = np.full(2**k, math.inf)
+        variances[0] = 0.0
+        for index, interaction in self._known(attributes):
+            estimate, variances[index] = interaction.total(window.start, window.stop)
+            if estimate is not None:
+                parts[places(k)[index]] = estimate
+        return WindowView(n_rows, parts, variances)
+
+    def _known(self, attributes: tuple[int, ...]) -> list[tuple[int, _Interaction]]:
+        found = []
+        for index, subset in enumerate(subsets(len(attributes))):
+            interaction = self._interactions.get(tuple(compress(attributes, subset)))
+            if interaction is not None:
+                found.append((index, interaction))
+        return found
+
+
+__all__ = ["ResidualMemory", "WindowView"]

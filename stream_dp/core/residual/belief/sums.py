@@ -1,0 +1,112 @@
+"""Sums and means: weighted forms in the same residuals that counts are estimated from.
+
+A sum adds a number up that stands for each cell of an attribute; it is linear in the counts, so its estimate
+and its variance are those of ``forms`` with weights in place of a mask. A mean is the ratio of a sum and a
+count, both estimated from the same tables. Its bar is Fieller's (1954): m is a possible mean just when
+``S - m C`` is within z deviations of 0, where S and C are the estimated sum and count; the variance of that
+difference is quadratic in m, and so is the condition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stream_dp.core.query import Mask, Question
+from stream_dp.core.residual.belief.forms import Cells, Floats, Form, Together
+from stream_dp.core.residual.belief.residuals import ResidualMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Estimates of the live answers, and their second moments, shape (answers,) each.
+
+    Attributes:
+        totals: In units of the largest value.
+        counts: Rows.
+        variance_of_totals: Infinite where nothing is known.
+        variance_of_counts: Likewise.
+        covariances: Of totals and counts.
+        live: Which of all answers these are, shape (n_answers,); None for all. The others are 0 for sure.
+        rows: All rows of each answer, those without a number included, shape (n_answers,); None where the
+            question does not count them.
+        variance_of_rows: Likewise, for ``rows``.
+    """
+
+    totals: Floats
+    counts: Floats
+    variance_of_totals: Floats
+    variance_of_counts: Floats
+    covariances: Floats
+    live: Mask | None
+    rows: Floats | None = None
+    variance_of_rows: Floats | None = None
+
+
+def form_of_total(question: Question, shape: tuple[int, ...]) -> Form:
+    """The sum, in units of its largest value; and with it the count of all rows, where that is asked too."""
+    assert question.total is not None, "the question has a total"
+    total = _weighted(question, shape, np.array(question.total.values) / question.total.largest)
+    return total if question.rows is None else Together([total, _rows(question, shape)])
+
+
+def _weighted(question: Question, shape: tuple[int, ...], weights: Floats) -> Cells:
+    """What the rows that have a number count for."""
+    assert question.total is not None, "the question has a total"
+    along = question.total.attribute, weights
+    among = question.attributes
+    return Cells(question.predicate, question.group_by, shape, along, among=among)
+
+
+def _rows(question: Question, shape: tuple[int, ...]) -> Cells:
+    """The count of all rows, read off the same table as the sum."""
+    assert question.total is not None, "the question has a total"
+    assert question.rows is not None, "the question counts rows"
+    along = question.total.attribute, np.ones(len(question.total.values))
+    return Cells(question.rows, question.group_by, shape, along, among=question.attributes)
+
+
+def sums(question: Question, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
+    """What the tables say about a question with a total."""
+    assert question.total is not None, "the question has a total"
+    values = np.array(question.total.values) / question.total.largest
+    weights = values, np.ones(len(values)), values + 1.0
+    parts = [_weighted(question, shape, each) for each in weights]
+    view = tables.view(parts[0].attributes, question.window)
+    totals, counts, _ = (part.values(view) for part in parts)
+    of_totals, of_counts, of_both = (view.variance(part.norms) for part in parts)
+    known = np.isfinite(of_both)
+    covariances = np.zeros(len(of_both))
+    covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
+    found = Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
+    if question.rows is None:
+        return found
+    form = _rows(question, shape)
+    rows, of_rows = np.zeros(form.n_answers), np.zeros(form.n_answers)
+    live = slice(None) if form.live is None else form.live
+    rows[live], of_rows[live] = form.values(view), view.variance(form.norms)
+    return replace(found, rows=rows, variance_of_rows=of_rows)
+
+
+def ratio_bar(
+    total: float, count: float, variances: tuple[float, float], covariance: float, z: float
+) -> float | None:
+    """Half width around ``total / count`` of all ratios that are possible at z deviations; None for all.
+
+    Args:
+        variances: Of total and count.
+    """
+    of_total, of_count = variances
+    square = count * count - z * z * of_count
+    if count <= 0.0 or not square > 0.0 or not math.isfinite(of_total):
+        return None
+    middle = total * count - z * z * covariance
+    constant = total * total - z * z * of_total
+    root = math.sqrt(max(0.0, middle * middle - square * constant))
+    ratio = total / count
+    return max((middle + root) / square - ratio, ratio - (middle - root) / square)
+
+
+__all__ = ["Sums", "form_of_total", "ratio_bar", "sums"]

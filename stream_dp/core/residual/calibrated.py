@@ -1,0 +1,571 @@
+"""The calibrated profile: a memory mechanism whose promises are variances, not tests of the data.
+
+It keeps, for every sealed block and every small set of attributes, the best unbiased estimate of
+their interaction that all publications together imply, with its exact variance. A question that this
+pins down is easy; one that it does not is hard, and the data is measured exactly as precisely as is
+lacking. Which of the two follows from the questions asked and from published numbers, never from the
+data, so a quote is exact and free, and the flag leaks nothing.
+
+*Privacy.* Every look (``measuring``) is a discrete Gaussian release on named blocks, charged to the line
+of each before it is taken; see ``accounting``. *Accuracy.* For a question fixed before the tables it uses
+were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
+the promised probability. Whoever chooses questions by looking at published answers can select noise;
+``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+from scipy.special import chdtri
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.noise import grid_sigma
+from stream_dp.core.outcome import (
+    Answered,
+    Outcome,
+    Path,
+    RefusalCode,
+    Refused,
+    Sum,
+    Summed,
+    TableAnswered,
+)
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Question
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.forms import (
+    MAX_SPECTRUM,
+    Floats,
+    Form,
+    conjunctions_log,
+    form_of,
+)
+from stream_dp.core.residual.belief.sums import Sums, form_of_total, ratio_bar
+from stream_dp.core.residual.measuring import (
+    BASE,
+    QUESTION,
+    CountsLook,
+    CountsRelease,
+    Part,
+    TablesLook,
+    TablesRelease,
+    measured_from_bytes,
+)
+from stream_dp.core.residual.planner import (
+    MAX_TABLE_CELLS,
+    BasePlan,
+    BaseRelease,
+    Bounded,
+    Certified,
+    Lack,
+    Measure,
+    Policy,
+    Prices,
+    Purse,
+    Terms,
+    Unproven,
+    plan,
+    plan_total,
+)
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+_VERSION = 1  # of remembered answers
+
+_ROUNDING = 2.0**-44
+"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+
+_Row: TypeAlias = tuple[float, ...]
+"""Of one answer: the count, the error bar and the simultaneous one, both as shares of the rows."""
+
+_ZERO: _Row = (0.0, 0.0, 0.0)
+_ROW = struct.Struct("<3d")
+
+_REFUSALS = {
+    Lack.PACE: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "what is left of a block's budget is kept for later phases; ask again after the next one "
+        "opens, or about younger phases only",
+        retriable=True,
+    ),
+    Lack.BUDGET: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "a block of the window has no budget left for this; what publications already answer, and "
+        "windows of younger phases, can still be asked",
+    ),
+    Lack.ROWS: Refused(
+        RefusalCode.WINDOW_TOO_SMALL,
+        "the window has too few rows for the promised accuracy; ask about more phases",
+    ),
+}
+
+_TOO_MANY_CELLS = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together; ask about fewer at once",
+)
+
+_TOO_MANY_DRAWS = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together for so many phases; ask about fewer of either at once",
+)
+
+MOST_DRAWN: Final = 2**22
+"""Draws of noise for one question: its measurements fit into one commit."""
+
+
+class Calibrated:
+    """One data set under the calibrated profile; satisfies ``core.mechanism.Mechanism``.
+
+    Args:
+        universe: The possible rows.
+        privacy: Lifetime promise for each row; delta must be positive.
+        accuracy: Promise for each answer, and for each cell of a table.
+        on_exhausted: Whether a question that no line can pay for is answered without a promise, or
+            refused.
+        base_share: Part of each new line spent when its phase opens; None derives it.
+        pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
+            will have one phase only.
+        approximate: Whether looks with a delta of their own are charged to the same lines.
+
+    Raises:
+        InvalidDefinition: delta is 0, or ``base_share`` is no share.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        on_exhausted: Literal["unverified", "refuse"] = "unverified",
+        base_share: float | None = None,
+        pacing: bool = True,
+        approximate: bool = False,
+    ) -> None:
+        if base_share is not None and not 0.0 <= base_share <= 1.0:
+            raise InvalidDefinition(
+                "mechanism.base_share", "is not in [0, 1]", "give a share such as 0.2"
+            )
+        self.budget = Budget.of(privacy, approximate=approximate)
+        self.accuracy = accuracy
+        self.policy = Policy(base_share=base_share, pacing=pacing)
+        self._shape = universe.shape
+        self._on_exhausted = on_exhausted
+        self._terms = Terms.of(accuracy)
+        self._prices = Prices(self.budget)
+        self._purse = Purse(self.policy)
+        self._base_plan = BasePlan(self._shape)
+        self._belief = Belief(self._shape)
+        self._without_base: list[int] = []
+        self._verified: dict[bytes, bytes] = {}
+        self._fresh: dict[bytes, bytes] = {}
+        self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
+
+    def __repr__(self) -> str:
+        return f"Calibrated({len(self._belief)} blocks)"
+
+    @property
+    def belief(self) -> Belief:
+        """Everything published so far."""
+        return self._belief
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._shape
+
+    # ------------------------------------------------------------ phases and losses
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return waiting >= min_rows
+
+    def base_release(self, n_rows: int) -> BaseRelease:
+        """What opening a phase of ``n_rows`` rows measures; public."""
+        return self._base_plan.release(n_rows, self._terms, self.policy, self.budget, self._prices)
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        self._belief.open_block(n_rows)
+        block = self._purse.open(self.base_release(n_rows).share)
+        # A base release that a crash lost is taken again, where the line still has room for it.
+        blocks, self._without_base = [*self._without_base, block], []
+        looks = [self._base_look(block) for block in blocks]
+        return [look for look in looks if look.parts and self._purse.lines.afford(look.charges)]
+
+    def _base_look(self, block: int) -> TablesLook:
+        base = self.base_release(self._belief.rows(range(block, block + 1)))
+        parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
+        shapes = tuple(tuple(self._shape[a] for a in part.attributes) for part in parts)
+        return TablesLook(BASE, parts, shapes, (Charge(block, base.units),))
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._purse.lines.charge(look_charges)
+
+    @property
+    def lines(self) -> Lines:
+        """What each block has spent; public."""
+        return self._purse.lines
+
+    def spent(self, window: range) -> float:
+        """The highest loss of any row in the window so far, as epsilon at the promised delta."""
+        return self.budget.epsilon(self._purse.lines.worst(window))
+
+    def spent_share(self, window: range) -> float:
+        """The same as a share of the line."""
+        return self._purse.lines.worst(window).rho / UNITS
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        step = self._decide(question)
+        if isinstance(step, Measure):
+            return self._look(question, step)
+        if isinstance(step, Answered | TableAnswered) and step.path is not Path.REPEAT:
+            self._remember(question, step)
+        return step
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        del look, release  # absorbed by now: what was published is all that counts
+        if question.total is not None:
+            return self._summed(question, Path.MEASURED)
+        evidence = self._evidence(question)
+        outcome = self._by_variance(question, evidence, self._terms.z_measured, Path.MEASURED)
+        self._remember(question, outcome)
+        return outcome
+
+    def quote(self, question: Question) -> Quote:
+        step = self._decide(question)
+        if isinstance(step, Measure):
+            return Quote(None, step.charges)
+        return Quote(step, ())
+
+    def _decide(self, question: Question) -> Outcome | Measure:
+        window, predicate = question.window, question.predicate
+        if window.stop > len(self._belief):
+            return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
+        known = self._verified.get(_repeat_key(question))
+        if known is not None:
+            return self._recalled(question, known)
+        n_rows = self._belief.rows(window)
+        if n_rows == 0:
+            return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
+        if question.total is not None:
+            return self._decide_total(question)
+        if predicate.constant is False or (predicate.constant and not question.group_by):
+            return self._certain(question, n_rows if predicate.constant else 0, n_rows)
+        if self._too_many_cells(question):
+            return _TOO_MANY_CELLS
+        evidence = self._evidence(question)
+        decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
+        match decision:
+            case Certified():
+                return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED)
+            case Measure():
+                return self._drawable(question, decision)
+            case Bounded():
+                return self._by_bounds(question, evidence, decision)
+            case Unproven():
+                return self._unproven(question, evidence, decision)
+
+    def _decide_total(self, question: Question) -> Outcome | Measure:
+        if self._too_many_cells(question):
+            return _TOO_MANY_CELLS
+        decision = plan_total(self._evidence(question), self._terms, self._prices, self._purse)
+        if isinstance(decision, Measure):
+            return self._drawable(question, decision)
+        if isinstance(decision, Certified):
+            return self._summed(question, Path.CERTIFIED)
+        if self._on_exhausted == "refuse":
+            return _REFUSALS[decision]
+        return self._summed(question, Path.UNVERIFIED)
+
+    def _too_many_cells(self, question: Question) -> bool:
+        n_entries = math.prod([self._shape[a] + 1 for a in question.attributes])
+        n_answers = math.prod([self._shape[a] for a in question.group_by])
+        return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
+
+    def _drawable(self, question: Question, measure: Measure) -> Refused | Measure:
+        """A measurement, unless it asks for more noise than is drawn at once."""
+        measured = question.attributes if measure.table else question.group_by
+        n_draws = len(measure.steps) * math.prod(self._shape[a] for a in measured)
+        return measure if n_draws <= MOST_DRAWN else _TOO_MANY_DRAWS
+
+    def _evidence(self, question: Question) -> Evidence:
+        if question.total is None:
+            form = form_of(question, self._shape)
+        else:
+            form = form_of_total(question, self._shape)
+        return self._belief.evidence(form, question.key, question.window)
+
+    def _look(self, question: Question, measure: Measure) -> Look:
+        attributes = question.attributes
+        if measure.table:
+            shape = tuple(self._shape[a] for a in attributes)
+            parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
+            return TablesLook(QUESTION, parts, (shape,) * len(parts), measure.charges)
+        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        return CountsLook(question, attributes, measure.steps, n_answers, measure.charges)
+
+    # ------------------------------------------------------------ outcomes
+
+    def _by_variance(
+        self, question: Question, evidence: Evidence, z: float, path: Path
+    ) -> Answered | TableAnswered:
+        values = evidence.values.tolist()
+        bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
+        simultaneous = self._simultaneous_by_variance(evidence, values)
+        return self._outcome(question, evidence.form, values, bars, simultaneous, path)
+
+    def _by_bounds(
+        self, question: Question, evidence: Evidence, bounded: Bounded
+    ) -> Answered | TableAnswered:
+        margin = self.accuracy.error * evidence.n_rows
+        nearest, farthest = bounded.high - margin, bounded.low + margin
+        values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
+        return self._by_interval(question, evidence, values, bounded, Path.BOUNDED)
+
+    def _unproven(self, question: Question, evidence: Evidence, unproven: Unproven) -> Outcome:
+        if self._on_exhausted == "refuse":
+            return _REFUSALS[unproven.lack]
+        values = evidence.likely().clip(unproven.low, unproven.high)
+        return self._by_interval(question, evidence, values, unproven, Path.UNVERIFIED)
+
+    def _summed(self, question: Question, path: Path) -> Summed:
+        """Sums and means; each bar holds for a question fixed beforehand."""
+        assert question.total is not None, "the question has a total"
+        n, z, unit = self._belief.rows(question.window), self._terms.z, question.total.largest
+        known = self._belief.sums(question)
+        slack = _ROUNDING * n
+        lowest, highest = min(question.total.values), max(question.total.values)
+        cells = []
+        for total, count, of_total, of_count, both in zip(
+            known.totals.tolist(),
+            known.counts.tolist(),
+            known.variance_of_totals.tolist(),
+            known.variance_of_counts.tolist(),
+            known.covariances.tolist(),
+            strict=True,
+        ):
+            bar = ratio_bar(total, count, (of_total, of_count), both, z)
+            cells.append(
+                Sum(
+                    count=min(max(count, 0.0), float(n)),
+                    count_bar=_finite(z * math.sqrt(of_count) + slack),
+                    total=total * unit,
+                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit),
+                    mean=None if bar is None else min(max(total / count * unit, lowest), highest),
+                    mean_bar=None if bar is None else bar * unit,
+                )
+            )
+        if known.live is not None:
+            some = iter(cells)
+            cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
+        if question.rows is not None:
+            cells = self._with_rows(question, known, cells)
+        confidence = 1.0 - self.accuracy.failure_probability
+        return Summed(tuple(cells), n, confidence, path)
+
+    def _with_rows(self, question: Question, known: Sums, cells: list[Sum]) -> list[Sum]:
+        """The same with the count of all rows."""
+        n, z = self._belief.rows(question.window), self._terms.z
+        assert question.rows is not None, "the question counts rows"
+        if question.rows.constant and not question.group_by:
+            return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
+        assert known.rows is not None, "they were looked up"
+        assert known.variance_of_rows is not None, "so was how sure they are"
+        bars = z * np.sqrt(known.variance_of_rows) + _ROUNDING * n
+        rows = np.clip(known.rows, 0.0, float(n))
+        return [
+            replace(cell, rows=count, rows_bar=_finite(bar))
+            for cell, count, bar in zip(cells, rows.tolist(), bars.tolist(), strict=True)
+        ]
+
+    def _by_interval(
+        self,
+        question: Question,
+        evidence: Evidence,
+        values: Floats,
+        known: Bounded | Unproven,
+        path: Path,
+    ) -> Answered | TableAnswered:
+        form, answers = evidence.form, values.tolist()
+        bars = np.maximum(known.high - values, values - known.low).tolist()
+        simultaneous = self._simultaneous_by_variance(evidence, answers)
+        if form.conjunctive:
+            half = math.log(self.accuracy.failure_probability / 2.0)
+            low, high = evidence.interval(half - self._conjunctions_log(form))
+            reaches = np.maximum(high - values, values - low).tolist()
+            simultaneous = list(map(min, simultaneous, reaches))
+        return self._outcome(question, form, answers, bars, simultaneous, path)
+
+    def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
+        """Half widths around ``values`` that hold for all predicates of the class served at once.
+
+        For all predicates that is a statement about what the tables say, to which the distance from
+        there to ``values`` is added, whatever counts of their own those took in.
+        """
+        z = self._z_simultaneous(evidence.form)
+        centres, variances = evidence.values, evidence.variances
+        if not evidence.form.conjunctive:
+            centres, variances = evidence.by_tables()
+        return [
+            z * deviation + abs(value - centre)
+            for deviation, value, centre in zip(
+                _deviations(variances, len(values)), values, centres.tolist(), strict=True
+            )
+        ]
+
+    def _z_simultaneous(self, form: Form) -> float:
+        """Deviations that no predicate of the class served exceeds, at half the failure probability.
+
+        For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
+        table, whose normalised error is chi-squared with one degree of freedom less than cells: the
+        number of rows is public, so the error has no part in it. A predicate's own count would bring
+        a dimension more, and is left out: see ``_simultaneous_by_variance``.
+        """
+        key = (form.attributes, form.conjunctive)
+        z = self._simultaneous.get(key)
+        if z is None:
+            half = self.accuracy.failure_probability / 2.0
+            if form.conjunctive:
+                z = two_sided(math.log(half) - self._conjunctions_log(form))
+            else:
+                n_cells = math.prod(self._shape[a] for a in form.attributes)
+                z = math.sqrt(float(chdtri(n_cells - 1, half)))
+            self._simultaneous[key] = z
+        return z
+
+    def _conjunctions_log(self, form: Form) -> float:
+        return conjunctions_log(tuple(self._shape[a] for a in form.attributes))
+
+    def _outcome(
+        self,
+        question: Question,
+        form: Form,
+        values: list[float],
+        bars: list[float],
+        simultaneous: list[float],
+        path: Path,
+    ) -> Answered | TableAnswered:
+        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
+        n_rows = self._belief.rows(question.window)
+        total = float(n_rows)
+        rows: list[_Row] = [
+            (min(max(value, 0.0), total), bar / total + _ROUNDING, wide / total + _ROUNDING)
+            for value, bar, wide in zip(values, bars, simultaneous, strict=True)
+        ]
+        if form.live is not None:
+            live = iter(rows)
+            rows = [next(live) if is_live else _ZERO for is_live in form.live.tolist()]
+        return self._answered(question, rows, n_rows, path)
+
+    def _answered(
+        self, question: Question, rows: Iterable[_Row], n: int, path: Path
+    ) -> Answered | TableAnswered:
+        confidence = 1.0 - self.accuracy.failure_probability
+        cells = [
+            Answered(
+                count,
+                n,
+                bar if bar < 1.0 else None,
+                min(simultaneous, 1.0) if bar < 1.0 else None,
+                confidence,
+                path,
+            )
+            for count, bar, simultaneous in rows
+        ]
+        if not question.group_by:
+            return cells[0]
+        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in question.group_by), path)
+
+    def _certain(self, question: Question, count: int, n_rows: int) -> Answered | TableAnswered:
+        """The answer to a predicate that holds for every row, or for none."""
+        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        rows = [(float(count), 0.0, 0.0)] * n_answers
+        return self._answered(question, rows, n_rows, Path.CERTIFIED)
+
+    # ------------------------------------------------------------ memory
+
+    def absorb(self, release: Release) -> None:
+        if isinstance(release, TablesRelease):
+            for part, table in zip(release.parts, release.tables, strict=True):
+                variance = float(grid_sigma(part.step) ** 2)
+                self._belief.absorb_table(
+                    part.attributes, part.block, table.astype(np.float64), variance
+                )
+                self._purse.bought(part.attributes, part.block)
+        elif isinstance(release, CountsRelease):
+            squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
+            for (block, step), values in zip(release.steps, release.values, strict=True):
+                variance = float(grid_sigma(step) ** 2)
+                self._belief.absorb_count(release.key, block, values.astype(np.float64), variance)
+                units = self._prices.units(step, squared_sensitivity)
+                self._purse.rented(release.attributes, block, units)
+        else:
+            raise TypeError("not a release of this mechanism")
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Only the charge remains. A base release is taken again when the next phase opens."""
+        match look:
+            case {"reason": "base", "tables": [[_, int(block), _], *_]}:
+                self._without_base.append(block)
+
+    def remembered(self) -> dict[bytes, bytes]:
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        self._verified.update(remembered)
+
+    def _remember(self, question: Question, outcome: Answered | TableAnswered | Refused) -> None:
+        if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
+            return
+        key = _repeat_key(question)
+        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+        rows = [
+            _ROW.pack(c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
+            for c in cells
+        ]
+        value = b"".join([bytes([_VERSION]), *rows])
+        self._verified[key] = self._fresh[key] = value
+
+    def _recalled(self, question: Question, known: bytes) -> Answered | TableAnswered:
+        if known[0] != _VERSION:
+            raise CorruptState("a remembered answer is stored in a version that is not known")
+        rows = _ROW.iter_unpack(known[1:])
+        return self._answered(question, rows, self._belief.rows(question.window), Path.REPEAT)
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        return measured_from_bytes(self._shape, data)
+
+
+_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
+"""Of a cell that no row can be in."""
+
+
+def _finite(bar: float) -> float | None:
+    return bar if math.isfinite(bar) else None
+
+
+def _or_nan(bar: float | None) -> float:
+    return math.nan if bar is None else bar
+
+
+def _deviations(variances: Floats, n: int) -> list[float]:
+    """Of n answers, where one variance may serve all."""
+    deviations = [math.sqrt(v) for v in variances.tolist()]
+    return deviations * (n // len(deviations))
+
+
+def _repeat_key(question: Question) -> bytes:
+    return question.key + struct.pack("<II", question.window.start, question.window.stop)
+
+
+__all__ = ["MOST_DRAWN", "Calibrated"]

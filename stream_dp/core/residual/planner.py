@@ -1,0 +1,561 @@
+"""What to do with a question, from public numbers only.
+
+A question over N rows is promised an error of at most ``error * N`` except with probability beta. In
+order of preference:
+
+1. *certified*: what is published pins it down already, by its variance alone;
+2. *bounded*: smaller counts that are published leave no more room than the error allows;
+3. *measured*: the data is looked at, exactly as precisely as is lacking, while the lines allow it;
+4. *unproven*: nothing can be promised any more.
+
+Whether to measure depends on published values (step 2), so beta is split: a fifth for the bounds,
+four fifths for the measurement. A question that step 1 settles never comes that far and has all of it.
+For a table question the promise, and beta, are each cell's own.
+
+To measure there are two ways, chosen as skis are rented or bought: a *count* answers this question
+alone; a *table*, the marginal over the question's attributes, serves every later one on them. Both
+bring the blocks of the window down to a common level of variance, so that the sum just fits; a block
+that is better than that already pays nothing (water-filling: least total loss for counts).
+
+Nothing here sees the data: variances, values and prices are all published or follow from the schema.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
+from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.forms import Floats, subsets
+
+_TIE = 1.0 + 1e-9  # floats that should be equal are
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a line is spent. Public, fixed for a data set; safe whatever it says, only more or less apt.
+
+    Attributes:
+        rent_share: Counts are measured until the loss paid for them on one set of attributes passes
+            this share of what its table would cost.
+        buy_part: A table may cost at most this part of what is left of a line.
+        base_share: Part of each new line spent at once; None lets ``base_release`` derive it.
+        pacing: Whether to keep part of young lines for the phases to come. False suits a data set
+            that will have one phase only.
+    """
+
+    rent_share: float = 0.3
+    buy_part: float = 1 / 50
+    base_share: float | None = None
+    pacing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The accuracy promised, as quantiles.
+
+    Attributes:
+        error: Largest error, as a share of the rows.
+        z: Two-sided quantile for a certified answer.
+        z_measured: The same for a measured one.
+        log_bounds_failure: Logarithm of the probability with which bounds may fail.
+    """
+
+    error: float
+    z: float
+    z_measured: float
+    log_bounds_failure: float
+
+    @classmethod
+    def of(cls, accuracy: Accuracy) -> Terms:
+        log_beta = math.log(accuracy.failure_probability)
+        return cls(
+            accuracy.error,
+            two_sided(log_beta),
+            two_sided(log_beta + math.log(0.8)),
+            log_beta + math.log(0.2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """What is published already promises the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """The answer lies between bounds that are close enough: rows, shape (answers,)."""
+
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A look to take: the marginal over the question's attributes, or the answer alone.
+
+    Attributes:
+        table: Whether the marginal.
+        steps: Block and step of the public grid of scales, in the order of the blocks.
+        charges: The price, one entry a block.
+    """
+
+    table: bool
+    steps: tuple[tuple[int, int], ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def total(self) -> int:
+        """Units of loss, added up over the blocks."""
+        return sum(charge.rho for charge in self.charges)
+
+
+class Lack(StrEnum):
+    """Why a promise cannot be kept."""
+
+    PACE = "pace"
+    """What is left would do, but is kept for the phases to come."""
+    BUDGET = "budget"
+    """What is left of some line does not do."""
+    ROWS = "rows"
+    """Not even untouched lines would do: the window has too few rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """No promise can be kept: rows between which the answer lies all the same, shape (answers,)."""
+
+    low: Floats
+    high: Floats
+    lack: Lack
+
+
+Decision = Certified | Bounded | Measure | Unproven
+
+
+class Prices:
+    """Exact prices, in units, of scales on the public grid."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._rho = float(budget.rho)
+        self._units: dict[tuple[int, int], int] = {}
+
+    def units(self, step: int, squared_sensitivity: int) -> int:
+        """Units of a line that discrete Gaussian noise of this step costs, rounded up."""
+        key = (step, squared_sensitivity)
+        units = self._units.get(key)
+        if units is None:
+            rho = gaussian_rho(grid_sigma(step), squared_sensitivity=squared_sensitivity)
+            units = self._units[key] = self._budget.charge(0, rho).rho
+        return units
+
+    def least_step(self, units: int, squared_sensitivity: int) -> int | None:
+        """The most precise step that costs at most ``units``; None if none is that cheap."""
+        if units <= 0:
+            return None
+        rho = units / UNITS * self._rho
+        sigma = math.sqrt(squared_sensitivity / (2.0 * rho))
+        # Two steps short of the float's answer, then forward to the exact one.
+        step = max(_FIRST_STEP, math.floor(GRID_STEPS * math.log2(sigma)) - 2)
+        while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
+            step += 1
+        return step if step <= _LAST_STEP else None
+
+
+class Purse:
+    """What each block may still spend, and what was paid on which attributes; a fold.
+
+    So that an early phase does not exhaust a line that every later window needs, measurements may
+    bring a line of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))`` at an age of that many phases.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.lines = Lines()
+        self._policy = policy
+        self._base: list[float] = []
+        self._rent: dict[tuple[int, ...], dict[int, int]] = {}
+
+    def open(self, base_share: float) -> int:
+        """Adds a line; returns its block's index."""
+        self._base.append(base_share)
+        return self.lines.open()
+
+    def room(self, window: range) -> npt.NDArray[np.int64]:
+        """Units that each block may spend now, shape (len(window),)."""
+        left = self.lines.left(window)
+        if not self._policy.pacing:
+            return left
+        share = np.array(self._base[window.start : window.stop])
+        age = len(self.lines) - 1 - np.arange(window.start, window.stop)
+        kept = (1.0 - share) * np.exp2(-(age + 1.0))
+        return np.asarray(np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0))
+
+    def rented(self, attributes: tuple[int, ...], block: int, units: int) -> None:
+        """Records a count measured on ``attributes``."""
+        rent = self._rent.setdefault(attributes, {})
+        rent[block] = rent.get(block, 0) + units
+
+    def bought(self, attributes: tuple[int, ...], block: int) -> None:
+        """Records that the table over ``attributes`` was measured: rent counts from 0 again."""
+        self._rent.get(attributes, {}).pop(block, None)
+
+    def rent(self, attributes: tuple[int, ...], window: range) -> int:
+        """Units paid for counts on ``attributes`` since the table was measured last."""
+        return sum(units for b, units in self._rent.get(attributes, {}).items() if b in window)
+
+
+def plan(
+    evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, purse: Purse
+) -> Decision:
+    """Decides; changes nothing."""
+    margin = terms.error * evidence.n_rows
+    if terms.z * math.sqrt(max(evidence.variances.tolist())) <= margin * _TIE:
+        return Certified()
+    low, high = evidence.interval(terms.log_bounds_failure)
+    if (high - low).max() <= 2.0 * margin * _TIE:
+        return Bounded(low, high)
+    limit = (margin / terms.z_measured) ** 2
+    room = purse.room(evidence.window)
+    count = _count(evidence, prices, room, limit)
+    if count is not None and not _may_buy(evidence, policy, purse, count):
+        return count
+    drawable = evidence.n_cells <= MAX_TABLE_CELLS
+    table = _table(evidence, prices, room, limit) if drawable else None
+    if table is not None and (count is None or _buys(evidence, policy, purse, count, table)):
+        return table
+    if count is not None:
+        return count
+    return Unproven(low, high, _lack(_count, evidence, prices, purse, limit))
+
+
+def plan_total(
+    evidence: Evidence, terms: Terms, prices: Prices, purse: Purse
+) -> Certified | Measure | Lack:
+    """The same for a sum whose terms are at most 1 in size: by its table alone, and without bounds."""
+    limit = (terms.error * evidence.n_rows / terms.z) ** 2
+    if max(evidence.variances.tolist()) <= limit * _TIE:
+        return Certified()
+    table = _table(evidence, prices, purse.room(evidence.window), limit)
+    return _lack(_table, evidence, prices, purse, limit) if table is None else table
+
+
+def _lack(
+    way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], Measure | None],
+    evidence: Evidence,
+    prices: Prices,
+    purse: Purse,
+    limit: float,
+) -> Lack:
+    """Why a way to measure, ``_count`` or ``_table``, has too little room now."""
+    if way(evidence, prices, purse.lines.left(evidence.window), limit) is not None:
+        return Lack.PACE
+    untouched = np.full(len(evidence.window), UNITS)
+    return Lack.ROWS if way(evidence, prices, untouched, limit) is None else Lack.BUDGET
+
+
+def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
+    """Whether a table could be preferred to ``count``; saves working its price out where not."""
+    half_sensitivity = 0.5 * _squared_sensitivity(evidence)
+    at_least = evidence.table_cost_ratio() / half_sensitivity * count.total
+    rent = purse.rent(evidence.form.attributes, evidence.window)
+    return at_least <= count.total or policy.rent_share * at_least <= rent
+
+
+def _buys(evidence: Evidence, policy: Policy, purse: Purse, count: Measure, table: Measure) -> bool:
+    if table.total <= count.total:
+        return True
+    if purse.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
+        return False
+    left = purse.lines.left(evidence.window)
+    first = evidence.window.start
+    return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
+
+
+def _squared_sensitivity(evidence: Evidence) -> int:
+    """Of the answers together: a row that moves changes one count by 1, or two of a table."""
+    return 1 if evidence.form.n_answers == 1 else 2
+
+
+def _count(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+) -> Measure | None:
+    """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
+
+    Args:
+        room: Units that each block may spend, shape (len(window),).
+    """
+    squared_sensitivity = _squared_sensitivity(evidence)
+    now = evidence.by_block()
+    first, most = _most_precise(prices, room, squared_sensitivity)
+    levels = water_fill(now, evidence.after_count(most), limit)
+    if levels is None:
+        return None
+    pays = levels < now
+    lacking = 1.0 / levels[pays] - 1.0 / now[pays]
+    steps = first
+    steps[pays] = np.maximum(_step_below(lacking**-0.5 * _TIE), first[pays])
+    return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
+
+
+def _table(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+) -> Measure | None:
+    """The same for the marginal over the question's attributes."""
+    now = evidence.by_block()
+    first, most = _most_precise(prices, room, 2)
+    levels = water_fill(now, np.minimum(evidence.after_table(most), now), limit)
+    if levels is None:
+        return None
+    # By bisection the coarsest step that reaches the level: low does, high does not.
+    low, high = first, np.full(len(first), _LAST_STEP + 1)
+    while (high - low > 1).any():
+        middle = np.maximum((low + high) // 2, low)
+        enough = evidence.after_table(_precision(middle)) <= levels * _TIE
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    return _priced(evidence, prices, 2, low, levels < now, table=True)
+
+
+def _most_precise(
+    prices: Prices, room: npt.NDArray[np.int64], squared_sensitivity: int
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The least step that each block can pay for, and its precision: 0 where it can pay for none."""
+    steps = [prices.least_step(units, squared_sensitivity) for units in room.tolist()]
+    can_pay = np.array([step is not None for step in steps])
+    first = np.array([_LAST_STEP if step is None else step for step in steps], dtype=np.int64)
+    return first, np.where(can_pay, _precision(first), 0.0)
+
+
+def _priced(
+    evidence: Evidence,
+    prices: Prices,
+    squared_sensitivity: int,
+    steps: npt.NDArray[np.int64],
+    pays: npt.NDArray[np.bool_],
+    *,
+    table: bool,
+) -> Measure:
+    chosen = tuple(
+        (block, step)
+        for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
+        if pay
+    )
+    charges = tuple(Charge(b, prices.units(step, squared_sensitivity)) for b, step in chosen)
+    return Measure(table, chosen, charges)
+
+
+def water_fill(now: Floats, lowest: Floats, limit: float) -> Floats | None:
+    """Variances between ``lowest`` and ``now`` with a common level, whose sum is ``limit``.
+
+    Args:
+        now: Variances, infinity allowed, shape (blocks,).
+        lowest: What each can be brought down to, shape (blocks,).
+        limit: What they may sum to.
+
+    Returns:
+        ``now`` where the sum fits already; None where even ``lowest`` sums to more.
+    """
+    if now.sum() <= limit:
+        return now
+    if not lowest.sum() <= limit:
+        return None
+    # The sum of clip(level, lowest, now) is piecewise linear and grows: find the piece, then the level.
+    corners = np.unique(np.concatenate([lowest, now[np.isfinite(now)]]))
+    low, high = 0, len(corners)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if np.clip(corners[middle], lowest, now).sum() <= limit:
+            low = middle
+        else:
+            high = middle
+    level = corners[low]
+    rising = (lowest <= level) & (level < now)
+    if rising.any():
+        level += (limit - np.clip(level, lowest, now).sum()) / np.count_nonzero(rising)
+    return np.asarray(np.clip(level, lowest, now))
+
+
+_FIRST_STEP = grid_index(float(MIN_SCALE))
+_LAST_STEP = grid_index(float(MAX_SCALE))
+
+
+@cache
+def _scales() -> Floats:
+    """All scales of the public grid as floats; exact, like the doubling from octave to octave."""
+    octave = [float(grid_sigma(k)) for k in range(GRID_STEPS)]
+    doublings = np.arange(_FIRST_STEP // GRID_STEPS, _LAST_STEP // GRID_STEPS + 1)
+    return np.ldexp(octave, doublings[:, None]).ravel()[: _LAST_STEP - _FIRST_STEP + 1]
+
+
+@cache
+def _precisions() -> Floats:
+    return _scales() ** -2.0
+
+
+def _precision(steps: npt.NDArray[np.int64]) -> Floats:
+    """Of noise of these steps, 1/variance."""
+    return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
+
+
+def _step_below(sigma: Floats) -> npt.NDArray[np.int64]:
+    """The coarsest step whose scale is at most ``sigma``."""
+    return np.searchsorted(_scales(), sigma, side="right") - 1 + _FIRST_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRelease:
+    """What is measured of every new block at once.
+
+    Attributes:
+        share: Part of the line that it may cost.
+        tables: Attributes, ascending, and step of the public grid of scales.
+        units: What it costs.
+    """
+
+    share: float
+    tables: tuple[tuple[tuple[int, ...], int], ...] = field(repr=False)
+    units: int
+
+
+class BasePlan:
+    """Which tables a base release measures, and how much of a line they may cost; public.
+
+    On narrow data all tables of one to three attributes, and the whole universe where that is small;
+    on wide data all pairs. The largest are left out where there are too many cells to draw noise for;
+    an attribute that is then in no table gets its own. Tables share the loss in proportion to the
+    square root of their cells, which makes the sum of cells / rho least.
+
+    The typical question is a conjunction that selects half of each of its attributes. Its mean
+    variance at total rho 1, over all sets of attributes that the tables cover, says which share of a
+    line would certify it on the new block alone. A base release takes 1.5 times that, so that harder
+    questions are certified too, and at most 0.7, so that something is left for what is asked most.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        d = len(shape)
+        self._shape = shape
+        narrow = sum(math.comb(d, size) for size in (1, 2, 3)) <= _MAX_NARROW_TABLES
+        typical_sets = [
+            attributes
+            for size in range(1, min(d, 3 if narrow else 2) + 1)
+            for attributes in combinations(range(d), size)
+        ]
+        tables = [t for t in typical_sets if narrow or len(t) == 2]
+        if narrow and d > 3 and math.prod(shape) <= _MAX_WHOLE_CELLS:
+            tables.append(tuple(range(d)))
+        self._tables = _drawable(tables, shape)
+        roots = [math.sqrt(math.prod(shape[a] for a in table)) for table in self._tables]
+        self._weights = [root / math.fsum(roots) for root in roots]
+        self._typical = self._typical_variance(typical_sets)
+
+    def share(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+        """Part of the line of a block of ``n_rows`` rows that its base release may cost."""
+        limit = (terms.error * n_rows / terms.z) ** 2
+        certifies = self._typical / (limit * float(budget.rho))
+        return min(BASE_MOST, _BASE_PART * certifies)
+
+    def release(
+        self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
+    ) -> BaseRelease:
+        """What is measured of a block of ``n_rows`` rows."""
+        share = policy.base_share
+        if share is None:
+            share = self.share(n_rows, terms, budget)
+        tables, units = [], 0
+        for attributes, weight in zip(self._tables, self._weights, strict=True):
+            step = prices.least_step(math.floor(share * weight * UNITS), 2)
+            if step is not None:
+                tables.append((attributes, step))
+                units += prices.units(step, 2)
+        return BaseRelease(share, tuple(tables), units)
+
+    def _typical_variance(self, typical_sets: list[tuple[int, ...]]) -> float:
+        precision: dict[tuple[int, ...], float] = {}
+        for attributes, weight in zip(self._tables, self._weights, strict=True):
+            for inside, outside in _splits(attributes):
+                reach = weight / math.prod(self._shape[a] for a in outside)
+                precision[inside] = precision.get(inside, 0.0) + reach
+        variances = []
+        for attributes in typical_sets:
+            parts = [(inside, outside) for inside, outside in _splits(attributes) if inside]
+            if all(inside in precision for inside, _ in parts):
+                norms = (
+                    math.prod(self._shape[a] / 4.0 for a in inside) / 4.0 ** len(outside)
+                    for inside, outside in parts
+                )
+                variances.append(
+                    sum(n / precision[inside] for n, (inside, _) in zip(norms, parts, strict=True))
+                )
+        return math.fsum(variances) / len(variances)
+
+
+def _drawable(tables: list[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The smallest of the tables whose noise is drawn in seconds, and every attribute in one."""
+
+    def cells(table: tuple[int, ...]) -> int:
+        return math.prod(shape[a] for a in table)
+
+    kept, left = set(), _MAX_BASE_CELLS
+    for table in sorted(tables, key=cells):
+        left -= cells(table)
+        if cells(table) > MAX_TABLE_CELLS or left < 0:
+            break
+        kept.add(table)
+    covered = {a for table in kept for a in table}
+    alone = [(a,) for a in range(len(shape)) if a not in covered]
+    return [table for table in tables if table in kept] + alone
+
+
+def _splits(attributes: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """All ways to part attributes into those in T and those not."""
+    return [
+        (
+            tuple(a for a, member in zip(attributes, subset, strict=True) if member),
+            tuple(a for a, member in zip(attributes, subset, strict=True) if not member),
+        )
+        for subset in subsets(len(attributes))
+    ]
+
+
+MAX_TABLE_CELLS = 2**16
+"""Most cells of one look at a block: noise is drawn at some 100,000 cells a second."""
+
+_MAX_BASE_CELLS = 2**20
+_MAX_NARROW_TABLES = 64
+_MAX_WHOLE_CELLS = 1024
+_BASE_PART = 1.5
+BASE_MOST = 0.7
+
+__all__ = [
+    "BASE_MOST",
+    "MAX_TABLE_CELLS",
+    "BasePlan",
+    "BaseRelease",
+    "Bounded",
+    "Certified",
+    "Decision",
+    "Lack",
+    "Measure",
+    "Policy",
+    "Prices",
+    "Purse",
+    "Terms",
+    "Unproven",
+    "plan",
+    "plan_total",
+    "water_fill",
+]

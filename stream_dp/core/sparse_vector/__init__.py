@@ -1,0 +1,1 @@
+"""Mechanisms that predict answers and test the predictions by the sparse vector technique."""

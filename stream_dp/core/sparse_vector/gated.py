@@ -1,0 +1,248 @@
+"""The memory mechanism at practical sizes: predictions of a maximum-entropy set, tested by gates.
+
+Kim 2017's idea as it stands, by other means: the consistent set remembers every phase and answers what it
+can. Whether it can is tested privately, here by sparse vectors (``gates``) in place of easiness and random
+thresholds; what it cannot is measured, and prunes the set. With the prior ``carry_over`` a new block is
+expected to look like those before it, which section 5.3 of the thesis conjectures to save hard queries. An
+experiment beside the calibrated profile, which does without gates.
+
+**Segments.** A line's budget is divided into S equal segments. A segment runs until its gate finds a
+prediction too far off; that question is measured by the same look. Its part of the budget pays both, half
+each: a gate with scales ``b_t`` and ``b_q = sqrt(2) b_t``, ``1/b_t + 2/b_q``-DP and so half its square in
+zCDP, and one count with discrete Gaussian noise. A block pays for a segment with the first question that
+touches it, however many follow; a question that touches only blocks that have paid is free. So a segment
+may reach blocks that were sealed after it began: before it touches one, no output depends on that one's rows.
+
+**Guarantee.** What a line pays sums to its budget in rho at most, and ``privacy`` follows by conversion from
+zCDP. A released answer is within ``error`` of the truth, except with ``failure_probability`` for each
+question: half for a prediction that the gate lets pass wrongly (``gates.threshold``), half for the noise of a
+measurement.
+
+**Restarts.** The threshold of a segment is a secret of the process that began it. A restart loses it, and the
+next question begins a new segment at a new charge.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.median.consistent_set import Entropic
+from stream_dp.core.median.consistent_set.base import block_shares
+from stream_dp.core.noise import grid_index, grid_sigma
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Question
+from stream_dp.core.sparse_vector.composition import Concentrated
+from stream_dp.core.sparse_vector.gates import (
+    CountLook,
+    CountRelease,
+    Segments,
+    predicted_rows,
+    segment_loss,
+    threshold,
+)
+from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.universe import MAX_ROWS, Universe
+from stream_dp.errors import InvalidDefinition
+
+Prior: TypeAlias = Literal["uniform", "carry_over"]
+
+_HYPOTHESIS_ROWS: Final = 10**6
+"""m, for the set's fluctuations; its point does not depend on it."""
+
+_KEPT: Final = 6.0
+"""Noise scales that pruning allows: the set is emptied with probability 2e-9 a measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What a segment costs and how noisy it is, the same in every phase.
+
+    Attributes:
+        threshold: ``b_t``, in rows.
+        question: ``b_q``, in rows.
+        count: sigma of a measurement, in rows.
+    """
+
+    threshold: Fraction
+    question: Fraction
+    count: Fraction
+
+    @classmethod
+    def of(cls, rho: Fraction) -> Scales:
+        """The scales of a segment that costs ``rho`` at most."""
+        loss = math.sqrt(float(rho))  # of the gate: loss^2 / 2 is half of rho
+        smallest = (1.0 + math.sqrt(2.0)) / loss
+        return cls(
+            _above(smallest), _above(math.sqrt(2.0) * smallest), _above(1.0 / math.sqrt(float(rho)))
+        )
+
+    @property
+    def rho(self) -> Fraction:
+        """The exact zCDP loss of a segment and its measurement."""
+        gate = segment_loss(self.threshold, self.question)
+        return gate * gate / 2 + gaussian_rho(self.count, squared_sensitivity=1)
+
+
+def _above(scale: float) -> Fraction:
+    """The least scale of the public grid that is larger."""
+    return grid_sigma(grid_index(scale) + 1)
+
+
+class Gated(PredicateMechanism):
+    """One data set under gates and a maximum-entropy set. A ``mechanism.Mechanism``.
+
+    Args:
+        universe: At most 2**20 cells.
+        privacy: Lifetime promise to a row; ``delta`` above 0.
+        accuracy: ``error`` and ``failure_probability`` of every answer.
+        segments: S, how many segments a line's budget is for: about as many hard queries a block.
+        prior: What a new block is expected to look like.
+
+    Raises:
+        InvalidDefinition: A setting is out of range; names the field and the fix.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        privacy: Privacy,
+        accuracy: Accuracy,
+        *,
+        segments: int,
+        prior: Prior = "uniform",
+    ) -> None:
+        if segments < 1:
+            raise InvalidDefinition(
+                "mechanism.segments", "is below 1", "say how many hard queries a block may cost"
+            )
+        super().__init__(universe, accuracy, Concentrated(privacy))
+        budget = Budget.of(privacy)
+        self._scales = Scales.of(budget.rho / segments)
+        # Of S or a few more: scales of the grid cost a little less than was asked for.
+        self._afforded = UNITS // budget.charge(0, self._scales.rho).rho
+        self._set = Entropic(universe.n_cells, _HYPOTHESIS_ROWS, carry_over=prior == "carry_over")
+        self._segments = Segments()
+        self._asked = 0
+        self._hard = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Gated(phase={len(self._sizes)}, segment={self._segments.number}, hard={self._hard})"
+        )
+
+    @property
+    def scales(self) -> Scales:
+        return self._scales
+
+    def hypothesis(self, window: range) -> npt.NDArray[np.float64]:
+        """Share of each cell in a window, by the consistent set's point; shape (n_cells,).
+
+        Raises:
+            ValueError: The set is empty.
+        """
+        weights = block_shares(self._sizes, window)
+        return np.asarray(weights @ self._set.point())
+
+    @property
+    def asked(self) -> int:
+        """Questions tested."""
+        return self._asked
+
+    @property
+    def hard(self) -> int:
+        """Questions whose prediction was too far off."""
+        return self._hard
+
+    @property
+    def min_rows(self) -> int:
+        """Rows of a window below which no question about it is tested."""
+        return 1 + bisect_left(range(1, MAX_ROWS), True, key=lambda n: not self._too_small(n))
+
+    def _threshold(self, n_rows: int) -> int:
+        return threshold(
+            error=self._accuracy.error,
+            n_rows=n_rows,
+            threshold_scale=self._scales.threshold,
+            question_scale=self._scales.question,
+            segments=self._afforded,
+            failure_probability=self._accuracy.failure_probability / 2.0,
+        )
+
+    def _too_small(self, n_rows: int) -> bool:
+        """Whether a window of so many rows has no gate, or a measurement of it too much noise."""
+        wanted = NormalDist().inv_cdf(1.0 - self._accuracy.failure_probability / 4.0)
+        noise = wanted * float(self._scales.count)
+        return self._threshold(n_rows) < 1 or noise > self._accuracy.error * n_rows
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        """Adds a block; opening a phase looks at nothing."""
+        self._set.add_block(n_rows)
+        return super().open_phase(n_rows)
+
+    def _step(self, question: Question) -> Outcome | Look:
+        window = question.window
+        n_rows = self._rows(window)
+        if self._too_small(n_rows):
+            return Refused(
+                RefusalCode.WINDOW_TOO_SMALL,
+                f"the window has {n_rows:,} rows, and {self.min_rows:,} are the fewest "
+                "that a prediction can be tested on; ask about more phases",
+            )
+        charges = self._charges(self._segments.unpaid(window), self._scales.rho)
+        if not self._lines.afford(charges):
+            return Refused(
+                RefusalCode.BUDGET_EXHAUSTED,
+                "a block of the window has no budget left for another segment",
+            )
+        if self._set.empty:
+            return Refused(
+                RefusalCode.INCONSISTENT,
+                "no hypothesis agrees with all measurements: no query can be answered any more",
+            )
+        cells = question.predicate.whole_mask(self._universe)
+        share = self._set.distribution(cells, window).lower_median
+        gate = self._segments.gate(
+            predicted=predicted_rows(share, n_rows),
+            threshold=self._threshold(n_rows),
+            threshold_scale=self._scales.threshold,
+            question_scale=self._scales.question,
+        )
+        return CountLook(question, n_rows, "gaussian", self._scales.count, charges, gate)
+
+    def absorb(self, release: Release) -> None:
+        """Prunes the set by a measurement.
+
+        Raises:
+            CorruptState: It is of neither the newest segment nor the next.
+        """
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        self._segments = self._segments.after(release)
+        self._asked += 1
+        if release.measured:
+            self._hard += 1
+            n_rows = self._rows(release.window)
+            self._set.prune(
+                release.predicate.whole_mask(self._universe),
+                release.window,
+                Fraction(release.noisy_count, n_rows),
+                Fraction(_KEPT) * self._scales.count / n_rows,
+            )
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Its charge stands; what the segment had left was lost with it."""
+        self._segments = self._segments.lost(look["segment"])
+
+
+__all__ = ["Gated", "Prior", "Scales"]

@@ -1,0 +1,156 @@
+"""What ``gated`` and the baselines share: predicate queries alone, a line a block, and one count a look.
+
+They remember nothing beside their releases. What a look costs is added up by a ``Composition``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from stream_dp.core.accounting import Charge, Lines
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import Question
+from stream_dp.core.sparse_vector.composition import Composition
+from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
+from stream_dp.core.universe import Universe
+
+
+class PredicateMechanism(ABC):
+    """One data set under one of them: holds published values only. A ``mechanism.Mechanism``.
+
+    Args:
+        accuracy: ``error`` and ``failure_probability`` of every verified answer.
+        composition: How losses add up; with it, the promise to a row.
+    """
+
+    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
+        self._universe = universe
+        self._accuracy = accuracy
+        self._composition = composition
+        self._lines = Lines()
+        self._sizes: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(phase={len(self._sizes)})"
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of every verified answer."""
+        return self._accuracy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each attribute."""
+        return self._universe.shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block; public."""
+        return tuple(self._sizes)
+
+    def spent(self, block: int) -> float:
+        """epsilon of a block's line so far, at the promised delta."""
+        return self._composition.epsilon(self._lines.spent(block))
+
+    # ------------------------------------------------------------ phases and charges
+
+    def opens(self, waiting: int, min_rows: int) -> bool:
+        return waiting >= min_rows
+
+    def open_phase(self, n_rows: int) -> Sequence[Look]:
+        self._sizes.append(n_rows)
+        self._lines.open()
+        return ()
+
+    def charged(self, look_charges: tuple[Charge, ...]) -> None:
+        self._lines.charge(look_charges)
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, question: Question) -> Outcome | Look:
+        refused = self._wrong(question)
+        return self._step(question) if refused is None else refused
+
+    def quote(self, question: Question) -> Quote:
+        step = self.answer(question)
+        if isinstance(step, Outcome):
+            return Quote(step, ())
+        return Quote(None, step.charges)
+
+    @abstractmethod
+    def _step(self, question: Question) -> Outcome | Look:
+        """What ``answer`` does with a question about open phases; changes nothing."""
+
+    def _wrong(self, question: Question) -> Refused | None:
+        """Why the question is not one for this mechanism."""
+        if question.group_by:
+            return Refused(
+                RefusalCode.UNSUPPORTED_KIND,
+                "this profile answers predicate questions only; ask each cell as one",
+            )
+        if not self._sizes:
+            return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
+        if question.window.stop > len(self._sizes):
+            return Refused(
+                RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
+            )
+        return None
+
+    def _rows(self, window: range) -> int:
+        return sum(self._sizes[block] for block in window)
+
+    def _charges(self, blocks: Iterable[int], loss: Fraction) -> tuple[Charge, ...]:
+        return tuple(self._composition.charge(block, loss) for block in blocks)
+
+    def _count(self, question: Question) -> CountLook:
+        """A count as accurate as promised, on its own."""
+        n_rows = self._rows(question.window)
+        scale = self._composition.scale(self._accuracy, n_rows)
+        charges = self._charges(question.window, self._composition.of_count(scale))
+        return CountLook(question, n_rows, self._composition.kind, scale, charges)
+
+    def _answered(self, count: float, n_rows: int, path: Path) -> Answered:
+        promised = path is not Path.UNVERIFIED
+        return Answered(
+            count=min(float(n_rows), max(0.0, count)),
+            n=n_rows,
+            error_bar=self._accuracy.error if promised else None,
+            error_bar_simultaneous=None,
+            confidence=1.0 - self._accuracy.failure_probability,
+            path=path,
+        )
+
+    @abstractmethod
+    def absorb(self, release: Release) -> None:
+        """Folds a release into what is known."""
+
+    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+        assert isinstance(look, CountLook), "a look of another mechanism"
+        assert isinstance(release, CountRelease), "a release of another mechanism"
+        if release.measured:
+            return self._answered(release.noisy_count, look.n_rows, Path.MEASURED)
+        assert look.gate is not None, "what was not measured was tested"
+        return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
+
+    # ------------------------------------------------------------ restarts
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Nothing: repeats are found among the releases."""
+        return {}
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        assert not remembered, "nothing is remembered beside the releases"
+
+    def lost(self, look: dict[str, object]) -> None:
+        """Its charge stands; nothing was learnt."""
+        del look
+
+    def release_from_bytes(self, data: bytes) -> Release:
+        return CountRelease.from_bytes(self._universe, data)
+
+
+__all__ = ["PredicateMechanism"]

@@ -1,0 +1,1 @@
+"""Profiles: from the settings of a definition to the mechanism that serves it, its prices, and advice."""

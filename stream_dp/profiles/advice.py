@@ -1,0 +1,590 @@
+"""Which mechanism suits a schema, a row rate, an accuracy and a number of questions, before there are rows.
+
+Every price comes from the mechanism that would charge it; what is worked out here is only how many such
+prices a line adds up to. Questions are spread evenly over the phases: after each, half of them are about all
+rows so far, half about the last 1 to ``RECENT`` phases. All phases have the same number of rows.
+
+What a calibrated data set spends depends on the questions, and so only a trial tells (``lab.trial``).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.kinds.base import loss_of
+from stream_dp.core.kinds.median_mode.law import StablePlan
+from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
+from stream_dp.core.median.formulas import harmonic, hypothesis_rows
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.median.phase_constants import min_rows_as_printed
+from stream_dp.core.median.phased import Phased
+from stream_dp.core.median.sequential import Median, Sequential, least_composition
+from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.planner import BASE_MOST
+from stream_dp.core.sparse_vector.composition import (
+    Basic,
+    Composition,
+    Concentrated,
+    composition_of,
+)
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.sparse_vector.weights import GrowingWeights
+from stream_dp.core.universe import MAX_ROWS, Boolean, Universe, check_kept_cells
+from stream_dp.errors import InvalidDefinition
+
+RECENT: Final = 6
+SERVES: Final = 0.99
+"""Part of the questions from which on a mechanism counts as serving them."""
+
+_ANY_UNIVERSE: Final = Universe((Boolean("any"),))
+_ANY_QUESTION: Final = Question(Predicate.conjunction({0: np.array([True, False])}), range(1))
+_MOST_QUERIES: Final = 10**15
+_ERRORS: Final = (1e-9, 0.89)
+_STABLE_SHARE: Final = 0.1
+"""One look for an exact median is planned at this share of a line."""
+
+Fields: TypeAlias = Mapping[str, object]
+Workload: TypeAlias = Literal["conjunctions", "predicates", "thresholds"]
+"""Conditions on 1 to 3 attributes that all hold; any sets of their cells; "at most" on the one attribute."""
+
+
+class Name(StrEnum):
+    """A mechanism, as people are told of it."""
+
+    CALIBRATED = "calibrated"
+    LEAN = "calibrated (lean)"
+    COUNTS = "counts"
+    PURE_COUNTS = "counts (delta 0)"
+    TABLE = "whole_table"
+    BYPASS = "bypass"
+    WEIGHTS = "weights"
+    GATED = "gated"
+    MEDIAN = "median"
+    SEQUENTIAL = "sequential"
+    MEMORY = "memory"
+    TREE = "kind threshold"
+    STABLE = "kind median"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is wanted of a data set.
+
+    Attributes:
+        universe: The possible rows; for thresholds those of the one ordered attribute.
+        n_rows: Of each phase.
+        phases: In the life of the data set.
+        queries: Different questions in the life of the data set.
+        workload: What kind of questions they are.
+    """
+
+    universe: Universe
+    privacy: Privacy
+    accuracy: Accuracy
+    n_rows: int
+    phases: int
+    queries: int
+    workload: Workload = "conjunctions"
+
+    @property
+    def pure(self) -> bool:
+        """Whether the promise is epsilon alone."""
+        return self.privacy.delta == 0.0
+
+    def with_error(self, error: float) -> Need:
+        return replace(self, accuracy=Accuracy(error, self.accuracy.failure_probability))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a mechanism made of a stream of questions that was drawn publicly.
+
+    Attributes:
+        asked: Questions.
+        within: Of them, answered within the error.
+        missed: Answered, but further off.
+        easy: Answered without a look.
+        opening: Part of a line that opening a phase takes.
+        spent: Part of the fullest line that was spent at the end.
+    """
+
+    asked: int
+    within: int
+    missed: int
+    easy: int
+    opening: float
+    spent: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one mechanism can do for a need.
+
+    Attributes:
+        part: Of the questions, what it surely answers within the error; None where only a trial tells.
+        share: Of the fullest line, what all questions take; above 1 what they would take. None where
+            unknown.
+        error: Least that it can promise to all questions, as a share of the rows; None where there is none
+            or only a trial tells.
+        rows: Least rows a phase with which it can promise the error to all questions; None as above. Where
+            a mechanism of the papers cannot be run, as they print it.
+        queries: Most questions that it surely affords; None where their number does not matter.
+        opening: Part of a line that opening a phase takes.
+        definition: Fields of one under which a data set does this; empty where there is a problem.
+        problem: Why it cannot serve at all.
+        distance: Rows that must be replaced to change an answer for it to be released (stable median).
+    """
+
+    name: Name
+    part: float | None = 0.0
+    share: float | None = None
+    error: float | None = None
+    rows: int | None = None
+    queries: int | None = None
+    opening: float = 0.0
+    definition: Fields = field(default_factory=dict)
+    problem: str | None = None
+    distance: int | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.part is not None and self.part >= SERVES
+
+    def tried(self, trial: Trial, need: Need) -> Estimate:
+        """With what a trial showed, as if all questions were like those that it asked.
+
+        Looks cost as much as they did until the line is full; easy questions are answered to the end.
+        """
+        asked = max(1, trial.asked)
+        wanted = (trial.spent - trial.opening) / asked * need.queries
+        afforded = min(1.0, (1.0 - trial.opening) / wanted) if wanted else 1.0
+        hard = trial.within + trial.missed - trial.easy
+        return replace(
+            self,
+            part=(trial.easy + hard * afforded) / asked,
+            share=trial.opening + wanted,
+            opening=trial.opening,
+        )
+
+
+def estimates(need: Need) -> tuple[Estimate, ...]:
+    """Every mechanism that could be meant, in the order in which they are shown."""
+    return tuple(
+        _estimate(need, name)
+        for name in Name
+        if need.workload == "thresholds" or name not in {Name.TREE, Name.STABLE}
+    )
+
+
+def _estimate(need: Need, name: Name) -> Estimate:
+    if need.pure and name not in {Name.PURE_COUNTS, Name.BYPASS, Name.WEIGHTS}:
+        return Estimate(name, problem="its promise needs a delta above 0")
+    try:
+        return _ESTIMATES[name](need)
+    except InvalidDefinition as fault:
+        return Estimate(name, problem=fault.problem)
+
+
+def recommended(found: Sequence[Estimate]) -> Estimate:
+    """The one to use: of those that serve a calibrated one, or else the one that takes least of a line.
+
+    A calibrated one alone answers tables too. Without a base release it must take less than half: it makes
+    more questions hard, and is further off where there are more of them than expected. Where none serves, the
+    one that answers most.
+    """
+
+    def price(estimate: Estimate) -> tuple[bool, float]:
+        doubled = 2.0 if estimate.name is Name.LEAN else 1.0
+        return estimate.name not in {Name.CALIBRATED, Name.LEAN}, doubled * (estimate.share or 0.0)
+
+    serving = [estimate for estimate in found if estimate.serves]
+    if serving:
+        return min(serving, key=price)
+    return max((e for e in found if e.problem is None), key=lambda e: e.part or 0.0)
+
+
+def least_error(need: Need) -> float | None:
+    """The least error of one single question about one phase, with all of its line."""
+    return _least_error(*_one_count(need))
+
+
+def least_rows(need: Need) -> int | None:
+    """The least rows of a phase about which one single question can be answered, with all of its line."""
+    one, share = _one_count(need)
+    return _least(1, MAX_ROWS, lambda n: share(replace(one, n_rows=n)) <= 1.0)
+
+
+def _one_count(need: Need) -> tuple[Need, Callable[[Need], float]]:
+    return replace(need, phases=1, queries=1), partial(_of_counts, composition_of(need.privacy))
+
+
+# ---------------------------------------------------------------- lines
+
+
+def windows(phase: int) -> Iterator[tuple[int, float]]:
+    """How many phases the questions after phase ``phase`` are about, and what part of them are."""
+    yield phase, 0.5
+    for last in range(1, RECENT + 1):
+        yield min(last, phase), 0.5 / RECENT
+
+
+def most_thresholds(need: Need) -> int:
+    """How many different questions about thresholds there are in the life of the data set."""
+    phases = range(1, need.phases + 1)
+    n_windows = sum(len({length for length, _ in windows(phase)}) for phase in phases)
+    return n_windows * (need.universe.shape[0] - 1)
+
+
+def _fullest(need: Need, price: Callable[[int], float]) -> float:
+    """What all questions take of the fullest line.
+
+    Args:
+        price: What one question about so many phases takes of each line.
+    """
+    prices = [0.0, *(price(length) for length in range(1, need.phases + 1))]
+    if math.isinf(max(prices)):
+        return math.inf
+    steps = np.zeros(need.phases + 1)
+    for phase in range(1, need.phases + 1):
+        for length, part in windows(phase):
+            steps[phase - length] += part * prices[length]
+            steps[phase] -= part * prices[length]
+    return need.queries / need.phases * float(np.cumsum(steps).max())
+
+
+def _quoted(mechanism: PredicateMechanism, n_rows: int) -> float:
+    """What a new question about ``n_rows`` rows takes of each line; infinite where a line cannot pay it."""
+    mechanism.open_phase(n_rows)
+    quote = mechanism.quote(_ANY_QUESTION)
+    return quote.charges[0].rho / UNITS if quote.outcome is None else math.inf
+
+
+def _part_of_windows(need: Need, served: Callable[[int, int], bool]) -> float:
+    """Part of the questions about a window that is served, told by its phases and the newest phase."""
+    parts = (
+        part
+        for phase in range(1, need.phases + 1)
+        for length, part in windows(phase)
+        if served(length, phase)
+    )
+    return math.fsum(parts) / need.phases
+
+
+# ---------------------------------------------------------------- searches
+
+
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+    """The least number from ``low`` on that holds; None where not even ``high`` does."""
+    if not holds(high):
+        return None
+    return low + bisect_left(range(low, high), True, key=holds)
+
+
+def _least_error(need: Need, share: Callable[[Need], float]) -> float | None:
+    low, high = _ERRORS
+    if share(need.with_error(high)) > 1.0:
+        return None
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        if share(need.with_error(middle)) <= 1.0:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _afforded(queries: int, share: float) -> int:
+    """How many questions a line affords, where so many take ``share`` of it."""
+    return min(_MOST_QUERIES, math.floor(queries / share))
+
+
+# ---------------------------------------------------------------- mechanisms
+
+
+def _calibrated(need: Need) -> Estimate:
+    """Rows and error are those from which on the base release alone answers the typical question."""
+
+    def opening(need: Need) -> float:
+        mechanism = Calibrated(need.universe, need.privacy, need.accuracy)
+        return mechanism.base_release(need.n_rows).share / BASE_MOST + 1e-9
+
+    mechanism = Calibrated(need.universe, need.privacy, need.accuracy)
+    return Estimate(
+        Name.CALIBRATED,
+        part=None,
+        error=_least_error(need, opening),
+        rows=_least(1, MAX_ROWS, lambda n: mechanism.base_release(n).share < BASE_MOST),
+        opening=mechanism.base_release(need.n_rows).units / UNITS,
+        definition={"mechanism": _calibrated_settings(need)},
+    )
+
+
+def _lean(need: Need) -> Estimate:
+    return Estimate(Name.LEAN, part=None, definition={"mechanism": _lean_settings(need)})
+
+
+def _calibrated_settings(need: Need) -> dict[str, object]:
+    return {"profile": "calibrated"} | ({"pacing": False} if need.phases == 1 else {})
+
+
+def _lean_settings(need: Need) -> dict[str, object]:
+    return _calibrated_settings(need) | {"base_share": 0.0}
+
+
+def _of_counts(composition: Composition, need: Need) -> float:
+    def price(length: int) -> float:
+        counts = FreshCounts(_ANY_UNIVERSE, need.accuracy, composition)
+        return _quoted(counts, length * need.n_rows)
+
+    return _fullest(need, price)
+
+
+def _counts(need: Need) -> Estimate:
+    return _by_composition(need, Name.COUNTS, Concentrated(need.privacy), {})
+
+
+def _pure_counts(need: Need) -> Estimate:
+    promise = {"privacy": {"epsilon": need.privacy.epsilon, "delta": 0.0}}
+    return _by_composition(need, Name.PURE_COUNTS, Basic(need.privacy), promise)
+
+
+def _by_composition(need: Need, name: Name, composition: Composition, promise: Fields) -> Estimate:
+    share = partial(_of_counts, composition)
+    wanted = share(need)
+    return Estimate(
+        name,
+        part=min(1.0, 1.0 / wanted),
+        share=wanted if math.isfinite(wanted) else None,
+        error=_least_error(need, share),
+        rows=_least(1, MAX_ROWS, lambda n: share(replace(need, n_rows=n)) <= 1.0),
+        queries=_afforded(need.queries, wanted),
+        definition={**promise, "mechanism": {"profile": "counts"}},
+    )
+
+
+def _weights(need: Need) -> Estimate:
+    """As if every question were hard."""
+    check_kept_cells(need.universe.n_cells)
+    composition = composition_of(need.privacy)
+
+    def price(phase: int) -> float:
+        weights = GrowingWeights(_ANY_UNIVERSE, need.accuracy, composition)
+        return _quoted(weights, phase * need.n_rows)
+
+    share = need.queries / need.phases * sum(map(price, range(1, need.phases + 1)))
+    whole = _part_of_windows(need, lambda length, phase: length == phase)
+    return Estimate(
+        Name.WEIGHTS,
+        part=whole * min(1.0, 1.0 / share),
+        queries=_afforded(need.queries, share),
+        definition={"mechanism": {"profile": "weights"}},
+    )
+
+
+def _bypass(need: Need) -> Estimate:
+    check_kept_cells(need.universe.n_cells)
+    return Estimate(Name.BYPASS, part=None, definition={"mechanism": {"profile": "bypass"}})
+
+
+def _table(need: Need) -> Estimate:
+    """Rows and error are those of the hardest predicate: half of all cells, in one phase."""
+    table = WholeTable(need.universe, need.privacy, need.accuracy)
+    off = table.error_bar(need.universe.n_cells // 2, 1)
+    serves = off <= need.accuracy.error * need.n_rows
+    return Estimate(
+        Name.TABLE,
+        part=1.0 if serves else None,
+        share=1.0,
+        error=_possible(off / need.n_rows),
+        rows=math.ceil(off / need.accuracy.error),
+        opening=1.0,
+        definition={"mechanism": {"profile": "whole_table"}},
+    )
+
+
+def _possible(error: float) -> float | None:
+    return error if error < 1.0 else None
+
+
+def _tree(need: Need) -> Estimate:
+    (n_bins,) = need.universe.shape
+    budget = Budget.of(need.privacy)
+    hardest = max(range(1, n_bins), key=int.bit_count) - 1
+
+    def error_bar(share: float) -> float:
+        plan = TreePlan(n_bins, loss_of(budget, share, approximate=False).epsilon)
+        tree = Tree.of(plan, [np.zeros(n_bins - 1, dtype=np.int64)], need.n_rows)
+        return tree.error_bar(hardest, need.accuracy.failure_probability)
+
+    least = error_bar(1.0)
+    # A bar is as 1 / epsilon, and a price as epsilon^2.
+    wanted = (least / (need.accuracy.error * need.n_rows)) ** 2
+    share = math.ceil(1e4 * wanted) / 1e4
+    kinds = {"threshold": {"share": min(1.0, share)}}
+    return Estimate(
+        Name.TREE,
+        part=1.0 if wanted <= 1.0 else 0.0,
+        share=share,
+        error=_possible(least / need.n_rows),
+        rows=math.ceil(least / need.accuracy.error),
+        definition={"mechanism": _lean_settings(need), "kinds": kinds},
+    )
+
+
+def _stable(need: Need) -> Estimate:
+    """It answers another question: the exact median, or nothing."""
+    budget = Budget.of(need.privacy, approximate=True)
+    loss = loss_of(budget, _STABLE_SHARE, approximate=True)
+    plan = StablePlan(loss.epsilon, loss.delta)
+    sure = 1.0 - need.accuracy.failure_probability
+    return Estimate(
+        Name.STABLE,
+        share=loss.charge(budget, 0).rho / UNITS,
+        queries=math.floor(1.0 / _STABLE_SHARE),
+        distance=_least(1, MAX_ROWS, lambda rows: plan.release_probability(rows) >= sure),
+        definition={
+            "mechanism": _lean_settings(need),
+            "kinds": {"median": {"share": _STABLE_SHARE}},
+        },
+    )
+
+
+def _gated(need: Need) -> Estimate:
+    """As if every question were hard, and about every phase."""
+
+    def rows(segments: int) -> int:
+        return Gated(_ANY_UNIVERSE, need.privacy, need.accuracy, segments=segments).min_rows
+
+    check_kept_cells(need.universe.n_cells)
+    beyond = _least(1, need.queries + 1, lambda n: rows(n) > need.n_rows)
+    segments = need.queries if beyond is None else beyond - 1
+    if segments == 0:
+        return Estimate(Name.GATED, rows=rows(1), queries=0)
+    return Estimate(
+        Name.GATED,
+        part=segments / need.queries,
+        queries=segments,
+        definition={"mechanism": {"profile": "gated", "segments": min(segments, 10**6)}},
+    )
+
+
+def _phased(need: Need, name: Name) -> tuple[Phased, dict[str, Any]]:
+    """A mechanism of the papers and its settings, with whichever representation needs fewer rows.
+
+    Raises:
+        InvalidDefinition: It cannot be run with these numbers.
+    """
+    k = _queries_per_phase(need)
+    make: type[Phased] = _PAPERS[name]
+    found, faults = [], []
+    for representation in ("entropic", "polytope"):
+        settings: dict[str, Any] = {"representation": representation}
+        if name is Name.MEDIAN:
+            settings["queries"] = k
+        else:
+            settings |= {"queries_per_phase": k, "phases": need.phases}
+        try:
+            mechanism = make(need.universe, need.privacy, need.accuracy, **settings)
+        except InvalidDefinition as fault:
+            faults.append(fault)
+        else:
+            found.append((mechanism, {"profile": str(name), **settings}))
+    if not found:
+        raise faults[0]
+    return min(found, key=lambda pair: pair[0].min_rows)
+
+
+def _papers(need: Need, name: Name) -> Estimate:
+    """The median mechanism and what grew out of it, with the papers' constants."""
+    if name is Name.MEDIAN and need.phases > 1:
+        return Estimate(name, problem="for one table that does not grow")
+    try:
+        mechanism, settings = _phased(need, name)
+    except InvalidDefinition as fault:
+        return Estimate(name, rows=_printed_rows(need, name), problem=fault.problem)
+
+    def share(need: Need) -> float:
+        try:
+            return _phased(need, name)[0].min_rows / need.n_rows
+        except InvalidDefinition:
+            return math.inf
+
+    def served(length: int, phase: int) -> bool:
+        enough = mechanism.constants.phases[phase - 1].min_rows
+        return length == phase or (name is Name.MEMORY and length * need.n_rows >= enough)
+
+    serves = mechanism.min_rows <= need.n_rows
+    return Estimate(
+        name,
+        part=_part_of_windows(need, served) if serves else 0.0,
+        share=1.0 if serves else None,
+        error=_least_error(need, share),
+        rows=mechanism.min_rows,
+        definition={"mechanism": settings},
+    )
+
+
+def _queries_per_phase(need: Need) -> int:
+    return max(2, -(-need.queries // need.phases))
+
+
+def _printed_rows(need: Need, name: Name) -> int:
+    """Rows a phase as the papers print them, for what cannot be run."""
+    k, error = _queries_per_phase(need), as_written(need.accuracy.error)
+    alpha, composition = as_written(need.privacy.epsilon) / harmonic(need.phases), Fraction(1)
+    if name is Name.SEQUENTIAL:
+        composition = least_composition(as_written(need.privacy.epsilon), k, need.phases)
+    rows = hypothesis_rows(k * need.phases if name is Name.MEMORY else k, error)
+    return min_rows_as_printed(need.universe.n_cells, alpha / composition, error, k, rows)
+
+
+_PAPERS: Final[Mapping[Name, type[Phased]]] = {
+    Name.MEDIAN: Median,
+    Name.SEQUENTIAL: Sequential,
+    Name.MEMORY: Memory,
+}
+_ESTIMATES: Final[Mapping[Name, Callable[[Need], Estimate]]] = {
+    Name.CALIBRATED: _calibrated,
+    Name.LEAN: _lean,
+    Name.COUNTS: _counts,
+    Name.PURE_COUNTS: _pure_counts,
+    Name.TABLE: _table,
+    Name.BYPASS: _bypass,
+    Name.WEIGHTS: _weights,
+    Name.GATED: _gated,
+    **{name: partial(_papers, name=name) for name in _PAPERS},
+    Name.TREE: _tree,
+    Name.STABLE: _stable,
+}
+
+__all__ = [
+    "RECENT",
+    "SERVES",
+    "Estimate",
+    "Fields",
+    "Name",
+    "Need",
+    "Trial",
+    "Workload",
+    "estimates",
+    "least_error",
+    "least_rows",
+    "most_thresholds",
+    "recommended",
+    "windows",
+]

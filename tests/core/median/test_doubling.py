@@ -1,0 +1,245 @@
+"""Guesses of the number of queries: their parts, their beginnings, and what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.median.doubling import Doubling, GuessLook
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.median.phased import Phased
+from stream_dp.core.median.sequential import Median, Sequential
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import EVERYTHING, Question
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+MakeNoise = Callable[[int], NoiseSource]
+KINDS = ("median", "sequential", "memory")
+
+
+def doubling(universe: Universe, kind: str = "median", first: int = 4) -> Doubling:
+    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Phased:
+        if kind == "median":
+            return Median(universe, privacy, accuracy, queries=queries, representation="polytope")
+        made = {"sequential": Sequential, "memory": Memory}[kind]
+        return made(
+            universe,
+            privacy,
+            accuracy,
+            queries_per_phase=queries,
+            phases=2,
+            representation="polytope",
+        )
+
+    # Few queries a phase leave the memory mechanism's noise a large failure probability.
+    failure = 0.9 if kind == "memory" else 0.05
+    return Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, failure), first=first)
+
+
+@pytest.fixture
+def cells(make_universe: Callable[..., Universe]) -> Universe:
+    return make_universe(2, 2)
+
+
+def test_the_parts_of_all_guesses_sum_to_less_than_the_whole(cells: Universe) -> None:
+    """``6/(pi^2 s^2)`` each, and hardly less."""
+    guesses = [doubling(cells)._guess(s) for s in range(1, 8)]
+    for s, guess in enumerate(guesses, start=1):
+        for part in guess.parts:
+            assert part < 6 / (np.pi * s) ** 2
+            assert float(part) == pytest.approx(6 / (np.pi * s) ** 2, rel=1e-6)
+        assert guess.mechanism.constants.queries_per_phase == 4 * 2 ** (s - 1)
+    assert Fraction(607_927, 10**6) * sum(1 / Fraction(s) ** 2 for s in range(1, 1_000)) < 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_guess_answers_its_queries_and_then_the_next_begins(
+    kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
+    first = mechanism.mechanism.constants.queries_per_phase
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    run.open([5, 3, 1, 2], 10**15)
+    paid = [run.lines[0][0]]
+    question = run.question([1, 0, 0, 0])
+    for s in (1, 2):
+        for turn in range(first * 2 ** (s - 1)):
+            assert mechanism.guess == (s if turn else max(1, s - 1))
+            outcome = run.ask(question)
+            assert isinstance(outcome, Answered)
+            assert abs(outcome.value - run.truth(question)) <= 0.1
+            if not turn:  # a new guess knows nothing
+                assert outcome.path is Path.MEASURED
+        paid.append(run.lines[0][0])
+    assert mechanism.guess == 2
+    assert paid[1] == paid[0] > 0  # the first guess was paid with the phase
+    assert paid[2] > paid[1]
+    if kind == "median":
+        assert paid[2] / UNITS == pytest.approx((1 + 1 / 4) * 6 / np.pi**2, rel=1e-6)
+
+
+def test_the_last_guess_that_the_rows_allow_refuses_what_is_beyond_it(
+    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    mechanism = doubling(cells)
+    enough = [mechanism._guess(s).mechanism.min_rows for s in (1, 2, 3)]
+    assert enough == sorted(enough)
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    run.open([1, 1, 1, 1], enough[1])
+    question = run.question([1, 0, 0, 0])
+    for _ in range(4 + 8):
+        assert isinstance(run.ask(question), Answered)
+    for _ in range(2):
+        refused = run.ask(question)
+        assert isinstance(refused, Refused)
+        assert refused.code is RefusalCode.QUERIES_EXHAUSTED
+    assert mechanism.guess == 2
+    assert mechanism.quote(question).outcome == refused
+
+
+def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
+    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    made: list[int] = []
+
+    def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Phased:
+        made.append(queries)
+        return Sequential(
+            cells, privacy, accuracy, queries_per_phase=queries, phases=2, representation="polytope"
+        )
+
+    mechanism = Doubling(make, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), first=4)
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    for _ in range(2):
+        run.open([1, 1, 1, 1], mechanism.min_rows)
+        for _ in range(4):
+            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Answered)
+        for _ in range(3):
+            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Refused)
+    assert made == [4, 8, 8]
+
+
+@pytest.mark.parametrize("kind", ["sequential", "memory"])
+def test_a_phase_opens_under_the_guess_in_force(
+    kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
+    first = mechanism.mechanism.constants.queries_per_phase
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    run.open([1, 2, 3, 4], 10**15)
+    for _ in range(first + 1):
+        run.ask(run.question([1, 0, 0, 0]))
+    assert mechanism.guess == 2
+    run.open([1, 2, 3, 4], 10**15)
+    assert mechanism.guess == 2
+    question = run.question([1, 0, 0, 0])
+    for _ in range(2 * first):
+        assert isinstance(run.ask(question), Answered)
+    assert mechanism.guess == 2
+    assert isinstance(run.ask(question), Answered)
+    assert mechanism.guess == 3
+    assert all(rho <= UNITS and delta <= UNITS for rho, delta in run.lines)
+    # No more than the parts of three guesses, each on two blocks.
+    parts = sum(float(mechanism._guess(s).parts[0]) for s in (1, 2, 3))
+    assert all(rho <= UNITS * parts + 20 for rho, _ in run.lines)
+
+
+def test_a_quote_tells_what_the_next_guess_will_cost_and_begins_nothing(
+    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    mechanism = doubling(cells)
+    run = drive(cells, mechanism, make_seeded_noise(3))
+    run.open([1, 1, 1, 1], 10**15)
+    question = run.question([1, 0, 0, 0])
+    assert mechanism.quote(question).charges == ()
+    for _ in range(4):
+        run.ask(question)
+    quote = mechanism.quote(question)
+    assert quote.outcome is None
+    (charge,) = quote.charges
+    assert charge.rho / UNITS == pytest.approx(6 / np.pi**2 / 4, rel=1e-6)
+    assert mechanism.guess == 1
+    look = mechanism.answer(question)
+    assert isinstance(look, GuessLook)
+    assert look.charges == quote.charges
+    assert mechanism.guess == 1  # nothing was looked at yet
+
+
+def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> None:
+    mechanism: Mechanism = doubling(cells)
+    (look,) = mechanism.open_phase(10**15)
+    question = Question(EVERYTHING, range(1))
+    outcome = mechanism.answer(question)
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.RETRY_AFTER
+    assert mechanism.quote(question).outcome == outcome
+    mechanism.charged(look.charges)
+    assert isinstance(mechanism.answer(question), GuessLook)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lost", [(2,), (4,), (4, 5)])
+def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
+    kind: str, lost: tuple[int, ...], cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    """Also the look that a guess begins with: its charge stands, and the guess has begun."""
+    first = 64 if kind == "memory" else 4
+    run = drive(cells, doubling(cells, kind, first), make_seeded_noise(3))
+    run.open([5, 3, 1, 2], 10**15)
+    rng = np.random.default_rng(1)
+    for turn in range(first - 4 + 7):
+        question = run.question(rng.random(4) < 0.5)
+        (run.lose if turn - (first - 4) in lost else run.ask)(question)
+    assert run.mechanism.guess == 2
+    again = run.replayed(doubling(cells, kind, first))
+    assert again.guess == 2
+    inner, copy = run.mechanism.mechanism, again.mechanism
+    assert (inner.asked, inner.hard) == (copy.asked, copy.hard)
+    for _ in range(3):
+        question = run.question(rng.random(4) < 0.5)
+        here, there = run.mechanism.answer(question), again.answer(question)
+        assert here.description == there.description
+        assert here.look.easy_share == there.look.easy_share
+        json.dumps(here.description)
+
+
+def test_a_transcript_out_of_order_is_refused(
+    cells: Universe, make_seeded_noise: MakeNoise, drive: Any
+) -> None:
+    run = drive(cells, doubling(cells), make_seeded_noise(3))
+    run.open([1, 1, 1, 1], 10**15)
+    question = run.question([1, 0, 0, 0])
+    for _ in range(13):
+        run.ask(question)
+    assert run.mechanism.guess == 3
+    again = doubling(cells)
+    again.open_phase(10**15)
+    last = again.release_from_bytes(run.transcript[-1])
+    with pytest.raises(CorruptState, match="guess 3"):
+        again.absorb(last)
+    for damaged in (b"", b"\x07" + run.transcript[-1][1:], run.transcript[-1][:-1]):
+        with pytest.raises(CorruptState):
+            again.release_from_bytes(damaged)
+
+
+def test_the_first_guess_must_be_possible(cells: Universe) -> None:
+    with pytest.raises(InvalidDefinition):
+        doubling(cells, first=1)
+
+
+def test_the_budget_is_that_of_all_guesses(cells: Universe) -> None:
+    published = doubling(cells).published_budget
+    assert published["epsilon"] == 1.0
+    assert published["guess"] == 1
+    assert published["guess_epsilon"] == pytest.approx(6 / np.pi**2, rel=1e-6)
+    json.dumps(published)

@@ -1,0 +1,877 @@
+"""The memory mechanism against its constants, its promises, and workload W6."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import optimize, stats
+
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import Look, Mechanism
+from stream_dp.core.median.formulas import harmonic, last_threshold
+from stream_dp.core.median.memory import Memory, constants
+from stream_dp.core.median.phased import PhaseLook, QueryLook, QueryRelease
+from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import EVERYTHING, Predicate, Question
+from stream_dp.core.universe import Category, Universe
+from stream_dp.errors import CorruptState, InvalidDefinition
+
+MakeNoise = Callable[[int], NoiseSource]
+
+
+def universe(*sizes: int) -> Universe:
+    return Universe(
+        tuple(
+            Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
+            for i, size in enumerate(sizes)
+        )
+    )
+
+
+def block(universe: Universe, counts: npt.NDArray[np.int64]) -> Block:
+    """A block with ``counts``, shape of the universe."""
+    cells = [
+        {name: f"v{v}" for name, v in zip(universe.names, place, strict=True)} | {"count": int(n)}
+        for place, n in np.ndenumerate(counts)
+    ]
+    return Block.seal(universe, universe.encode_cells(cells))
+
+
+def random_counts(
+    rng: np.random.Generator, universe: Universe, n_rows: int
+) -> npt.NDArray[np.int64]:
+    shares = rng.dirichlet([0.3] * universe.n_cells)
+    counts = np.array([int(share * 2**50) * (n_rows >> 50) for share in shares], dtype=np.int64)
+    counts[0] += n_rows - counts.sum()
+    return counts.reshape(universe.shape)
+
+
+def random_question(rng: np.random.Generator, universe: Universe, window: range) -> Question:
+    attributes = tuple(range(len(universe.shape)))
+    return Question(Predicate.of_mask(attributes, rng.random(universe.shape) < 0.5), window)
+
+
+def true_count(data: Blocks, question: Question) -> int:
+    tables = data.marginal(question.predicate.attributes, question.window)
+    return sum(int(table[question.predicate.mask].sum()) for table in tables)
+
+
+class Run:
+    """A mechanism beside its data, driven as the pipeline drives it."""
+
+    def __init__(self, universe: Universe, memory: Memory, noise: NoiseSource) -> None:
+        self.universe, self.memory, self.noise = universe, memory, noise
+        self.data = Blocks(universe)
+        self.lines: list[tuple[int, int]] = []
+        self.transcript: list[int | bytes | dict[str, object]] = []
+
+    def open(self, counts: npt.NDArray[np.int64]) -> None:
+        sealed = block(self.universe, counts)
+        assert self.memory.opens(sealed.n_rows, 1)
+        self.data.append(sealed)
+        self.lines.append((0, 0))
+        self.transcript.append(sealed.n_rows)
+        for look in self.memory.open_phase(sealed.n_rows):
+            self.look(look)
+
+    def look(self, look: Look) -> QueryRelease | None:
+        look.reserve(self.noise)
+        self.memory.charged(look.charges)
+        for charge in look.charges:
+            rho, delta = self.lines[charge.block]
+            self.lines[charge.block] = rho + charge.rho, delta + charge.delta
+        release = look.take(self.noise, self.data)
+        self.transcript.append(release.to_bytes())
+        self.memory.absorb(release)
+        return release if isinstance(release, QueryRelease) else None
+
+    def ask(self, question: Question) -> Outcome:
+        step = self.memory.answer(question)
+        if not isinstance(step, QueryLook):
+            assert isinstance(step, Refused)
+            return step
+        release = self.look(step)
+        assert release is not None
+        return self.memory.conclude(question, step, release)
+
+    def lose(self, question: Question) -> None:
+        step = self.memory.answer(question)
+        assert isinstance(step, QueryLook)
+        description = json.loads(json.dumps(step.description))
+        step.take(self.noise, self.data)
+        self.transcript.append(description)
+        self.memory.lost(description)
+
+
+def small(rows: int = 1, **settings: object) -> Memory:
+    """Four cells and constants set by hand: phases open from about a million rows on."""
+    arguments: dict[str, object] = {
+        "queries_per_phase": 100,
+        "phases": 3,
+        "hypothesis_rows": rows,
+        **settings,
+    }
+    return Memory(
+        universe(2, 2),
+        Privacy(1.0, 0.9),
+        Accuracy(0.1, 0.9),
+        **arguments,  # type: ignore[arg-type]
+    )
+
+
+def opened(memory: Memory, noise: NoiseSource, phases: int = 1, seed: int = 1) -> Run:
+    rng, cells = np.random.default_rng(seed), universe(2, 2)
+    run = Run(cells, memory, noise)
+    for _ in range(phases):
+        run.open(random_counts(rng, cells, 2**55))
+    return run
+
+
+# ---------------------------------------------------------------- constants
+
+
+def test_the_published_constants_come_out() -> None:
+    """k = 100, eps = 0.1, alpha = 1, N = 16, K = 1."""
+    facts = constants(
+        n_cells=16, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=100, phases=1
+    )
+    assert facts.alpha == 1
+    assert facts.hypothesis_rows == 169_660_740
+    assert 1 / facts.phases[0].inverse_privacy == pytest.approx(2.953e-12, rel=2e-4)
+    assert facts.min_rows_as_printed == pytest.approx(3.577e15, rel=2e-4)
+    assert facts.min_rows / facts.min_rows_as_printed == pytest.approx(6.0, abs=0.05)
+
+
+def test_n_min_is_the_mended_formula() -> None:
+    facts = constants(
+        n_cells=64, epsilon=Fraction(2), error=Fraction(1, 20), queries_per_phase=300, phases=4
+    )
+    m, ln_n = facts.hypothesis_rows, math.log(64)
+    alpha = 2.0 / (1 + 1 / 2 + 1 / 3 + 1 / 4)
+    last_alpha = alpha / (720 * 4 * m * ln_n)
+    n_min = 21_600 * m * math.log(600 / last_alpha) * math.log2(300) * ln_n / (alpha * 0.05)
+    assert facts.min_rows == pytest.approx(n_min, rel=1e-9)
+    assert facts.min_rows > n_min * (1 - 1e-12)
+    assert m == math.ceil(160_000 * math.log(4 * 300) * math.log(20.0) / 0.05**2)
+    for j, phase in enumerate(facts.phases, start=1):
+        assert phase.hard_limit == math.floor(20 * j * m * ln_n)
+        assert 1 / phase.inverse_privacy == pytest.approx(alpha / (720 * j * m * ln_n))
+        assert phase.min_rows == j * facts.min_rows
+
+
+@pytest.mark.parametrize("rows", [None, 1, 50])
+@pytest.mark.parametrize("error", [Fraction(1, 10), Fraction(1, 20)])
+def test_every_phase_has_thresholds_enough_at_n_min(rows: int | None, error: Fraction) -> None:
+    """``L >= floor(1.125 log2 k)``; at powers of 2**8 the floor gives no slack at all."""
+    for k in (*range(2, 70), 2**8, 2**8 + 1, 10**4, 2**16, 2**24):
+        facts = constants(
+            n_cells=16, epsilon=Fraction(1), error=error, queries_per_phase=k, phases=3, rows=rows
+        )
+        least = last_threshold(k)
+        assert all(phase.last_threshold >= least for phase in facts.phases)
+        assert facts.phases[-1].last_threshold == least  # and not much more rows than needed
+
+
+@pytest.mark.slow
+def test_every_phase_has_thresholds_enough_at_n_min_for_every_k() -> None:
+    for k in range(2, 10**4 + 1):
+        facts = constants(
+            n_cells=16, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=k, phases=3
+        )
+        least = last_threshold(k)
+        assert all(phase.last_threshold >= least for phase in facts.phases)
+
+
+def test_the_harmonic_number_is_rounded_up_by_next_to_nothing() -> None:
+    for n in (1, 2, 3, 50):
+        exact = sum((Fraction(1, i) for i in range(1, n + 1)), Fraction(0))
+        assert 0 <= harmonic(n) - exact < Fraction(1, 2**180)
+    assert harmonic(1) == 1
+
+
+def test_the_total_tau_is_the_sum_over_phases() -> None:
+    facts = constants(
+        n_cells=16,
+        epsilon=Fraction(1),
+        error=Fraction(1, 10),
+        queries_per_phase=50,
+        phases=3,
+        rows=2,
+    )
+    total = 0.0
+    for j, phase in enumerate(facts.phases, start=1):
+        last = min(p.last_threshold for p in facts.phases)
+        chance = 2.0**-last / (2.0 - 2.0**-last)
+        binomial = float(stats.binom.sf(math.floor(2 * j * math.log(16)), 50 * j, chance))
+        concentration = math.exp(-4.99 * 2 * j * math.log(16))
+        assert math.exp(phase.log_tau.concentration) == pytest.approx(concentration)
+        assert math.exp(phase.log_tau.last_index) == pytest.approx(binomial)
+        total += concentration + binomial
+    assert math.exp(facts.log_tau) == pytest.approx(total)
+
+
+# ---------------------------------------------------------------- the ledger's line
+
+
+def test_the_lines_are_theorem_5_1(seeded_noise: NoiseSource) -> None:
+    """After phase j every block's line reads ``H_j / H_K`` of epsilon; after the last, all of it."""
+    run = opened(small(), seeded_noise, 0)
+    whole = Fraction(1) + Fraction(1, 2) + Fraction(1, 3)
+    rng = np.random.default_rng(1)
+    for j in range(1, 4):
+        run.open(random_counts(rng, run.universe, 2**55))
+        so_far = sum((Fraction(1, i) for i in range(1, j + 1)), Fraction(0))
+        assert {rho for rho, _ in run.lines} == {math.ceil(UNITS * so_far / whole)}
+        assert all(0 < delta <= UNITS for _, delta in run.lines)
+    assert {rho for rho, _ in run.lines} == {UNITS}
+
+
+def test_a_phase_costs_blocks_that_were_there_alpha_over_j(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    run = opened(memory, seeded_noise, 2)
+    (look,) = memory.open_phase(2**55)
+    assert isinstance(look, PhaseLook)
+    share = Fraction(1, 3) / (Fraction(1) + Fraction(1, 2) + Fraction(1, 3))
+    for charge in look.charges[:2]:
+        assert abs(charge.rho - UNITS * share) <= 1
+    assert look.charges[2].rho == run.lines[0][0] + look.charges[0].rho
+
+
+@pytest.mark.parametrize("phases", [1, 3, 6])
+def test_no_line_is_below_the_worst_loss_so_far(phases: int) -> None:
+    """The worst loss of a block that came in phase l, up to phase j, by linear programming.
+
+    At most 180 i m ln N bad thresholds up to phase i, each 2 alpha'_i in its own phase, and alpha'_i / 2 a
+    phase beside them. ``alpha / l`` for a new block would be too little from l = 3 on.
+    """
+    facts = constants(
+        n_cells=4, epsilon=Fraction(1), error=Fraction(1, 10), queries_per_phase=50, phases=phases, rows=1
+    )  # fmt: skip
+    alpha, bad = float(facts.alpha), 180.0 * math.log(4)
+    primes = np.array([1.0 / phase.inverse_privacy for phase in facts.phases])
+    for came in range(1, phases + 1):
+        for j in range(came, phases + 1):
+            cost = np.where(np.arange(1, j + 1) >= came, 2.0 * primes[:j], 0.0)
+            worst = optimize.linprog(
+                -cost,
+                A_ub=np.tril(np.ones((j, j))),
+                b_ub=bad * np.arange(1, j + 1),
+            )
+            loss = -worst.fun + primes[came - 1 : j].sum() / 2.0
+            assert loss <= alpha * float(harmonic(j))
+            if came == j >= 3:
+                assert loss > alpha / came
+
+
+# ---------------------------------------------------------------- definitions that are refused
+
+
+def refusal(**settings: object) -> InvalidDefinition:
+    arguments: dict[str, object] = {
+        "privacy": Privacy(1.0, 1e-9),
+        "accuracy": Accuracy(0.1, 0.05),
+        "queries_per_phase": 100,
+        "phases": 3,
+        **settings,
+    }
+    cells = arguments.pop("universe", universe(4, 4))
+    with pytest.raises(InvalidDefinition) as caught:
+        Memory(
+            cells,  # type: ignore[arg-type]
+            arguments.pop("privacy"),  # type: ignore[arg-type]
+            arguments.pop("accuracy"),  # type: ignore[arg-type]
+            **arguments,  # type: ignore[arg-type]
+        )
+    return caught.value
+
+
+def test_rows_a_hypothesis_that_would_lose_privacy_are_refused_with_both_terms() -> None:
+    error = refusal(hypothesis_rows=1, queries_per_phase=1_000)
+    assert error.field == "mechanism.hypothesis_rows"
+    assert "concentration" in str(error)
+    assert "last threshold" in str(error)
+    assert "privacy.delta" in str(error)
+
+
+def test_max_tau_is_a_limit_of_its_own() -> None:
+    settings = {"hypothesis_rows": 1, "queries_per_phase": 1_000, "privacy": Privacy(1.0, 0.1)}
+    assert "mechanism.max_tau" in str(refusal(max_tau=1e-6, **settings))
+    Memory(
+        universe(4, 4),
+        Privacy(1.0, 0.1),
+        Accuracy(0.1, 0.05),
+        queries_per_phase=1_000,
+        phases=3,
+        hypothesis_rows=1,
+        max_tau=0.05,
+    )
+
+
+def test_noise_that_fails_too_often_is_refused() -> None:
+    error = refusal(queries_per_phase=2)
+    assert error.field == "accuracy.failure_probability"
+    assert "queries_per_phase" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"privacy": Privacy(1.0, 0.0)}, "privacy.delta"),
+        ({"accuracy": Accuracy(0.9, 0.05)}, "accuracy.error"),
+        ({"accuracy": Accuracy(1e-7, 0.05)}, "accuracy.error"),
+        ({"queries_per_phase": 1}, "mechanism.queries_per_phase"),
+        ({"phases": 0}, "mechanism.phases"),
+        ({"hypothesis_rows": 0}, "mechanism.hypothesis_rows"),
+        ({"representation": "polyhedral"}, "mechanism.representation"),
+        ({"representation": "exhaustive"}, "mechanism.representation"),
+        ({"accuracy": Accuracy(0.001, 0.05)}, "mechanism.hypothesis_rows"),  # noise beyond 2**50
+        ({"accuracy": Accuracy(0.02, 0.05)}, "mechanism.hypothesis_rows"),  # more rows than a block
+        ({"universe": universe(2**11, 2**10)}, "attributes"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, object], field: str) -> None:
+    assert refusal(**settings).field == field
+
+
+def test_settings_are_taken_as_written() -> None:
+    """0.1 is a tenth, not the float nearest to it."""
+    assert small().constants.error == Fraction(1, 10)
+
+
+# ---------------------------------------------------------------- workload W6
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (4, 4), (4, 4, 4)])
+def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
+    sizes: tuple[int, ...], make_seeded_noise: MakeNoise
+) -> None:
+    cells = universe(*sizes)
+    memory = Memory(cells, Privacy(1.0, 1e-9), Accuracy(0.1, 0.05), queries_per_phase=60, phases=3)
+    run = Run(cells, memory, make_seeded_noise(6))
+    rng = np.random.default_rng(len(sizes))
+    paths = []
+    for j in range(1, 4):
+        run.open(random_counts(rng, cells, 2 * 10**17))
+        for _ in range(60):
+            question = random_question(rng, cells, range(j))
+            outcome = run.ask(question)
+            assert isinstance(outcome, Answered)
+            assert abs(outcome.count - true_count(run.data, question)) <= 0.1 * outcome.n
+            assert outcome.error_bar == 0.1
+            assert outcome.confidence > 1.0 - 1e-6
+            paths.append(outcome.path)
+            if outcome.path is Path.MEASURED:
+                assert outcome.count == pytest.approx(
+                    true_count(run.data, question), abs=0.001 * outcome.n
+                )
+        assert isinstance(run.ask(question), Refused)
+    facts = memory.published_budget
+    assert set(paths) == {Path.GATED, Path.MEASURED}
+    assert paths.count(Path.GATED) > paths.count(Path.MEASURED)
+    assert memory.hard == paths.count(Path.MEASURED) <= memory.constants.phases[-1].hard_limit
+    assert facts["epsilon"] == pytest.approx(
+        float(memory.constants.alpha) * (1 + 1 / 2 + 1 / 3), rel=1e-12
+    )
+    assert facts["log10_tau"] < -1e8  # type: ignore[operator]
+    json.dumps(facts)
+
+
+def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
+    make_seeded_noise: MakeNoise,
+) -> None:
+    cells = universe(2, 3)
+    memory = Memory(
+        cells,
+        Privacy(1.0, 0.1),
+        Accuracy(0.1, 0.05),
+        queries_per_phase=1_000,
+        phases=3,
+        hypothesis_rows=1,
+    )
+    limits = [math.floor(20 * j * math.log(6)) for j in (1, 2, 3)]
+    assert [phase.hard_limit for phase in memory.constants.phases] == limits
+    run = Run(cells, memory, make_seeded_noise(7))
+    rng = np.random.default_rng(9)
+    for j, limit in enumerate(limits, start=1):
+        run.open(random_counts(rng, cells, 10**17))
+        for _ in range(200):
+            question = random_question(rng, cells, range(j))
+            outcome = run.ask(question)
+            if isinstance(outcome, Refused):
+                break
+            assert isinstance(outcome, Answered)
+            assert outcome.error_bar == outcome.error_bar_simultaneous == 0.1
+            assert abs(outcome.count - true_count(run.data, question)) <= 0.1 * outcome.n
+        assert isinstance(outcome, Refused)
+        assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
+        assert f"{limit}" in outcome.message
+        assert memory.hard == limit
+    assert "last phase" in outcome.message
+    assert run.ask(question) == outcome  # and stays so
+
+
+def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
+    """Few rows listed one by one: no dataset of two rows is within eps/50 of a third."""
+    memory = small(2, representation="exhaustive", phases=2, queries_per_phase=1_000)
+    run = Run(universe(2, 2), memory, make_seeded_noise(3))
+    counts = np.array([[1, 1], [1, 0]], dtype=np.int64) * 10**15
+    run.open(counts)
+    question = Question(
+        Predicate.of_mask((0, 1), np.array([[True, False], [False, False]])), range(1)
+    )
+    outcome = run.ask(question)
+    assert isinstance(outcome, Answered)
+    assert outcome.path is Path.MEASURED
+    for phase in range(2):
+        outcome = run.ask(question)
+        assert isinstance(outcome, Refused)
+        assert outcome.code is RefusalCode.INCONSISTENT
+        if phase == 0:
+            run.open(counts)
+
+
+# ---------------------------------------------------------------- refusals of questions
+
+
+def test_before_the_first_phase_every_question_is_refused() -> None:
+    outcome = small().answer(Question(EVERYTHING, range(1)))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.NO_PHASE
+
+
+def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
+    seeded_noise: NoiseSource,
+) -> None:
+    memory = small(50, queries_per_phase=20)
+    run = opened(memory, seeded_noise)
+    question = Question(EVERYTHING, range(1))
+    for _ in range(15):
+        assert isinstance(run.ask(question), Answered)
+    run.open(random_counts(np.random.default_rng(2), run.universe, 2**55))
+    question = Question(EVERYTHING, range(2))
+    for _ in range(20):
+        assert isinstance(run.ask(question), Answered)
+    outcome = run.ask(question)
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.QUERIES_EXHAUSTED
+    assert "ask again in the next phase" in outcome.message
+
+
+def test_tables_are_refused_as_unsupported(seeded_noise: NoiseSource) -> None:
+    run = opened(small(), seeded_noise)
+    outcome = run.ask(Question(EVERYTHING, range(1), (0,)))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.UNSUPPORTED_KIND
+
+
+def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
+    seeded_noise: NoiseSource,
+) -> None:
+    memory, cells = small(50), universe(2, 2)
+    run = Run(cells, memory, seeded_noise)
+    n_min = memory.min_rows
+    for n_rows in (n_min, n_min, 2 * n_min):
+        run.open(np.array([[n_rows, 0], [0, 0]], dtype=np.int64))
+    codes = {}
+    for start in range(3):
+        for stop in range(start + 1, 4):
+            outcome = run.ask(Question(EVERYTHING, range(start, stop)))
+            codes[start, stop] = outcome.code if isinstance(outcome, Refused) else None
+    small_windows = [(0, 1), (1, 2), (2, 3), (0, 2)]
+    assert [window for window, code in codes.items() if code] == sorted(small_windows)
+    assert {codes[w] for w in small_windows} == {RefusalCode.WINDOW_TOO_SMALL}
+
+
+def test_a_window_of_phases_not_open_is_refused(seeded_noise: NoiseSource) -> None:
+    outcome = opened(small(), seeded_noise).ask(Question(EVERYTHING, range(2)))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.INVALID_QUERY
+
+
+def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    run = opened(memory, seeded_noise)
+    (look,) = memory.open_phase(2**55)
+    run.data.append(
+        block(run.universe, random_counts(np.random.default_rng(3), run.universe, 2**55))
+    )
+    question = Question(EVERYTHING, range(2))
+    outcome = memory.answer(question)
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.RETRY_AFTER
+    assert outcome.retriable
+    memory.charged(look.charges[:1])
+    assert isinstance(memory.answer(question), Refused)
+    memory.charged(look.charges[1:])
+    assert isinstance(memory.answer(question), QueryLook)
+
+
+def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    assert not memory.opens(memory.min_rows - 1, 1)
+    assert memory.opens(memory.min_rows, 1)
+    assert not memory.opens(memory.min_rows, memory.min_rows + 1)
+    with pytest.raises(ValueError, match="opens"):
+        memory.open_phase(memory.min_rows - 1)
+    opened(memory, seeded_noise, 3)
+    assert not memory.opens(2**62, 1)
+    with pytest.raises(ValueError, match="opens"):
+        memory.open_phase(2**55)
+
+
+def test_a_quote_is_free_and_changes_nothing(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    question = Question(EVERYTHING, range(1))
+    assert isinstance(memory.quote(question).outcome, Refused)
+    opened(memory, seeded_noise)
+    quote = memory.quote(question)
+    assert quote.outcome is None
+    assert quote.charges == ()
+    assert memory.asked == 0
+    assert isinstance(memory.quote(Question(EVERYTHING, range(1), (0,))).outcome, Refused)
+
+
+# ---------------------------------------------------------------- looks
+
+
+class Recorder:
+    """A noise source that lists what is asked of it, and gives what it is told to."""
+
+    def __init__(self, draw: int = 0, index: int = 0) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self._draw, self._index = draw, index
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        raise AssertionError("the thesis profile has no Gaussian noise")
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        self.calls.append(("laplace", scale, size))
+        return np.full(size, self._draw, dtype=np.int64)
+
+    def geometric_half(self, limit: int) -> int:
+        self.calls.append(("geometric", limit))
+        return self._index
+
+    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
+        self.calls.append(("reserve", kind, scale, size))
+
+    def discard(self) -> None:
+        pass
+
+
+def looked(run: Run, mask: list[list[bool]]) -> QueryLook:
+    predicate = Predicate.of_mask((0, 1), np.array(mask))
+    look = run.memory.answer(Question(predicate, range(len(run.data))))
+    assert isinstance(look, QueryLook)
+    return look
+
+
+def test_easy_and_hard_looks_draw_the_same_and_weigh_the_same(seeded_noise: NoiseSource) -> None:
+    """The constant predicate is easy, one with a share far from the prediction hard."""
+    run = Run(universe(2, 2), small(1_000), seeded_noise)
+    run.open(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
+    bytes_of = []
+    for mask in ([[True, False], [True, False]], [[True, True], [False, False]]):
+        recorder, look = Recorder(), looked(run, mask)
+        look.reserve(recorder)
+        release = look.take(recorder, run.data)
+        scales = Fraction(look.gate.scale), Fraction(look.inverse_privacy)
+        assert recorder.calls == [
+            *(("reserve", "laplace", scale, 1) for scale in scales),
+            *(("laplace", scale, 1) for scale in scales),
+            ("geometric", look.gate.last),
+        ]
+        bytes_of.append((release.hard, len(release.to_bytes())))
+    assert [hard for hard, _ in bytes_of] == [False, True]
+    assert bytes_of[0][1] == bytes_of[1][1]
+
+
+def test_a_hard_answer_is_the_exact_count_plus_its_noise(seeded_noise: NoiseSource) -> None:
+    """Also above 2**53, where a float would be off."""
+    run = Run(universe(2, 2), small(1_000), seeded_noise)
+    run.open(np.array([[2**60 + 1, 2**59 + 3], [0, 1]], dtype=np.int64))
+    look = looked(run, [[True, True], [False, False]])
+    release = look.take(Recorder(draw=-12_345), run.data)
+    assert release.hard
+    assert release.noisy_count == 2**60 + 2**59 + 4 - 12_345
+    run.memory.absorb(release)
+    outcome = run.memory.conclude(look.question, look, release)
+    assert isinstance(outcome, Answered)
+    assert outcome.count == release.noisy_count
+    assert outcome.path is Path.MEASURED
+
+
+def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseSource) -> None:
+    run = Run(universe(2, 2), small(1_000), seeded_noise)
+    run.open(np.array([[10**15, 10**15], [10**15 + 7, 10**15]], dtype=np.int64))
+    look = looked(run, [[True, True], [False, False]])
+    release = look.take(Recorder(draw=5), run.data)
+    assert not release.hard
+    assert release.noisy_count == 0
+    outcome = run.memory.conclude(look.question, look, release)
+    assert isinstance(outcome, Answered)
+    assert outcome.count == round(look.easy_share * outcome.n)
+    assert outcome.value == pytest.approx(0.5)
+    assert outcome.path is Path.GATED
+
+
+def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not(
+    seeded_noise: NoiseSource,
+) -> None:
+    run = Run(universe(2, 2), small(1_000), seeded_noise)
+    run.open(np.array([[0, 0], [0, 10**15]], dtype=np.int64))
+    look = looked(run, [[True, True], [False, False]])
+    release = look.take(Recorder(draw=-9), run.data)
+    assert release.noisy_count == -9
+    outcome = run.memory.conclude(look.question, look, release)
+    assert isinstance(outcome, Answered)
+    assert outcome.count == 0
+
+
+def test_the_noise_of_a_hard_answer_has_its_scale_and_not_one_10_percent_off(
+    make_seeded_noise: MakeNoise,
+) -> None:
+    """4,000 looks, by the sum of magnitudes; false alarm 1e-6."""
+    run = Run(universe(2, 2), small(1), make_seeded_noise(1))
+    run.open(np.array([[10**15, 10**15], [0, 0]], dtype=np.int64))
+    look, noise = looked(run, [[True, True], [False, False]]), make_seeded_noise(2)
+    releases = [look.take(noise, run.data) for _ in range(4_000)]
+    assert all(release.hard for release in releases)
+    total = sum(abs(release.noisy_count - 2 * 10**15) for release in releases)
+
+    def p_value(scale: float) -> float:
+        law = stats.gamma(len(releases), scale=scale)
+        return 2.0 * min(float(law.cdf(total)), float(law.sf(total)))
+
+    assert p_value(look.inverse_privacy) > 1e-6
+    assert p_value(1.1 * look.inverse_privacy) < 1e-6
+    assert p_value(look.inverse_privacy / 1.1) < 1e-6
+
+
+class Quantiles(Recorder):
+    """In place of draws the quantiles of their law, each once: an average over them is exact."""
+
+    def __init__(self, n_noise: int) -> None:
+        super().__init__()
+        self.levels = (np.arange(n_noise) + 0.5) / n_noise
+        self.place = 0
+
+    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
+        level = self.levels[self.place]
+        return np.full(size, round(stats.laplace.ppf(level, scale=float(scale))), dtype=np.int64)
+
+    def geometric_half(self, limit: int) -> int:
+        return self._index
+
+
+def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_off(
+    make_seeded_noise: MakeNoise,
+) -> None:
+    """A query whose easiness lies a noise scale above the lowest threshold, over all quantiles of noise."""
+    cells = universe(2, 2)
+    memory = small(10**4)
+    n_rows = memory.min_rows
+    run = Run(cells, memory, make_seeded_noise(1))
+    # The prediction is 1/2: at a distance of eps ln(4/3) the easiness is 3/4.
+    inside = round((0.5 + 0.1 * math.log(4 / 3)) * n_rows)
+    run.open(np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64))
+    look = looked(run, [[True, True], [False, False]])
+    gate = look.gate
+    per_row = (
+        gate.units(look.easiness(inside - 10**4)) - gate.units(look.easiness(inside))
+    ) / 10**4
+    inside -= round((gate.base + gate.scale - gate.units(look.easiness(inside))) / per_row)
+    data = Blocks(cells)
+    data.append(block(cells, np.array([[inside, 0], [0, n_rows - inside]], dtype=np.int64)))
+    above = (gate.units(look.easiness(inside)) - gate.base) / gate.scale
+    assert above == pytest.approx(1.0, abs=0.05)
+
+    noise, n_hard = Quantiles(1_000), 0
+    for noise.place in range(1_000):
+        n_hard += look.take(noise, data).hard
+    for scale, agrees in ((1.0, True), (1.1, False), (1 / 1.1, False)):
+        law = math.exp(-above / scale) / 2.0
+        assert (abs(n_hard / 1_000 - law) < 0.002) == agrees
+    noise._index = 1  # the next threshold is a step, many noise scales, higher
+    for noise.place in range(0, 1_000, 100):
+        assert look.take(noise, data).hard
+
+
+# ---------------------------------------------------------------- crashes and restarts
+
+
+def test_a_lost_look_counts_as_a_hard_query(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    run = opened(memory, seeded_noise)
+    assert memory.constants.phases[0].hard_limit == 27
+    for lost in range(27):
+        assert (memory.asked, memory.hard) == (lost, lost)
+        run.lose(Question(EVERYTHING, range(1)))
+    outcome = run.ask(Question(EVERYTHING, range(1)))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
+
+
+def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query(seeded_noise: NoiseSource) -> None:
+    memory = small()
+    (look,) = memory.open_phase(2**55)
+    memory.charged(look.charges)
+    memory.lost(json.loads(json.dumps(look.description)))
+    assert (memory.asked, memory.hard) == (0, 0)
+    assert isinstance(memory.answer(Question(EVERYTHING, range(1))), QueryLook)
+
+
+def story(noise: NoiseSource, memory: Memory, seed: int) -> Run:
+    """Three phases of random questions over random windows, some of them lost."""
+    rng, cells = np.random.default_rng(seed), universe(2, 2)
+    run = Run(cells, memory, noise)
+    for j in range(1, 4):
+        run.open(random_counts(rng, cells, 2**57))
+        for _ in range(12):
+            start = int(rng.integers(j))
+            question = random_question(
+                rng, cells, range(start, int(rng.integers(start + 1, j + 1)))
+            )
+            if rng.random() < 0.15:
+                run.lose(question)
+            else:
+                assert isinstance(run.ask(question), Answered)
+    return run
+
+
+def replay(run: Run, memory: Memory) -> None:
+    for entry in run.transcript:
+        if isinstance(entry, int):
+            memory.open_phase(entry)
+        elif isinstance(entry, bytes):
+            memory.absorb(memory.release_from_bytes(entry))
+        else:
+            memory.lost(entry)
+    memory.charged(tuple(Charge(index, *line) for index, line in enumerate(run.lines)))
+
+
+@pytest.mark.parametrize(("representation", "rows"), [("entropic", 10**6), ("entropic", 3)])
+def test_a_replay_of_the_transcript_gives_the_same_state(
+    representation: str, rows: int, make_seeded_noise: MakeNoise
+) -> None:
+    run = story(make_seeded_noise(4), small(rows, representation=representation), 5)
+    again = small(rows, representation=representation)
+    replay(run, again)
+    assert (again.asked, again.hard) == (run.memory.asked, run.memory.hard)
+    assert run.memory.hard > 0
+    rng = np.random.default_rng(6)
+    for _ in range(30):
+        start = int(rng.integers(3))
+        question = random_question(rng, run.universe, range(start, int(rng.integers(start + 1, 4))))
+        before, after = run.memory.answer(question), again.answer(question)
+        assert isinstance(before, QueryLook)
+        assert isinstance(after, QueryLook)
+        assert before.description == after.description
+        assert before.easy_share == after.easy_share
+        assert before.gate == after.gate
+        count = 2**55 + 12_345
+        assert before.easiness(count) == after.easiness(count)
+
+
+def test_releases_out_of_order_are_refused(make_seeded_noise: MakeNoise) -> None:
+    run = story(make_seeded_noise(4), small(10**6), 5)
+    again = small(10**6)
+    queries = [entry for entry in run.transcript[2:] if isinstance(entry, bytes)]
+    first = run.transcript[0]
+    assert isinstance(first, int)
+    again.open_phase(first)
+    with pytest.raises(CorruptState, match="belongs"):
+        again.absorb(again.release_from_bytes(queries[1]))
+
+
+def test_releases_survive_their_bytes(make_seeded_noise: MakeNoise) -> None:
+    run = story(make_seeded_noise(4), small(10**6), 5)
+    kinds = set()
+    for entry in run.transcript:
+        if isinstance(entry, bytes):
+            release = run.memory.release_from_bytes(entry)
+            assert release.to_bytes() == entry
+            kinds.add(type(release).__name__)
+    assert kinds == {"PhaseRelease", "QueryRelease"}
+
+
+def test_damaged_bytes_are_corrupt_state(make_seeded_noise: MakeNoise) -> None:
+    run = story(make_seeded_noise(4), small(10**6), 5)
+    memory = run.memory
+    query = max((e for e in run.transcript if isinstance(e, bytes)), key=len)
+    damaged = [b"", query[:1], query[:-1], query + b"\0", query[:20], b"\x07" + query[1:]]
+    damaged += [query[:1] + b"\x09" + query[2:]]
+    far = bytearray(query)
+    far[-2] = 200  # an attribute that the universe does not have
+    for data in (*damaged, bytes(far)):
+        with pytest.raises(CorruptState):
+            memory.release_from_bytes(data)
+
+
+# ---------------------------------------------------------------- what decides
+
+
+def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoise) -> None:
+    """Other rows, the same releases: looks, refusals, easy answers and the empty set are the same."""
+    first = story(make_seeded_noise(4), small(10**6), 5)
+    other = small(10**6)
+    replay(first, other)
+    rng = np.random.default_rng(8)
+    elsewhere = Run(first.universe, other, make_seeded_noise(9))
+    elsewhere.data = Blocks(first.universe)
+    for n_rows in first.data.sizes:
+        elsewhere.data.append(block(first.universe, random_counts(rng, first.universe, n_rows)))
+    for _ in range(20):
+        question = random_question(rng, first.universe, range(3))
+        here, there = first.memory.answer(question), other.answer(question)
+        assert isinstance(here, QueryLook)
+        assert isinstance(there, QueryLook)
+        assert (here.description, here.easy_share) == (there.description, there.easy_share)
+        # Only the release carries what the rows said; folding the same one keeps the two alike.
+        release = here.take(first.noise, first.data)
+        for memory, look in ((first.memory, here), (other, there)):
+            memory.absorb(release)
+            memory.conclude(question, look, release)
+
+
+def test_neither_the_mechanism_nor_a_look_holds_the_data(make_seeded_noise: MakeNoise) -> None:
+    run = story(make_seeded_noise(4), small(10**6), 5)
+    look = run.memory.answer(random_question(np.random.default_rng(1), run.universe, range(3)))
+    reached: set[int] = set()
+    waiting: list[object] = [run.memory, look]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in reached or isinstance(item, type | ModuleType) or callable(item):
+            continue
+        reached.add(id(item))
+        assert not isinstance(item, Blocks | Block)
+        waiting.extend(gc.get_referents(item))
+
+
+def test_memory_is_a_mechanism() -> None:
+    mechanism: Mechanism = small()
+    assert mechanism.remembered() == {}
+    mechanism.recall({})
+
+
+def test_no_repr_tells_a_count(make_seeded_noise: MakeNoise) -> None:
+    run = Run(universe(2, 2), small(1_000), make_seeded_noise(1))
+    secret = 123_456_789_012_345
+    run.open(np.array([[secret, 10**15], [3_456, 10**15]], dtype=np.int64))
+    look = looked(run, [[True, False], [False, False]])
+    release = look.take(make_seeded_noise(2), run.data)
+    run.memory.absorb(release)
+    assert release.hard
+    for item in (run.memory, look, release):
+        assert str(secret) not in repr(item)

@@ -1,0 +1,393 @@
+"""The planner: never more loss than a question lacks, never less noise than is charged."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
+from stream_dp.core.noise import grid_sigma
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.forms import form_of
+from stream_dp.core.residual.planner import (
+    _FIRST_STEP,
+    _LAST_STEP,
+    BasePlan,
+    Bounded,
+    Certified,
+    Lack,
+    Measure,
+    Policy,
+    Prices,
+    Purse,
+    Terms,
+    Unproven,
+    _scales,
+    plan,
+    water_fill,
+)
+
+BUDGET = Budget.of(Privacy(1.0, 1e-9))
+ACCURACY = Accuracy(0.02, 0.01)
+TERMS = Terms.of(ACCURACY)
+SHAPE = (6, 5, 4)
+OPEN = Policy(pacing=False)
+
+
+class Stage:
+    """Blocks about which only base tables are published, and lines on which nothing else was spent."""
+
+    def __init__(
+        self,
+        n_rows: tuple[int, ...] = (20_000,),
+        policy: Policy = OPEN,
+        base: float = 0.0,
+        known: tuple[tuple[int, ...], ...] = (),
+        variance: float = 1e4,
+        seed: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.prices = Prices(BUDGET)
+        self.purse = Purse(policy)
+        self.belief = Belief(SHAPE)
+        rng = np.random.default_rng(seed)
+        for block, n in enumerate(n_rows):
+            self.purse.open(base)
+            self.belief.open_block(n)
+            for attributes in known:
+                cells = tuple(SHAPE[a] for a in attributes)
+                table = np.full(cells, n / math.prod(cells))
+                self.belief.absorb_table(
+                    attributes, block, table + rng.normal(0, math.sqrt(variance), cells), variance
+                )
+
+    def evidence(self, question: Question) -> Evidence:
+        return self.belief.evidence(form_of(question, SHAPE), question.key, question.window)
+
+    def plan(self, question: Question) -> object:
+        evidence = self.evidence(question)
+        return plan(evidence, TERMS, self.policy, self.prices, self.purse)
+
+    def look(self, question: Question, measure: Measure) -> None:
+        """Takes a look whose release is of no interest."""
+        self.purse.lines.charge(measure.charges)
+        form = form_of(question, SHAPE)
+        for block, step in measure.steps:
+            variance = float(grid_sigma(step)) ** 2
+            if measure.table:
+                cells = tuple(SHAPE[a] for a in form.attributes)
+                self.belief.absorb_table(form.attributes, block, np.ones(cells), variance)
+                self.purse.bought(form.attributes, block)
+            else:
+                values = np.full(form.n_answers, 100.0)
+                self.belief.absorb_count(question.key, block, values, variance)
+                units = next(c.rho for c in measure.charges if c.block == block)
+                self.purse.rented(form.attributes, block, units)
+
+
+def halves(*attributes: int, window: range = range(1), group_by: tuple[int, ...] = ()) -> Question:
+    factors = {a: np.arange(SHAPE[a]) < SHAPE[a] // 2 for a in attributes}
+    return Question(Predicate.conjunction(factors), window, group_by)
+
+
+# ---------------------------------------------------------------- water-filling
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.0, 1.0)), min_size=1, max_size=5),
+    st.floats(0.01, 1.2),
+    st.booleans(),
+)
+@settings(max_examples=200)
+def test_water_filling_spends_the_limit_at_one_level(
+    blocks: list[tuple[float, float]], part: float, first_unknown: bool
+) -> None:
+    now = np.array([v for v, _ in blocks])
+    lowest = now * np.array([share for _, share in blocks])
+    limit = part * now.sum()
+    if first_unknown:
+        now[0] = math.inf
+    levels = water_fill(now, lowest, limit)
+    if levels is None:
+        assert lowest.sum() > limit
+        return
+    assert (levels >= lowest).all()
+    assert (levels <= now).all()
+    assert levels.sum() <= limit * (1 + 1e-9)
+    if not np.array_equal(levels, now):
+        assert levels.sum() == pytest.approx(limit), "less precision would have done"
+    free = (levels > lowest * (1 + 1e-9)) & (levels < now)
+    assert np.ptp(levels[free]) <= 1e-6 * levels.max() if free.any() else True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_water_filling_costs_least_among_all_ways_to_reach_the_limit(seed: int) -> None:
+    """Brute force over a fine grid of three blocks' variances; counts cost 1/variance."""
+    rng = np.random.default_rng(seed)
+    now = rng.uniform(1.0, 20.0, 3)
+    lowest = now * rng.uniform(0.05, 0.5, 3)
+    limit = rng.uniform(lowest.sum(), now.sum())
+    levels = water_fill(now, lowest, limit)
+    assert levels is not None
+
+    def cost(v: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray((1.0 / v - 1.0 / now).sum(axis=-1))
+
+    axes = [np.linspace(low, high, 120) for low, high in zip(lowest, now, strict=True)]
+    every = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    feasible = every[every.sum(axis=1) <= limit]
+    assert cost(levels) <= cost(feasible).min() + 1e-9
+
+
+def test_water_filling_leaves_alone_what_fits_and_says_when_nothing_helps() -> None:
+    now = np.array([1.0, 2.0])
+    assert water_fill(now, now / 2, 3.0) is now
+    assert water_fill(now, now, 2.9) is None
+    assert water_fill(np.array([math.inf]), np.array([math.inf]), 1.0) is None
+
+
+# ---------------------------------------------------------------- prices
+
+
+@given(st.integers(1, UNITS), st.sampled_from([1, 2]))
+def test_the_most_precise_step_is_affordable_and_the_next_is_not(units: int, squared: int) -> None:
+    prices = Prices(BUDGET)
+    step = prices.least_step(units, squared)
+    if step is None:
+        assert prices.units(1600, squared) > units
+        return
+    assert prices.units(step, squared) <= units < prices.units(step - 1, squared)
+
+
+def test_a_price_is_that_of_the_exact_scale_rounded_up() -> None:
+    prices = Prices(BUDGET)
+    for step, squared in [(0, 1), (100, 2), (431, 2), (1600, 1)]:
+        exact = gaussian_rho(grid_sigma(step), squared_sensitivity=squared) / BUDGET.rho * UNITS
+        assert prices.units(step, squared) == math.ceil(exact)
+
+
+def test_the_scales_that_are_planned_with_are_those_that_are_drawn() -> None:
+    steps = range(_FIRST_STEP, _LAST_STEP + 1)
+    assert _scales().tolist() == [float(grid_sigma(step)) for step in steps]
+
+
+def test_an_empty_room_buys_nothing() -> None:
+    assert Prices(BUDGET).least_step(0, 1) is None
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_beta_is_split_between_bounds_and_measurement() -> None:
+    assert norm.isf(0.01 / 2) == pytest.approx(TERMS.z)
+    assert norm.isf(0.8 * 0.01 / 2) == pytest.approx(TERMS.z_measured)
+    assert math.exp(TERMS.log_bounds_failure) == pytest.approx(0.2 * 0.01)
+
+
+def test_a_question_is_certified_up_to_the_very_variance_that_the_promise_allows() -> None:
+    for factor, expected in [(0.999, Certified), (1.001, Measure)]:
+        deviation = factor * 0.02 * 20_000 / TERMS.z
+        # Half of six cells: variance 6/4 of a cell's.
+        stage = Stage(known=((0,),), variance=deviation**2 / 1.5)
+        assert isinstance(stage.plan(halves(0)), expected)
+
+
+def test_a_rare_value_is_bounded_although_its_interaction_was_never_measured() -> None:
+    stage = Stage(known=((0,), (1,)), variance=100.0)
+    rare = np.zeros(6)
+    rare[0] = 20_000.0
+    for _ in range(20):
+        stage.belief.absorb_table((0,), 0, rare, 100.0)
+    cell = Predicate.conjunction({0: np.arange(6) == 5, 1: np.arange(5) < 2})
+    decision = stage.plan(Question(cell, range(1)))
+    assert isinstance(decision, Bounded)
+    assert decision.high[0] - decision.low[0] <= 2 * 0.02 * 20_000
+    assert isinstance(stage.plan(halves(0, 1)), Measure | Bounded)
+
+
+@pytest.mark.parametrize("question", [halves(0), halves(0, 1, 2), halves(1, group_by=(2, 0))])
+@pytest.mark.parametrize("known", [(), ((0, 1), (1, 2))])
+def test_a_look_is_just_precise_enough(
+    question: Question, known: tuple[tuple[int, ...], ...]
+) -> None:
+    """After the look the promise holds; with the scale one step coarser it would not."""
+    stage = Stage(known=known, variance=3e5)
+    decision = stage.plan(question)
+    assert isinstance(decision, Measure)
+    limit = (0.02 * 20_000 / TERMS.z_measured) ** 2
+    ((block, step),) = decision.steps
+    evidence = stage.evidence(question)
+    after = evidence.after_table if decision.table else evidence.after_count
+    precision = [float(grid_sigma(s)) ** -2.0 for s in (step, step + 1)]
+    assert after(np.array(precision[:1])) <= limit
+    assert after(np.array(precision[1:])) > limit
+    assert block == 0
+    squared = 1 if not decision.table and not question.group_by else 2
+    exact = gaussian_rho(grid_sigma(step), squared_sensitivity=squared) / BUDGET.rho * UNITS
+    assert decision.charges == (Charge(0, math.ceil(exact)),)
+
+
+def test_only_blocks_of_the_window_that_lack_precision_pay() -> None:
+    stage = Stage(n_rows=(20_000,) * 5)
+    for block in (1, 3):
+        stage.belief.absorb_table((0,), block, np.full(6, 3333.0), 1.0)
+    decision = stage.plan(halves(0, window=range(1, 5)))
+    assert isinstance(decision, Measure)
+    assert [block for block, _ in decision.steps] == [2, 4]
+    assert len({step for _, step in decision.steps}) == 1, "a common level"
+
+
+def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
+    """Counts first; then one table; then its successors' questions are certified."""
+    stage = Stage(known=((0, 1), (0, 2), (1, 2)), variance=1e3)
+    rng = np.random.default_rng(2)
+    kinds, rent_when_bought, table = [], 0, None
+    for _ in range(200):
+        factors = {}
+        for a in range(3):
+            factor = np.zeros(SHAPE[a], dtype=np.bool_)
+            factor[rng.choice(SHAPE[a], SHAPE[a] // 2, replace=False)] = True
+            factors[a] = factor
+        question = Question(Predicate.conjunction(factors), range(1))
+        decision = stage.plan(question)
+        kinds.append(type(decision).__name__ + str(getattr(decision, "table", "")))
+        if isinstance(decision, Measure):
+            if decision.table:
+                rent_when_bought = stage.purse.rent((0, 1, 2), range(1))
+                table = decision
+            stage.look(question, decision)
+    assert kinds[0] == "MeasureFalse"
+    assert table is not None
+    bought = kinds.index("MeasureTrue")
+    assert "MeasureFalse" not in kinds[bought + 1 :]
+    assert rent_when_bought >= OPEN.rent_share * table.total
+    assert stage.purse.rent((0, 1, 2), range(1)) == 0, "rent starts again"
+
+
+def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
+    policy = Policy(pacing=False, rent_share=0.0, buy_part=1e-9)
+    decision = Stage(policy=policy).plan(halves(0, 1, 2))
+    assert isinstance(decision, Measure)
+    assert not decision.table
+
+
+def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
+    stage = Stage(known=((0,),), variance=4e4)
+    stage.purse.lines.charge([Charge(0, UNITS)])
+    decision = stage.plan(halves(0, 1))
+    assert isinstance(decision, Unproven)
+    assert decision.lack is Lack.BUDGET
+    assert 0.0 <= decision.low[0] <= decision.high[0] <= 20_000.0
+    paced = Stage(policy=Policy(pacing=True))
+    paced.purse.lines.charge([Charge(0, UNITS // 2)])
+    kept = paced.plan(halves(0))
+    assert isinstance(kept, Unproven)
+    assert kept.lack is Lack.PACE
+    paced.purse.open(0.0)
+    assert isinstance(paced.plan(halves(0)), Measure), "the next phase lets go of half of the rest"
+    small = Stage(n_rows=(50,)).plan(halves(0))
+    assert isinstance(small, Unproven)
+    assert small.lack is Lack.ROWS
+
+
+def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
+    policy = Policy(pacing=True)
+    stage = Stage(n_rows=(20_000, 20_000), policy=policy, base=0.2)
+    free = stage.plan(halves(0, 1, window=range(2)))
+    assert isinstance(free, Measure)
+    assert free.charges[0].rho == free.charges[1].rho
+    room = stage.purse.room(range(2))
+    stage.purse.lines.charge([Charge(0, int(room[0]) - free.charges[0].rho * 4 // 5)])
+    paced = stage.plan(halves(0, 1, window=range(2)))
+    assert isinstance(paced, Measure)
+    assert paced.charges[0].rho <= stage.purse.room(range(2))[0]
+    assert paced.charges[1].rho > free.charges[1].rho
+
+
+# ---------------------------------------------------------------- pacing
+
+
+def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase() -> None:
+    purse = Purse(Policy(pacing=True))
+    for block in range(4):
+        purse.open(0.2)
+        expected = [0.2 + 0.8 * (1 - 2.0 ** -(block - b + 1)) for b in range(block + 1)]
+        room = purse.room(range(block + 1)) / UNITS
+        assert room.tolist() == pytest.approx(expected)
+        assert (room <= np.array(expected) + 1e-15).all()
+    purse.lines.charge([Charge(0, UNITS)])
+    assert purse.room(range(1)).tolist() == [0]
+
+
+def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
+    purse = Purse(OPEN)
+    purse.open(0.2)
+    assert purse.room(range(1)).tolist() == [UNITS]
+
+
+# ---------------------------------------------------------------- base releases
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((4,), {1}),
+        ((4, 4), {1, 2}),
+        ((20,) * 5, {1, 2, 3}),
+        ((20,) * 12, {2}),
+        ((3,) * 5, {1, 2, 3, 5}),
+    ],
+)
+def test_a_base_release_fits_the_schema(shape: tuple[int, ...], sizes: set[int]) -> None:
+    base = BasePlan(shape).release(50_000, TERMS, OPEN, BUDGET, Prices(BUDGET))
+    assert {len(attributes) for attributes, _ in base.tables} == sizes
+
+
+@pytest.mark.parametrize("n_rows", [10, 10_000, 10**9])
+@pytest.mark.parametrize("error", [0.3, 0.02, 0.0001])
+def test_a_base_release_costs_at_most_its_share(n_rows: int, error: float) -> None:
+    terms = Terms.of(Accuracy(error, 0.01))
+    prices = Prices(BUDGET)
+    base = BasePlan((16, 3, 6, 8, 4)).release(n_rows, terms, OPEN, BUDGET, prices)
+    assert base.units <= base.share * UNITS
+    exact = sum(gaussian_rho(grid_sigma(step), squared_sensitivity=2) for _, step in base.tables)
+    assert Fraction(base.units, UNITS) * BUDGET.rho >= exact
+
+
+def test_noise_for_a_base_release_is_drawn_in_seconds_whatever_the_schema() -> None:
+    for shape in [(65536, 65536, 10), (3000,) * 4, (60,) * 64]:
+        base = BasePlan(shape).release(50_000, TERMS, OPEN, BUDGET, Prices(BUDGET))
+        n_cells = [math.prod(shape[a] for a in attributes) for attributes, _ in base.tables]
+        assert max(n_cells) <= 2**16
+        assert sum(n_cells) <= 2**21
+        assert {a for attributes, _ in base.tables for a in attributes} == set(range(len(shape)))
+
+
+def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
+    shape = (300, 300)
+    belief, purse = Belief(shape), Purse(OPEN)
+    belief.open_block(10**6)
+    purse.open(0.0)
+    purse.rented((0, 1), 0, UNITS)
+    question = Question(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
+    evidence = belief.evidence(form_of(question, shape), question.key, range(1))
+    decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), purse)
+    assert isinstance(decision, Measure)
+    assert not decision.table
+
+
+def test_a_base_share_that_is_set_is_kept() -> None:
+    plan_ = BasePlan((5, 5))
+    base = plan_.release(1000, TERMS, Policy(base_share=0.37), BUDGET, Prices(BUDGET))
+    assert base.share == 0.37
+    assert 0.9 * 0.37 * UNITS < base.units <= 0.37 * UNITS
+    assert not plan_.release(1000, TERMS, Policy(base_share=0.0), BUDGET, Prices(BUDGET)).tables

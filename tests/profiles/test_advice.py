@@ -1,0 +1,237 @@
+"""What is said of a mechanism beforehand is what it then charges, promises and asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.baselines.counts import FreshCounts
+from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.kinds.base import loss_of
+from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
+from stream_dp.core.median.memory import Memory
+from stream_dp.core.outcome import Answered, Refused
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import Predicate, Question
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.sparse_vector.composition import Basic, Concentrated
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.core.sparse_vector.weights import GrowingWeights
+from stream_dp.core.universe import Universe
+from stream_dp.profiles.advice import (
+    SERVES,
+    Estimate,
+    Name,
+    Need,
+    Trial,
+    estimates,
+    least_error,
+    least_rows,
+    most_thresholds,
+    recommended,
+    windows,
+)
+
+PRIVACY = Privacy(1.0, 1e-9)
+ACCURACY = Accuracy(0.05, 0.01)
+HALF = Predicate.conjunction({0: np.array([True, False])})
+MakeUniverse = Callable[..., Universe]
+
+
+@pytest.fixture
+def need(make_universe: MakeUniverse) -> Need:
+    return Need(make_universe(2, 4), PRIVACY, ACCURACY, n_rows=3_000, phases=4, queries=400)
+
+
+@pytest.fixture
+def thresholds(make_universe: MakeUniverse) -> Need:
+    return Need(
+        make_universe(37),
+        PRIVACY,
+        ACCURACY,
+        n_rows=40_000,
+        phases=2,
+        queries=60,
+        workload="thresholds",
+    )
+
+
+def of(need: Need, name: Name) -> Estimate:
+    return next(estimate for estimate in estimates(need) if estimate.name is name)
+
+
+# ---------------------------------------------------------------- prices are the mechanisms' own
+
+
+@pytest.mark.parametrize(
+    ("name", "composition"), [(Name.COUNTS, Concentrated), (Name.PURE_COUNTS, Basic)]
+)
+def test_counts_cost_what_their_quotes_add_up_to_on_the_fullest_line(
+    need: Need, name: Name, composition: type[Concentrated | Basic]
+) -> None:
+    counts = FreshCounts(need.universe, need.accuracy, composition(need.privacy))
+    spent = np.zeros(need.phases)
+    for phase in range(1, need.phases + 1):
+        counts.open_phase(need.n_rows)
+        for length, part in windows(phase):
+            quote = counts.quote(Question(HALF, range(phase - length, phase)))
+            assert len(quote.charges) == length
+            for charge in quote.charges:
+                spent[charge.block] += need.queries / need.phases * part * charge.rho / UNITS
+    assert of(need, name).share == pytest.approx(spent.max(), rel=1e-9)
+
+
+def test_windows_are_half_about_everything_and_half_about_the_last_phases() -> None:
+    assert list(windows(1)) == [(1, 0.5), *[(1, 0.5 / 6)] * 6]
+    assert [length for length, _ in windows(9)] == [9, 1, 2, 3, 4, 5, 6]
+    assert sum(part for _, part in windows(9)) == pytest.approx(1.0)
+
+
+def test_opening_a_calibrated_phase_takes_what_its_looks_are_charged(need: Need) -> None:
+    (look,) = Calibrated(need.universe, PRIVACY, ACCURACY).open_phase(need.n_rows)
+    assert of(need, Name.CALIBRATED).opening == look.charges[0].rho / UNITS
+
+
+def test_weights_afford_as_many_hard_questions_as_their_quotes_fill_a_line(need: Need) -> None:
+    one = replace(need, phases=1, n_rows=200_000)
+    weights = GrowingWeights(one.universe, ACCURACY, Concentrated(PRIVACY))
+    weights.open_phase(one.n_rows)
+    (charge,) = weights.quote(Question(HALF, range(1))).charges
+    assert of(one, Name.WEIGHTS).queries == UNITS // charge.rho > 0
+
+
+def test_gated_affords_the_most_segments_that_a_phase_has_rows_for(need: Need) -> None:
+    rich = replace(need, n_rows=30_000)
+    segments = of(rich, Name.GATED).queries
+    assert segments is not None
+
+    def rows(n: int) -> int:
+        return Gated(need.universe, PRIVACY, ACCURACY, segments=n).min_rows
+
+    assert 1 < segments < rich.queries
+    assert rows(segments) <= rich.n_rows < rows(segments + 1)
+
+
+def test_a_whole_table_answers_the_hardest_predicate_from_the_rows_that_are_named(
+    need: Need,
+) -> None:
+    rows = of(need, Name.TABLE).rows
+    assert rows is not None
+    for n_rows, kind in ((rows, Answered), (rows - 1, Refused)):
+        table = WholeTable(need.universe, PRIVACY, ACCURACY)
+        (look,) = table.open_phase(n_rows)
+        table.charged(look.charges)
+        table.absorb(table.release_from_bytes(b"\x01\0\0\0\0" + bytes(8 * need.universe.n_cells)))
+        assert isinstance(table.answer(Question(HALF, range(1))), kind)
+        part = of(replace(need, n_rows=n_rows), Name.TABLE).part
+        assert part == (1.0 if kind is Answered else None)
+
+
+def test_trees_take_the_least_share_of_a_line_whose_bar_is_the_error(thresholds: Need) -> None:
+    found = of(thresholds, Name.TREE)
+    assert found.share is not None
+    assert found.share < 1.0
+
+    def worst(share: float) -> float:
+        plan = TreePlan(37, loss_of(Budget.of(PRIVACY), share, approximate=False).epsilon)
+        tree = Tree.of(plan, [np.zeros(36, dtype=np.int64)], thresholds.n_rows)
+        return max(tree.error_bar(code, 0.01) for code in range(37))
+
+    assert worst(found.share) <= ACCURACY.error * thresholds.n_rows < worst(found.share - 2e-4)
+    assert found.definition["kinds"] == {"threshold": {"share": found.share}}
+    assert found.rows is not None
+    assert not of(replace(thresholds, n_rows=found.rows - 1), Name.TREE).serves
+    assert of(replace(thresholds, n_rows=found.rows), Name.TREE).serves
+
+
+def test_memory_asks_for_its_own_rows_and_where_it_cannot_be_run_for_the_papers(
+    make_universe: MakeUniverse,
+) -> None:
+    need = Need(make_universe(4, 4), PRIVACY, Accuracy(0.1, 0.01), 10**9, 3, 300)
+    polytope = Memory(
+        need.universe,
+        PRIVACY,
+        need.accuracy,
+        queries_per_phase=100,
+        phases=3,
+        representation="polytope",
+    )
+    found = of(need, Name.MEMORY)
+    assert found.rows == polytope.min_rows
+    assert found.part == 0.0
+    assert of(replace(need, n_rows=polytope.min_rows * 3), Name.MEMORY).part == 1.0
+    precise = replace(need, universe=make_universe(16, 16, 16), phases=12).with_error(0.02)
+    wide = of(precise, Name.MEMORY)
+    assert wide.rows is not None
+    assert wide.rows > 10**16
+    assert wide.problem is not None
+
+
+@pytest.mark.parametrize("name", [Name.COUNTS, Name.PURE_COUNTS, Name.TABLE])
+def test_the_least_rows_and_the_least_error_are_the_least(need: Need, name: Name) -> None:
+    found = of(need, name)
+    assert found.rows is not None
+    assert of(replace(need, n_rows=found.rows), name).part == 1.0
+    assert of(replace(need, n_rows=found.rows - 1), name).part != 1.0
+    if found.error is not None:
+        assert of(need.with_error(found.error * 1.001), name).part == 1.0
+        assert of(need.with_error(found.error * 0.99), name).part != 1.0
+
+
+def test_a_single_count_tells_what_error_is_possible_at_all(need: Need) -> None:
+    error = least_error(need)
+    assert error is not None
+    counts = FreshCounts(need.universe, Accuracy(error, 0.01), Concentrated(PRIVACY))
+    counts.open_phase(need.n_rows)
+    assert not isinstance(counts.answer(Question(HALF, range(1))), Refused)
+    better = FreshCounts(need.universe, Accuracy(0.99 * error, 0.01), Concentrated(PRIVACY))
+    better.open_phase(need.n_rows)
+    assert isinstance(better.answer(Question(HALF, range(1))), Refused)
+    assert least_rows(need.with_error(error)) == pytest.approx(need.n_rows, abs=1)
+
+
+def test_there_are_only_so_many_thresholds(thresholds: Need) -> None:
+    # After phase 1 one window, after phase 2 two: all of them and the last one.
+    assert most_thresholds(thresholds) == 3 * 36
+
+
+# ---------------------------------------------------------------- what is recommended
+
+
+def test_under_a_pure_promise_only_pure_mechanisms_are_left(need: Need) -> None:
+    pure = replace(need, privacy=Privacy(1.0, 0.0), queries=5)
+    names = [e.name for e in estimates(pure) if e.problem is None]
+    assert names == [Name.PURE_COUNTS, Name.BYPASS, Name.WEIGHTS]
+    assert recommended(estimates(pure)).name is Name.PURE_COUNTS
+
+
+def test_with_the_rows_of_the_papers_their_mechanism_serves(need: Need) -> None:
+    rich = replace(need, n_rows=10**17, phases=1)
+    assert of(rich, Name.MEMORY).serves
+    assert of(rich, Name.MEDIAN).definition == {
+        "mechanism": {"profile": "median", "representation": "polytope", "queries": 400}
+    }
+
+
+def test_a_calibrated_one_comes_first_then_what_takes_least() -> None:
+    table = Estimate(Name.TABLE, part=1.0, share=0.1)
+    calibrated = Estimate(Name.CALIBRATED, part=1.0, share=0.5)
+    lean = Estimate(Name.LEAN, part=SERVES, share=0.3)
+    assert recommended([table, calibrated, lean]) is calibrated
+    assert recommended([table, calibrated, replace(lean, share=0.2)]).name is Name.LEAN
+    few = replace(calibrated, part=0.9)
+    assert recommended([table, few, Estimate(Name.COUNTS, part=1.0, share=0.2)]) is table
+    assert recommended([replace(table, part=None), few]) is few
+
+
+def test_a_trial_of_fewer_questions_stands_for_all_and_easy_ones_stay_free(need: Need) -> None:
+    calibrated = of(need, Name.CALIBRATED)
+    trial = Trial(asked=100, within=98, missed=1, easy=60, opening=0.2, spent=0.3)
+    few = calibrated.tried(trial, replace(need, queries=100))
+    assert (few.part, few.share) == (pytest.approx(0.99), pytest.approx(0.3))
+    many = calibrated.tried(trial, replace(need, queries=1_600))
+    assert (many.part, many.share) == (pytest.approx(0.6 + 0.39 / 2), pytest.approx(1.8))
