@@ -34,6 +34,7 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind, NoiseSource
+from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
@@ -476,3 +477,18 @@ def served_deployment(
 def deployment(make_deployment: Callable[..., Deployment]) -> Deployment:
     """Fresh topics and keys on the servers of the whole run."""
     return make_deployment()
+
+
+@pytest.fixture
+def make_universe() -> Callable[..., Universe]:
+    """``make_universe(2, 3)``: one attribute a number, with so many values ``v0``, ``v1``, ..."""
+
+    def make(*sizes: int) -> Universe:
+        return Universe(
+            tuple(
+                Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
+                for i, size in enumerate(sizes)
+            )
+        )
+
+    return make

@@ -17,7 +17,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.query import Predicate, Question
-from stream_dp.core.universe import Category, Universe
+from stream_dp.core.universe import Universe
 
 Draws = npt.NDArray[np.int64]
 
@@ -149,21 +149,6 @@ class Drive:
 def drive() -> Callable[[Universe, Any, NoiseSource], Any]:
     """``drive(universe, mechanism, noise)``: beside a data set without rows yet."""
     return Drive
-
-
-@pytest.fixture
-def make_universe() -> Callable[..., Universe]:
-    """``make_universe(2, 3)``: one attribute a number, with so many values ``v0``, ``v1``, ..."""
-
-    def make(*sizes: int) -> Universe:
-        return Universe(
-            tuple(
-                Category(f"a{i}", tuple(f"v{v}" for v in range(size)), other=False)
-                for i, size in enumerate(sizes)
-            )
-        )
-
-    return make
 
 
 @pytest.fixture
