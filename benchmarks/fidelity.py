@@ -36,7 +36,7 @@ from stream_dp.core.median.phased import QueryLook, QueryRelease
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Category, Universe
 
 ERROR = 0.1
@@ -129,9 +129,9 @@ def run(case: Case, seed: int, noise: PooledNoise, tick: Progress, task: TaskID)
         truth = data.marginal(attributes, range(j))
         for _ in range(ASKS):
             predicate = Predicate.of_mask(attributes, rng.random(universe.shape) < 0.5)
-            question = Question(predicate, range(j))
+            query = LinearQuery(predicate, range(j))
             score.asked += 1
-            step = memory.answer(question)
+            step = memory.answer(query)
             if isinstance(step, Refused):
                 score.refusals[step.code] = score.refusals.get(step.code, 0) + 1
                 continue
@@ -139,7 +139,7 @@ def run(case: Case, seed: int, noise: PooledNoise, tick: Progress, task: TaskID)
             step.reserve(noise)
             release = step.take(noise, data)
             memory.absorb(release)
-            outcome = memory.conclude(question, step, release)
+            outcome = memory.conclude(query, step, release)
             assert isinstance(release, QueryRelease)
             assert isinstance(outcome, Answered)
             exact = sum(int(n) for n in _marginal_of(truth, predicate))

@@ -3,7 +3,7 @@
     python benchmarks/flights.py [nycflights13.csv.gz] [--error .02 .01] [--seed 1 2 3]
 
 The same stream, in the same order, goes to the baselines in the same run: a fresh discrete Gaussian count
-for each new question with an exact cache, and one noisy table of the whole universe a block. The exact
+for each new query with an exact cache, and one noisy table of the whole universe a block. The exact
 answers are counted here, from the benchmark's own public file.
 """
 
@@ -24,7 +24,7 @@ from workloads import (
     PRIVACY,
     Score,
     console,
-    flight_questions,
+    flight_queries,
     flights_by_month,
     gaussian,
     report,
@@ -33,12 +33,12 @@ from workloads import (
 )
 
 from stream_dp.client import Client
-from stream_dp.client import Question as Asking
+from stream_dp.client import Query as Asking
 from stream_dp.client.odometer import Odometer
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Question, compile_where
+from stream_dp.core.query import Query, compile_where
 from stream_dp.lab.trial import Truth
 from stream_dp.messages import Answer
 from stream_dp.samples import FLIGHTS_DEFINITION
@@ -61,8 +61,8 @@ class ThroughKafka:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         """The phase was opened by the batch that was sent."""
 
-    def ask(self, question: Question, data: Blocks) -> float | None:
-        """The answer that came back for the next question of the stream."""
+    def ask(self, query: Query, data: Blocks) -> float | None:
+        """The answer that came back for the next query of the stream."""
         answer = self.answers[sum(self.paths.values())]
         self.paths[answer.path or answer.status] += 1
         self.unverified = None
@@ -83,7 +83,7 @@ def through_kafka(
     months: list[Columns],
     error: float,
     seed: int,
-    n_questions: int,
+    n_queries: int,
     console: Console,
 ) -> Score:
     """Sends the whole stream and scores what came back."""
@@ -93,13 +93,13 @@ def through_kafka(
     data = Blocks(FLIGHTS)
     accuracy = {"error": error, "failure_probability": FAILURE_PROBABILITY}
     with system.client() as client, Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"{name} through Kafka", total=n_questions * len(months))
+        task = progress.add_task(f"{name} through Kafka", total=n_queries * len(months))
         client.define({**FLIGHTS_DEFINITION, "dataset": name, "accuracy": accuracy})
         for phase, columns in enumerate(months):
             started = perf_counter()
             event = client.send(name, columns=columns, batch_id=f"{phase:02}", timeout_s=120)
             assert event.phase == phase + 1, "each month opens a phase"
-            asked = list(flight_questions(seed, phase, n_questions))
+            asked = list(flight_queries(seed, phase, n_queries))
             replies = client.ask_many(
                 name,
                 [Asking(a.where, last_phases=a.last_phases) for a in asked],
@@ -111,9 +111,9 @@ def through_kafka(
             data.append(Block.seal(FLIGHTS, FLIGHTS.encode_columns(columns)))
             truth, sizes, before = Truth(data), data.sizes, score.seconds
             for a in asked:
-                question = Question(compile_where(FLIGHTS, a.where), a.window(phase + 1))
-                margin = error * sum(sizes[question.window.start : question.window.stop])
-                score.ask(question, data, truth.count(question), margin)
+                query = Query(compile_where(FLIGHTS, a.where), a.window(phase + 1))
+                margin = error * sum(sizes[query.window.start : query.window.stop])
+                score.ask(query, data, truth.count(query), margin)
             score.seconds = before
         method.odometer = _odometer(client, name, len(months))
     method.paid = method.odometer.looks
@@ -143,17 +143,17 @@ def main() -> None:
     noise = PooledNoise()
     with running_system(out) as system:
         for error in arguments.error:
-            n_questions = 3000 if error >= 0.02 else 1000
+            n_queries = 3000 if error >= 0.02 else 1000
             for seed in arguments.seed:
                 title = f"W4 error {error:g}, seed {seed}"
-                ours = through_kafka(system, months, error, seed, n_questions, out)
+                ours = through_kafka(system, months, error, seed, n_queries, out)
                 accuracy = Accuracy(error, FAILURE_PROBABILITY)
                 scores = run(
                     title,
                     FLIGHTS,
                     months,
-                    [flight_questions(seed, month, n_questions) for month in range(len(months))],
-                    n_questions,
+                    [flight_queries(seed, month, n_queries) for month in range(len(months))],
+                    n_queries,
                     [gaussian(FLIGHTS, accuracy, noise), whole_table(FLIGHTS, accuracy, noise)],
                     error,
                     out,

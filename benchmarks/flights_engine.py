@@ -15,7 +15,7 @@ from workloads import (
     FLIGHTS,
     CalibratedMethod,
     console,
-    flight_questions,
+    flight_queries,
     flights_by_month,
     gaussian,
     report,
@@ -37,7 +37,7 @@ def main() -> None:
     months = flights_by_month(asked.data)
     noise = PooledNoise()
     for error, seed in product(asked.error, asked.seed):
-        n_questions = 3000 if error >= 0.02 else 1000
+        n_queries = 3000 if error >= 0.02 else 1000
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
         methods = [
             CalibratedMethod(FLIGHTS, accuracy, noise),
@@ -45,8 +45,8 @@ def main() -> None:
             whole_table(FLIGHTS, accuracy, noise),
         ]
         title = f"W4 error {error}, seed {seed}"
-        streams = [flight_questions(seed, month, n_questions) for month in range(len(months))]
-        scores = run(title, FLIGHTS, months, streams, n_questions, methods, error, out)
+        streams = [flight_queries(seed, month, n_queries) for month in range(len(months))]
+        scores = run(title, FLIGHTS, months, streams, n_queries, methods, error, out)
         report(title, scores, out)
 
 

@@ -4,7 +4,7 @@
 
 Everything in one run, on one broker. Records are on their topics before a worker starts, so that no load
 generator competes with it; a rate is the number of results over the time between the broker's first and
-last. Latency is measured at a quarter and at half of the rate that single questions reached; then the load
+last. Latency is measured at a quarter and at half of the rate that single queries reached; then the load
 generator shares the cores with what it loads, so that half of the rate may be all that the machine holds.
 """
 
@@ -28,7 +28,7 @@ from kafka.admin import KafkaAdminClient
 from rich.console import Console
 from rich.table import Table
 from system import System, running_system
-from workloads import Asked, flight_questions
+from workloads import KindQuery, flight_queries
 
 from stream_dp.client import Client
 from stream_dp.embedded import ports
@@ -119,7 +119,7 @@ class Load:
     def messages(self, n: int, seed: int, per_message: int = 1) -> list[tuple[str, bytes]]:
         """``n`` fresh random conjunctions in all, the data sets by turns: their name, and the message."""
         waiting = {
-            name: [self._item(a) for a in flight_questions(seed + at, PHASES - 1, n // PARTITIONS)]
+            name: [self._item(a) for a in flight_queries(seed + at, PHASES - 1, n // PARTITIONS)]
             for at, name in enumerate(self.names)
         }
         found = []
@@ -131,12 +131,12 @@ class Load:
                 found.append((name, _encoded({**head, **body})))
         return found
 
-    def put_questions(self, messages: Sequence[tuple[str, bytes]]) -> None:
+    def put_queries(self, messages: Sequence[tuple[str, bytes]]) -> None:
         for name, value in messages:
             self.put("queries", name, value)
         self._producer.flush()
 
-    def _item(self, asked: Asked) -> dict[str, object]:
+    def _item(self, asked: KindQuery) -> dict[str, object]:
         self._made += 1
         window = {"window": {"last_phases": asked.last_phases}} if asked.last_phases else {}
         return {"query_id": f"q{self._made}", "where": asked.where, **window}
@@ -198,9 +198,9 @@ def worker_rate(
 
 
 async def latencies(
-    system: System, questions: Sequence[tuple[str, bytes]], per_second: float
+    system: System, queries: Sequence[tuple[str, bytes]], per_second: float
 ) -> list[float]:
-    """Seconds from sending a question to reading its answer, at an even rate, ascending."""
+    """Seconds from sending a query to reading its answer, at an even rate, ascending."""
     servers = system.addresses.bootstrap_servers
     consumer = AIOKafkaConsumer(TOPICS.name("answers"), bootstrap_servers=servers)
     started: dict[bytes, float] = {}
@@ -209,13 +209,13 @@ async def latencies(
     async def read() -> None:
         async for record in consumer:
             taken.append(time.perf_counter() - started[dict(record.headers)["query_id"]])
-            if len(taken) == len(questions):
+            if len(taken) == len(queries):
                 return
 
     async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer, consumer:
         reading = asyncio.create_task(read())
         begin = time.perf_counter()
-        for place, (name, value) in enumerate(questions):
+        for place, (name, value) in enumerate(queries):
             await asyncio.sleep(max(0.0, begin + place / per_second - time.perf_counter()))
             started[json.loads(value)["query_id"].encode()] = time.perf_counter()
             await producer.send(TOPICS.name("queries"), key=name.encode(), value=value)
@@ -247,7 +247,7 @@ def main() -> None:
 
         def asked(count: int, per_message: int, seed: int) -> Callable[[], int]:
             def fill() -> int:
-                load.put_questions(load.messages(count, seed, per_message))
+                load.put_queries(load.messages(count, seed, per_message))
                 return count
 
             return fill
@@ -259,7 +259,7 @@ def main() -> None:
 
         if "--enable-optimizations" not in str(sysconfig.get_config_var("CONFIG_ARGS")):
             say("this Python was built without optimisation: all rates are some 20% lower")
-        say("four data sets of three phases, and questions to warm up")
+        say("four data sets of three phases, and queries to warm up")
         load.define(client)
         worker_rate(system, "answers", asked(n, 100, seed=1000))
         for round_ in range(arguments.rounds):
@@ -268,18 +268,18 @@ def main() -> None:
             single.append(
                 worker_rate(system, "answers", asked(n, 1, 2000 + 10 * round_)).per_second
             )
-            say(f"single questions: {single[-1]:,.0f} answers/s")
+            say(f"single queries: {single[-1]:,.0f} answers/s")
             many.append(
                 worker_rate(system, "answers", asked(5 * n, 100, 3000 + 10 * round_)).per_second
             )
-            say(f"100 questions a message: {many[-1]:,.0f} answers/s")
+            say(f"100 queries a message: {many[-1]:,.0f} answers/s")
         taken: dict[float, list[float]] = {}
         for number, share in enumerate(LOADS):
             say(f"latency at {share:.2g} of that rate")
             pace = share * statistics.median(single)
             count = int(LATENCY_S * pace) // PARTITIONS * PARTITIONS
-            questions = load.messages(count, seed=4000 + 10 * number)
-            taken[pace] = asyncio.run(latencies(system, questions, pace))
+            queries = load.messages(count, seed=4000 + 10 * number)
+            taken[pace] = asyncio.run(latencies(system, queries, pace))
         for _ in range(arguments.rounds):
             batch_rows = 0
             rate = worker_rate(
@@ -292,15 +292,15 @@ def main() -> None:
     table.add_row("bare Faust echo", f"{base:,.0f}", "")
     ratio = statistics.median(single) / base
     table.add_row(
-        "one question a message",
+        "one query a message",
         f"{statistics.median(single):,.0f} ({ratio:.2f} of the echo)",
         "0.8",
     )
-    table.add_row("100 questions a message", f"{statistics.median(many):,.0f}", "5,000")
+    table.add_row("100 queries a message", f"{statistics.median(many):,.0f}", "5,000")
     table.add_row("rows in columnar batches", f"{statistics.median(rows):,.0f}", "300,000")
     for pace, times in taken.items():
         table.add_row(
-            f"latency at {pace:,.0f} questions/s",
+            f"latency at {pace:,.0f} queries/s",
             f"p50 {1e3 * _quantile(times, 0.5):.0f} ms, p99 {1e3 * _quantile(times, 0.99):.0f} ms",
             "",
         )

@@ -15,7 +15,7 @@ from workloads import (
     FAILURE_PROBABILITY,
     CalibratedMethod,
     adult,
-    adult_questions,
+    adult_queries,
     console,
     gaussian,
     report,
@@ -45,8 +45,8 @@ def main() -> None:
             gaussian(ADULT, accuracy, noise),
         ]
         title = f"W5 {kind}, error {error}, seed {seed}"
-        streams = [adult_questions(seed, asked.questions, kind)]
-        scores = run(title, ADULT, [rows], streams, asked.questions, methods, error, out)
+        streams = [adult_queries(seed, asked.queries, kind)]
+        scores = run(title, ADULT, [rows], streams, asked.queries, methods, error, out)
         report(title, scores, out)
 
 

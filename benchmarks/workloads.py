@@ -1,6 +1,6 @@
-"""The workloads that the methods are compared on: rows, schemas, streams of questions, and scores.
+"""The workloads that the methods are compared on: rows, schemas, streams of queries, and scores.
 
-W4, flights of 2013 by month, and W5, the census table Adult. Questions are made as the JSON trees that
+W4, flights of 2013 by month, and W5, the census table Adult. Queries are made as the JSON trees that
 travel on Kafka, so a benchmark of the whole system sends the very stream that the engine was measured
 on. Edges and values are public constants: nothing is inferred from rows.
 """
@@ -30,7 +30,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Question, compile_where
+from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
@@ -134,12 +134,12 @@ def _read(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
-# ---------------------------------------------------------------- questions
+# ---------------------------------------------------------------- queries
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One question as it travels: a tree, and how many of the last phases (None: all)."""
+class KindQuery:
+    """One query as it travels: a tree, and how many of the last phases (None: all)."""
 
     where: Where
     last_phases: int | None
@@ -150,17 +150,17 @@ class Asked:
         return range(max(0, n_phases - self.last_phases), n_phases)
 
 
-def flight_questions(seed: int, month: int, n: int) -> Iterator[Asked]:
+def flight_queries(seed: int, month: int, n: int) -> Iterator[KindQuery]:
     """W4: conjunctions over 1 to 3 attributes, half on the whole history, half on 1 to 6 months."""
     rng = np.random.default_rng([seed, month])
     draw = single_or_subset(rng)
     for _ in range(n):
         where = tree(FLIGHTS, conjunction(FLIGHTS, rng, draw))
         whole = rng.random() < 0.5
-        yield Asked(where, None if whole else int(rng.integers(1, 7)))
+        yield KindQuery(where, None if whole else int(rng.integers(1, 7)))
 
 
-def adult_questions(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iterator[Asked]:
+def adult_queries(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iterator[KindQuery]:
     """W5: conjunctions over 1 to 3 of 14 attributes, with single values and any subsets or only these."""
     rng = np.random.default_rng([seed, len(kind)])
 
@@ -173,7 +173,7 @@ def adult_questions(seed: int, n: int, kind: Literal["mixed", "subset"]) -> Iter
                 return chosen
 
     for _ in range(n):
-        yield Asked(tree(ADULT, conjunction(ADULT, rng, draw)), None)
+        yield KindQuery(tree(ADULT, conjunction(ADULT, rng, draw)), None)
 
 
 # ---------------------------------------------------------------- methods
@@ -186,12 +186,12 @@ class Method(Protocol):
 
     @property
     def paid(self) -> int:
-        """Questions that were looked at."""
+        """Queries that were looked at."""
         ...
 
     def open_phase(self, n_rows: int, data: Blocks) -> None: ...
 
-    def ask(self, question: Question, data: Blocks) -> float | None:
+    def ask(self, query: LinearQuery, data: Blocks) -> float | None:
         """The count it promises, or None."""
         ...
 
@@ -226,8 +226,8 @@ class CalibratedMethod:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         self._driven.open_phase(n_rows, data)
 
-    def ask(self, question: Question, data: Blocks) -> float | None:
-        outcome = self._driven.ask(question, data)
+    def ask(self, query: LinearQuery, data: Blocks) -> float | None:
+        outcome = self._driven.ask(query, data)
         assert isinstance(outcome, Answered)
         self.paths[outcome.path.value] += 1
         if outcome.path is AnswerPath.UNVERIFIED:
@@ -253,8 +253,8 @@ class BaselineMethod:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         self._driven.open_phase(n_rows, data)
 
-    def ask(self, question: Question, data: Blocks) -> float | None:
-        outcome = self._driven.ask(question, data)
+    def ask(self, query: LinearQuery, data: Blocks) -> float | None:
+        outcome = self._driven.ask(query, data)
         if not isinstance(outcome, Answered) or outcome.path is AnswerPath.UNVERIFIED:
             return None
         return outcome.count
@@ -264,7 +264,7 @@ class BaselineMethod:
 
 
 def gaussian(universe: Universe, accuracy: Accuracy, noise: NoiseSource) -> BaselineMethod:
-    """A fresh discrete Gaussian count for each new question, and an exact cache."""
+    """A fresh discrete Gaussian count for each new query, and an exact cache."""
     return BaselineMethod("gaussian", FreshCounts(universe, accuracy, Concentrated(PRIVACY)), noise)
 
 
@@ -290,12 +290,12 @@ class Score:
     distinct_within: set[tuple[bytes, int, int]] = field(default_factory=set)
     seconds: float = 0.0
 
-    def ask(self, question: Question, data: Blocks, truth: int, margin: float) -> None:
+    def ask(self, query: LinearQuery, data: Blocks, truth: int, margin: float) -> None:
         start = thread_time()
-        count = self.method.ask(question, data)
+        count = self.method.ask(query, data)
         self.seconds += thread_time() - start
         self.asked += 1
-        key = (question.key, question.window.start, question.window.stop)
+        key = (query.key, query.window.start, query.window.stop)
         self.distinct.add(key)
         if count is None:
             self.refused += 1
@@ -312,37 +312,37 @@ def run(
     title: str,
     universe: Universe,
     batches: Sequence[dict[str, list[object]]],
-    streams: Sequence[Iterable[Asked]],
-    n_questions: int,
+    streams: Sequence[Iterable[KindQuery]],
+    n_queries: int,
     methods: Sequence[Method],
     error: float,
     console: Console,
 ) -> list[Score]:
-    """Opens a phase a batch and asks every method the same questions after each.
+    """Opens a phase a batch and asks every method the same queries after each.
 
     Args:
-        streams: The questions that follow each phase.
+        streams: The queries that follow each phase.
         n_questions: How many there are in each; for the display.
     """
     data = Blocks(universe)
     scores = [Score(method) for method in methods]
     columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=n_questions * len(batches))
-        for phase, (batch, questions) in enumerate(zip(batches, streams, strict=True)):
+        task = progress.add_task(title, total=n_queries * len(batches))
+        for phase, (batch, queries) in enumerate(zip(batches, streams, strict=True)):
             rows: Rows = universe.encode_columns(batch)
             data.append(Block.seal(universe, rows))
             truth = Truth(data)
             for method in methods:
                 method.open_phase(rows.n_rows, data)
             sizes = data.sizes
-            for asked in questions:
+            for asked in queries:
                 predicate = compile_where(universe, asked.where)
-                question = Question(predicate, asked.window(phase + 1))
-                margin = error * sum(sizes[question.window.start : question.window.stop])
-                exact = truth.count(question)
+                query = LinearQuery(predicate, asked.window(phase + 1))
+                margin = error * sum(sizes[query.window.start : query.window.stop])
+                exact = truth.count(query)
                 for score in scores:
-                    score.ask(question, data, exact, margin)
+                    score.ask(query, data, exact, margin)
                 progress.advance(task)
     return scores
 

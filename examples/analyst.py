@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from stream_dp.client import Client, Question
+from stream_dp.client import Client, Query
 
 DEFINITION = {
     "dataset": "visits",
@@ -55,12 +55,12 @@ def main() -> None:
         print(client.table("visits", "SELECT ward, COUNT(*) GROUP BY ward"))
 
         wards = ["north", "south", "west", "other"]
-        asked = [Question(f"ward = '{ward}' AND minutes < 15", last_phases=1) for ward in wards]
+        asked = [Query(f"ward = '{ward}' AND minutes < 15", last_phases=1) for ward in wards]
         for ward, reply in zip(wards, client.ask_many("visits", asked), strict=True):
             print(f"short visits in {ward}: {getattr(reply, 'count', reply)}")
 
         # One look, and from then on every threshold and quantile of minutes is free.
-        most = client.ask("visits", Question.quantile("minutes", 0.9))
+        most = client.ask("visits", Query.quantile("minutes", 0.9))
         assert most.found is not None
         print(f"nine of ten visits last no longer than {most.found.label} minutes ({most.path})")
 

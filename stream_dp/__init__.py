@@ -1,3 +1,3 @@
-"""Differentially private answers to counting questions about a growing table."""
+"""Differentially private answers to counting queries about a growing table."""
 
 __version__ = "0.1.0"

@@ -15,8 +15,8 @@ from stream_dp.messages import (
     Batch,
     Definition,
     Event,
-    Query,
     QueryEnvelope,
+    QueryFields,
     Rejected,
     SingleQuery,
     Synthetic,
@@ -119,9 +119,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     }
     made["ledger"] = _LEDGER
     made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
-    _describe_question(made["query"])
-    item = Query.model_json_schema(mode="validation")
-    _describe_question(item)
+    _describe_query(made["query"])
+    item = QueryFields.model_json_schema(mode="validation")
+    _describe_query(item)
     made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
     return {
@@ -173,7 +173,7 @@ _CONDITION: Final[dict[str, Any]] = {
 }
 
 
-def _describe_question(schema: dict[str, Any]) -> None:
+def _describe_query(schema: dict[str, Any]) -> None:
     """Says what the model leaves to its validators and to the data set: conditions, fields of each kind."""
     schema["$defs"]["Condition"] = _CONDITION
     condition: dict[str, Any] = {"$ref": "#/$defs/Condition"}
@@ -182,7 +182,7 @@ def _describe_question(schema: dict[str, Any]) -> None:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """Which fields go with which kind of question."""
+    """Which fields go with which kind of query."""
     rules = []
     for kind, (needed, _) in FIELDS.items():
         is_kind: dict[str, Any] = {"properties": {"kind": {"const": kind}}}

@@ -57,7 +57,7 @@ class InvalidBatch(InvalidInput):
 
 
 class InvalidQuery(InvalidInput):
-    """A question cannot be asked of this schema; ``reason`` is the code that is published."""
+    """A query cannot be asked of this schema; ``reason`` is the code that is published."""
 
     code: ClassVar[str] = "invalid_query"
 

@@ -41,7 +41,7 @@ class WorkerSettings(BaseSettings):
         web_bind: Address that they are served on. Only ``/healthz`` never asks for a token.
         web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token.
             Default: made at every start where one is needed, and printed.
-        web_analyst_token: Opens what is public, and the question box. Default: likewise.
+        web_analyst_token: Opens what is public, and the query box. Default: likewise.
         metrics_port: Port that serves ``/metrics`` without a token, for Prometheus alone.
         data_dir: Faust's own folder; holds nothing of value. Default: a temporary folder.
         crash_at: For fault tests: kill the process at a named point, as ``point:n``.

@@ -1,4 +1,4 @@
-"""SQL text to a question, on the side of who asks.
+"""SQL text to a query, on the side of who asks.
 
 A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), ``SELECT COUNT(*) ... WHERE ... GROUP BY``, or
 another aggregate, becomes the JSON of a query message. SQL's logic has three values and the JSON tree two, so
@@ -64,7 +64,7 @@ _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNE
 def parse(
     sql: str, attributes: Sequence[Mapping[str, Any]], *, dataset: str | None = None
 ) -> dict[str, Any]:
-    """The question that ``sql`` asks, as JSON of a query message.
+    """The query that ``sql`` asks, as JSON of a query message.
 
     Accepted are a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
     [WHERE ...] [GROUP BY a, b]``, with ``COUNT(x)`` in place of ``COUNT(*)``, or with ``SUM(x)``, ``AVG(x)``
@@ -96,7 +96,7 @@ def parse(
         select = source.select()
         translator = _Translator(source, {a["name"]: a for a in attributes})
         translator.check_from(select, dataset)
-        return translator.question(select)
+        return translator.query(select)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
 
@@ -164,7 +164,7 @@ class _Source:
         except ParseError as error:
             raise self._syntax_error(error.errors[0]) from None
         if not isinstance(statement, exp.Select):
-            raise self.error(0, "this is not one SELECT", "ask one question at a time")
+            raise self.error(0, "this is not one SELECT", "ask one query at a time")
         for clause, content in statement.args.items():
             if content and clause not in ("expressions", "from_", "where", "group"):
                 raise self._clause_error(clause, content)
@@ -287,8 +287,8 @@ class _Translator:
                 table, f"{name} is not the data set that is asked", f"write {dataset}"
             )
 
-    def question(self, select: Any) -> Tree:
-        """The question, after a look at what is selected."""
+    def query(self, select: Any) -> Tree:
+        """The query, after a look at what is selected."""
         names = self._grouped(select)
         aggregates: list[tuple[Any, Tree]] = []
         for item in (e.unalias() for e in select.expressions):
@@ -332,7 +332,7 @@ class _Translator:
         return asked
 
     def _counted(self, counts: Sequence[Any], tree: Tree | None) -> Tree | None:
-        """The condition of a question that counts rows alone: COUNT(x) leaves those without an x out."""
+        """The condition of a query that counts rows alone: COUNT(x) leaves those without an x out."""
         first, *others = counts
         for item in others:
             if item != first and not (_counts_all(item) and _counts_all(first)):
@@ -661,7 +661,7 @@ _VALUES = {
     exp.Median: ("median", "MEDIAN"),
     exp.Mode: ("mode", "MODE"),
 }
-"""Aggregates of an attribute's values: the kind of question, and what people call it."""
+"""Aggregates of an attribute's values: the kind of query, and what people call it."""
 
 _SELECTED = "use COUNT(*), or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
 

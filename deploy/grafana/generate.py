@@ -200,7 +200,7 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _lines(
             "Latency",
             "s",
-            "From the timestamp of the question to the release of its reply: half, 95% and 99% were faster.",
+            "From the timestamp of the query to the release of its reply: half, 95% and 99% were faster.",
             *map(_slowest, (0.5, 0.95, 0.99)),
             width=24,
         ),

@@ -153,6 +153,6 @@ class Line:
 
 
 def named(definition: Definition) -> set[str]:
-    """The other kinds of questions that a data set answers."""
+    """The other kinds of queries that a data set answers."""
     kinds = definition.kinds
     return {name for name in type(kinds).model_fields if getattr(kinds, name) is not None}

@@ -157,11 +157,11 @@ class Looks:
             yield block, due
 
     def _gate(self, look: Look) -> Dues:
-        """A segment and the count that ends it, with the first question that reads the block."""
-        of_threshold, of_question = exact(look, "threshold_scale"), exact(look, "question_scale")
+        """A segment and the count that ends it, with the first query that reads the block."""
+        of_threshold, of_query = exact(look, "threshold_scale"), exact(look, "question_scale")
         count = self._one_count(look)
-        tested = self._line.pure(1 / of_threshold + 2 / of_question)
-        facts = (of_threshold, of_question, exact(look, "count_scale"), look.get("noise"))
+        tested = self._line.pure(1 / of_threshold + 2 / of_query)
+        facts = (of_threshold, of_query, exact(look, "count_scale"), look.get("noise"))
         due = self._line.due(tested + count)
         for block in self._joining("segment", whole(look, "segment"), facts, self._window(look)):
             yield block, due

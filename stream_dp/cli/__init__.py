@@ -21,10 +21,10 @@ _COMMANDS = {
     "up": "Start Kafka, Valkey and a worker on this machine.",
     "down": "Stop what `up` started.",
     "worker": "Run a worker against your own Kafka and Redis.",
-    "advise": "Say which mechanism fits a definition and a number of questions.",
+    "advise": "Say which mechanism fits a definition and a number of queries.",
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
-    "ask": "Ask a question in SQL, or what it would cost.",
+    "ask": "Ask a query in SQL, or what it would cost.",
     "synthesize": "Synthetic rows in place of a data set's own, for nothing.",
     "watch": "Follow answers and events as they come.",
     "status": "Phases, rows and budget of every data set.",
@@ -68,7 +68,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stream-dp")
 def root() -> None:
-    """Differentially private answers to counting questions about a growing table."""
+    """Differentially private answers to counting queries about a growing table."""
 
 
 def main() -> NoReturn:

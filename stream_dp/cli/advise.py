@@ -60,7 +60,7 @@ _CALLED: Final[Mapping[Name, str]] = {
     "--queries",
     type=click.IntRange(1, 10**9),
     required=True,
-    help="Different questions in the whole life of the data set; repeats are free.",
+    help="Different queries in the whole life of the data set; repeats are free.",
 )
 @click.option(
     "--phases",
@@ -104,7 +104,7 @@ def command(
     decimal: str | None,
     encoding: str,
 ) -> None:
-    """Say which mechanism fits the schema, privacy and accuracy of DEFINITION, and so many questions.
+    """Say which mechanism fits the schema, privacy and accuracy of DEFINITION, and so many queries.
 
     From prices and a trial on synthetic rows: it needs no server and looks at no private row. The mechanism
     that DEFINITION names plays no part.
@@ -141,7 +141,7 @@ def command(
     if workload == "thresholds" and queries > (most := most_thresholds(need)):
         need = replace(need, queries=most)
         click.echo(
-            f"note: there are {most:,} different questions of this kind; the others are repeats, and free",
+            f"note: there are {most:,} different queries of this kind; the others are repeats, and free",
             err=True,
         )
     warn_of_delta(need.privacy.delta, n_rows)
@@ -213,7 +213,7 @@ def _warn_of_error(need: Need) -> None:
     enough = "" if rows is None else f", or {_number(rows)} rows a phase"
     warn(
         f"phases of {_number(need.n_rows)} rows are too small for an error of "
-        f"{_percent(need.accuracy.error)}: not even one question about one of them could be answered{least}. "
+        f"{_percent(need.accuracy.error)}: not even one query about one of them could be answered{least}. "
         f"Ask about more phases at once, or take a larger error{enough}"
     )
 
@@ -241,7 +241,7 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
     if error < 1.0:
         changes.append((f"an error of {_percent(error)}", need.with_error(error)))
     if queries:
-        changes.append((_questions(queries), replace(need, queries=queries)))
+        changes.append((_queries(queries), replace(need, queries=queries)))
     return changes
 
 
@@ -251,7 +251,7 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
 def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
     """The first line, and what to write where."""
     best = recommended(found)
-    asked = "the question" if need.queries == 1 else f"all {_questions(need.queries)}"
+    asked = "the query" if need.queries == 1 else f"all {_queries(need.queries)}"
     wanted = f"{asked} within {_percent(need.accuracy.error)} of the rows asked"
     if best.serves:
         console.print(
@@ -297,10 +297,10 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
     match estimate.name:
         case Name.CALIBRATED | Name.LEAN:
             assert trial is not None, "it is always tried"
-            free = f"{_percent(trial.easy / trial.asked)} of the questions were free"
+            free = f"{_percent(trial.easy / trial.asked)} of the queries were free"
             return f"{_percent(estimate.opening)} when a phase opens; {free}"
         case Name.COUNTS | Name.PURE_COUNTS:
-            return f"pays each new question; affords {_number(estimate.queries or 0)}"
+            return f"pays each new query; affords {_number(estimate.queries or 0)}"
         case Name.TABLE:
             return "noise on each cell once, then all is free; sums of many cells are noisier"
         case Name.TREE:
@@ -328,10 +328,8 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
 
 def _hard(estimate: Estimate) -> str:
     if not estimate.queries:
-        return "a phase has too few rows for a single hard question"
-    return (
-        f"affords {_number(estimate.queries)} hard question{'' if estimate.queries == 1 else 's'}"
-    )
+        return "a phase has too few rows for a single hard query"
+    return f"affords {_number(estimate.queries)} hard query{'' if estimate.queries == 1 else 's'}"
 
 
 def _footnotes(
@@ -339,11 +337,11 @@ def _footnotes(
 ) -> None:
     """What the columns mean, and how the trial was made."""
     notes = [
-        "answers: how many of the questions are answered within the error;",
+        "answers: how many of the queries are answered within the error;",
         "≥ where nobody knows beforehand how many are hard.",
         "budget: the most that any row spends of its own. lean: with base_share 0.",
-        "error, rows a phase: the least with which all questions are answered.",
-        f"Questions are spread evenly over {_phases(need.phases)};",
+        "error, rows a phase: the least with which all queries are answered.",
+        f"Queries are spread evenly over {_phases(need.phases)};",
         f"half are about all rows so far, half about the last 1 to {RECENT} phases.",
     ]
     if trials:
@@ -351,7 +349,7 @@ def _footnotes(
         rows = "synthetic rows" if sample is None else f"rows drawn from {sample.name}"
         missed = ", ".join(f"{name} {tried.missed:,}" for name, tried in trials.items())
         notes += [
-            f"Tried with {_questions(asked)} on {rows}; further off than the error: {missed}.",
+            f"Tried with {_queries(asked)} on {rows}; further off than the error: {missed}.",
             "The others by formula.",
         ]
     console.print()
@@ -368,7 +366,7 @@ def _changed_table(changed: Sequence[tuple[str, Sequence[Estimate]]]) -> Table:
 
 
 def _part(estimate: Estimate) -> str:
-    """Of the questions, what is answered; where only the worst case is known, at least."""
+    """Of the queries, what is answered; where only the worst case is known, at least."""
     if estimate.part is None:
         return "?"
     part = _percent(estimate.part)
@@ -392,8 +390,8 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _questions(number: int) -> str:
-    return "1 question" if number == 1 else f"{_number(number)} questions"
+def _queries(number: int) -> str:
+    return "1 query" if number == 1 else f"{_number(number)} queries"
 
 
 def _phases(number: int) -> str:

@@ -13,7 +13,7 @@ import click
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
 from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
-from stream_dp.client import Client, Question
+from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import FIELDS, Answer
 
@@ -26,7 +26,7 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @click.command(context_settings={"allow_extra_args": True})
 @connected()
 @click.argument("dataset")
-@click.argument("question", required=False)
+@click.argument("query", required=False)
 @click.option("--group-by", multiple=True, help="Attribute to group by; of several, once for each.")
 @click.option(
     "--kind",
@@ -51,7 +51,7 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 def command(
     connection: Connection,
     dataset: str,
-    question: str | None,
+    query: str | None,
     group_by: tuple[str, ...],
     kind: str | None,
     attribute: str | None,
@@ -83,15 +83,15 @@ def command(
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
-            f"the question ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
+            f"the query ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
             "leaves it alone"
         )
-    _check_options(kind, {"attribute": attribute, "rank": rank, "low": low, "high": high}, question)
+    _check_options(kind, {"attribute": attribute, "rank": rank, "low": low, "high": high}, query)
     # The SQL reader takes half a second to load; the broker answers meanwhile.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
-    texts = [text for text in (question, *more) if text is not None]
-    asked = Question(
-        condition=None if is_batch else question,
+    texts = [text for text in (query, *more) if text is not None]
+    asked = Query(
+        condition=None if is_batch else query,
         group_by=group_by,
         last_phases=window,
         query_id=query_id,
@@ -104,7 +104,7 @@ def command(
     )
     with busy("Asking"), connection.client(analyst) as client:
         spelt = _spelt(client, dataset, asked, texts)
-        answer = client.ask_question(dataset, asked, quote=quote, timeout_s=timeout_s)
+        answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
         refusal = _refusal(client, answer, spelt, texts) if answer.status == "refused" else ""
     if as_json:
         click.echo(answer.to_bytes().decode())
@@ -118,27 +118,25 @@ def command(
         sys.exit(1)
 
 
-def _check_options(kind: str | None, given: Mapping[str, object], question: str | None) -> None:
+def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
     """Names what is missing, or too much, as it is written here and not as a message has it."""
     needed, allowed = FIELDS[kind or "predicate"]
-    if question is None and {"where", "wheres"} & {*needed}:
+    if query is None and {"where", "wheres"} & {*needed}:
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
     for name, value in given.items():
-        named_in_question = name == "attribute" and question is not None and kind != "sum"
-        if name in needed and value is None and not named_in_question:
+        named_in_query = name == "attribute" and query is not None and kind != "sum"
+        if name in needed and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{name}")
         if name not in (*needed, *allowed) and value is not None:
             beside = f"--kind {kind} has no --{name}" if kind else f"--{name} goes with --kind"
             raise click.UsageError(beside)
 
 
-def _spelt(
-    client: Client, dataset: str, asked: Question, texts: Sequence[str]
-) -> Mapping[str, Any]:
-    """The question as its message says it; what is wrong in its SQL is pointed at."""
+def _spelt(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:
+    """The query as its message says it; what is wrong in its SQL is pointed at."""
     for text in texts:
         try:
-            client.spelt(dataset, Question(text))
+            client.spelt(dataset, Query(text))
         except InvalidQuery as error:
             raise StreamDPError(pointed_error(text, error)) from None
     return client.spelt(dataset, asked)

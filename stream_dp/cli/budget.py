@@ -94,7 +94,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         guess = f" of guess {memory.guess}" if constants and "guess" in constants else ""
         console.print(
             f"{profile} profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
-            f"{memory.queries:,} questions{guess} asked; up to {memory.hard_limit:,} hard answers {limited}, "
+            f"{memory.queries:,} queries{guess} asked; up to {memory.hard_limit:,} hard answers {limited}, "
             f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
 

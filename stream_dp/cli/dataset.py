@@ -265,7 +265,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
 
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
-    """Says so where no question about a single phase could be answered as promised."""
+    """Says so where no query about a single phase could be answered as promised."""
     from stream_dp.core.parameters import Accuracy, Privacy
     from stream_dp.profiles.advice import Need, least_error
 
@@ -343,7 +343,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     guesses = isinstance(definition.mechanism, CalibratedSpec | WeightsSpec | BypassSpec)
     console.print(
         f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
-        f"with no budget left a question is "
+        f"with no budget left a query is "
         + ("answered unverified" if guesses and definition.on_exhausted != "refuse" else "refused")
     )
     if definition.synthetic_rows:

@@ -22,8 +22,8 @@ from rich.live import Live
 from stream_dp.audit import Report
 from stream_dp.cli.demo_view import (
     MONTHS,
-    AskedQuestion,
     AskedTable,
+    DemoQuery,
     Story,
     plain_line,
     plain_table,
@@ -64,7 +64,7 @@ _ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
 }
 _PLAIN_WIDTH: Final = 120
 _MOST_OUTSIDE: Final = 0.2
-"""Twenty times what may be: a question that is asked each month meets the same noise, and misses again. Of
+"""Twenty times what may be: a query that is asked each month meets the same noise, and misses again. Of
 the 47 of ``--fast`` that makes three at once."""
 
 
@@ -74,7 +74,7 @@ the 47 of ``--fast`` that makes three at once."""
     "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Save the last picture there."
 )
 def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
-    """Stream a year of flight records, ask some 200 questions, kill the worker once, and check.
+    """Stream a year of flight records, ask some 200 queries, kill the worker once, and check.
 
     The exact answers beside the noisy ones are computed here, from the demo's own public file; the
     worker never publishes them.
@@ -196,8 +196,8 @@ class _Screen:
         self.story.notice = notice
         self._show(notice)
 
-    def question(self, asked: AskedQuestion) -> None:
-        self.story.questions.append(asked)
+    def query(self, asked: DemoQuery) -> None:
+        self.story.queries.append(asked)
         self._show(plain_line(asked))
 
     def table(self, asked: AskedTable) -> None:
@@ -214,14 +214,14 @@ class _Screen:
 
 def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) -> None:
     """What the demo showed; raises when a promise did not hold."""
-    asked = story.questions
+    asked = story.queries
     outside = sum(line.outside for line in asked)
     cells = sum(len(table.labels) for table in story.tables)
     cells_outside = sum(table.outside for table in story.tables)
     print_ = console.print
     print_()
     print_(
-        f"[b]{story.rows:,} rows[/b] in {story.opened} phases; [b]{len(asked)} questions[/b] and "
+        f"[b]{story.rows:,} rows[/b] in {story.opened} phases; [b]{len(asked)} queries[/b] and "
         f"{len(story.tables)} tables answered; {elapsed_s:.0f} s in all"
     )
     print_(
@@ -239,7 +239,7 @@ def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) ->
     if demo.same_bytes is not None:
         same = "[b]the same bytes[/b]" if demo.same_bytes else "[red]other bytes[/red]"
         print_(
-            f"kill -9 of the worker: {demo.recovered_s:.1f} s later the same question under the same id gave "
+            f"kill -9 of the worker: {demo.recovered_s:.1f} s later the same query under the same id gave "
             + same
         )
     if not demo.same_bytes or outside > _MOST_OUTSIDE * len(asked):
@@ -303,14 +303,14 @@ class _Demo:
         self.screen.say(f"{n_rows:,} flights of {name} opened phase {month}")
         tables = itertools.cycle(_TABLES[: 1 + month % len(_TABLES)])
         n_tables = 1 + month % len(_TABLES)
-        for number, (condition, last) in enumerate(self._questions(month)):
+        for number, (condition, last) in enumerate(self._queries(month)):
             self._ask(condition, last)
             if number % 5 == 4 and n_tables:
                 n_tables -= 1
                 self._table(*next(tables))
 
-    def _questions(self, month: int) -> Iterator[tuple[str, int | None]]:
-        """Standing questions about everything so far, and fresh ones about it or recent months."""
+    def _queries(self, month: int) -> Iterator[tuple[str, int | None]]:
+        """Standing queries about everything so far, and fresh ones about it or recent months."""
         for condition in _STANDING:
             yield condition, None
         for _ in range(_FRESH):
@@ -342,37 +342,37 @@ class _Demo:
             "flights", condition, last_phases=last, query_id=query_id, timeout_s=60
         )
         exact = self.exact.count(condition, self._answered(answer, condition))
-        self.screen.question(AskedQuestion(condition, answer, exact))
+        self.screen.query(DemoQuery(condition, answer, exact))
         return answer
 
     def _table(self, group_by: tuple[str, ...], condition: str | None) -> None:
         where = f" WHERE {condition}" if condition else ""
         names = ", ".join(group_by)
-        question = f"SELECT {names}, COUNT(*) FROM flights{where} GROUP BY {names}"  # noqa: S608 - ours
-        answer = self.client.ask("flights", question, timeout_s=60)
+        query = f"SELECT {names}, COUNT(*) FROM flights{where} GROUP BY {names}"  # noqa: S608 - ours
+        answer = self.client.ask("flights", query, timeout_s=60)
         exact = self.exact.table(group_by, condition, self._answered(answer, names))
         assert answer.table is not None
         labels = tuple(" ".join(cell) for cell in itertools.product(*answer.table.labels))
         self.screen.table(AskedTable(f"GROUP BY {names}{where}", answer, labels, exact))
 
     @staticmethod
-    def _answered(answer: Answer, question: str) -> tuple[int, int]:
+    def _answered(answer: Answer, query: str) -> tuple[int, int]:
         """The phases that an answer speaks of; raises when it is none."""
         if answer.window is None:
             why = answer.reason.message if answer.reason else "no reason given"
-            raise StreamDPError(f"the demo's question {question} was refused: {why}")
+            raise StreamDPError(f"the demo's query {query} was refused: {why}")
         return answer.window
 
     def _kill(self) -> None:
         """Asks, kills the worker, starts it again, and asks under the same id."""
-        question, query_id = "carrier = 'B6' AND arr_delay >= 30", "before-the-crash"
-        before = self._ask(question, None, query_id)
-        self.screen.say("kill -9 of the worker, a new one, and the same question under the same id")
+        query, query_id = "carrier = 'B6' AND arr_delay >= 30", "before-the-crash"
+        before = self._ask(query, None, query_id)
+        self.screen.say("kill -9 of the worker, a new one, and the same query under the same id")
         killed = time.monotonic()
         os.kill(self.worker.pid, signal.SIGKILL)
         self.worker.stop()
         self.worker.start()
-        after = self._ask(question, None, query_id)
+        after = self._ask(query, None, query_id)
         self.recovered_s = time.monotonic() - killed
         self.same_bytes = before.to_bytes() == after.to_bytes()
         self.screen.say(f"the same bytes again, {self.recovered_s:.1f} s after the kill")

@@ -15,7 +15,7 @@ from rich.text import Text
 from stream_dp.cli.rendering import spending_bar
 from stream_dp.messages import Answer
 
-__all__ = ["MONTHS", "AskedQuestion", "AskedTable", "Story", "plain_line", "plain_table", "view"]
+__all__ = ["MONTHS", "AskedTable", "DemoQuery", "Story", "plain_line", "plain_table", "view"]
 
 MONTHS: Final = (
     *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
@@ -27,10 +27,10 @@ _HEAD_LINES: Final = 8
 
 
 @dataclass(frozen=True)
-class AskedQuestion:
-    """A question with its answer and the exact count, which the demo has from its own file."""
+class DemoQuery:
+    """A query with its answer and the exact count, which the demo has from its own file."""
 
-    question: str
+    query: str
     answer: Answer
     exact: int
 
@@ -49,9 +49,9 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class AskedTable:
-    """A GROUP BY question with its answer and the exact count of each cell."""
+    """A GROUP BY query with its answer and the exact count of each cell."""
 
-    question: str
+    query: str
     answer: Answer
     labels: tuple[str, ...]
     exact: tuple[int, ...]
@@ -80,23 +80,23 @@ class Story:
     months: int = 12
     opened: int = 0
     rows: int = 0
-    questions: list[AskedQuestion] = field(default_factory=list)
+    queries: list[DemoQuery] = field(default_factory=list)
     tables: list[AskedTable] = field(default_factory=list)
     notice: str = ""
 
     @property
     def spent(self) -> float:
         """Share of the lifetime budget that the phase spent most has spent."""
-        answers = [asked.answer for asked in self.questions]
+        answers = [asked.answer for asked in self.queries]
         answers += [asked.answer for asked in self.tables]
         return max((answer.budget.spent for answer in answers if answer.budget), default=0.0)
 
     @property
     def worst(self) -> float:
-        return max((asked.off for asked in self.questions), default=0.0)
+        return max((asked.off for asked in self.queries), default=0.0)
 
     def count(self, difficulty: str) -> int:
-        return sum(asked.answer.difficulty == difficulty for asked in self.questions)
+        return sum(asked.answer.difficulty == difficulty for asked in self.queries)
 
 
 def _phases(answer: Answer) -> str:
@@ -129,13 +129,13 @@ def view(story: Story, width: int, height: int) -> RenderableType:
         body.add_column(width=left)
         body.add_column(width=42)
         body.add_row(
-            question_table(story.questions[-room + 1 :], left - 2, path=True),
+            query_table(story.queries[-room + 1 :], left - 2, path=True),
             _bars(latest, 42, room) if latest else "",
         )
     else:
         n_bars = min(room // 2, len(latest.labels) + 1) if latest else 0
-        questions = question_table(story.questions[n_bars + 1 - room :], width - 4, path=False)
-        body = Group(questions, _bars(latest, width - 4, n_bars)) if latest else questions
+        queries = query_table(story.queries[n_bars + 1 - room :], width - 4, path=False)
+        body = Group(queries, _bars(latest, width - 4, n_bars)) if latest else queries
     return Panel(
         Group(_head(story, width), body, _legend(width), Text(story.notice, "cyan")),
         title="[b]stream_dp[/b]: private answers about all flights out of New York in 2013",
@@ -151,8 +151,8 @@ def _head(story: Story, width: int) -> RenderableType:
     easy, hard = story.count("easy"), story.count("hard")
     counts = Text.assemble(
         "asked   ",
-        (f"{len(story.questions)}", "bold"),
-        " questions: ",
+        (f"{len(story.queries)}", "bold"),
+        " queries: ",
         (f"{easy} easy", "green"),
         ", ",
         (f"{hard} hard", "yellow"),
@@ -185,10 +185,10 @@ def _legend(width: int) -> Text:
     )
 
 
-def question_table(asked: Sequence[AskedQuestion], width: int, *, path: bool) -> Table:
-    """Questions with their answers, a line each; a question too long for its place is cut."""
+def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
+    """Queries with their answers, a line each; a query too long for its place is cut."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), width=width)
-    table.add_column("question", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("query", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("phases", no_wrap=True, width=7)
     table.add_column("answer", no_wrap=True, justify="right", width=7)
     table.add_column("± error", no_wrap=True, justify="right", width=7)
@@ -199,7 +199,7 @@ def question_table(asked: Sequence[AskedQuestion], width: int, *, path: bool) ->
         assert answer.n
         how = f"{answer.difficulty}, {answer.path}" if path else answer.path
         table.add_row(
-            escape(line.question),
+            escape(line.query),
             _phases(answer),
             f"[b]{_percent(answer.value)}[/b]",
             _percent(answer.error_bar),
@@ -221,7 +221,7 @@ def _bars(asked: AskedTable, width: int, height: int) -> RenderableType:
     name_width = max(len(asked.labels[i]) for i in shown)
     length = width - name_width - 10
     lines = Text(no_wrap=True, overflow="crop")
-    lines.append(asked.question, "bold")
+    lines.append(asked.query, "bold")
     lines.append(f"{'  ' if title_lines == 1 else chr(10)}{_phases(answer)}  ")
     lines.append(f"{answer.difficulty}, {answer.path}", _colour(answer))
     if len(shown) < len(order):
@@ -253,15 +253,15 @@ def _bar(value: float, error: float | None, exact: float, scale: float, length: 
 # ---------------------------------------------------------------- without a terminal
 
 
-def plain_line(line: AskedQuestion) -> str:
-    """A question in one line of at most 120 characters."""
+def plain_line(line: DemoQuery) -> str:
+    """A query in one line of at most 120 characters."""
     answer = line.answer
     assert answer.n
     head = (
         f"{_phases(answer):7} {_percent(answer.value):>7} ± {_percent(answer.error_bar):>6}  "
         f"exact {_percent(line.exact / answer.n):>7}  {answer.difficulty}, {answer.path:10} "
     )
-    return head + _cut(line.question, 120 - len(head))
+    return head + _cut(line.query, 120 - len(head))
 
 
 def plain_table(asked: AskedTable) -> str:
@@ -271,7 +271,7 @@ def plain_table(asked: AskedTable) -> str:
         f"{_phases(answer):7} {len(asked.labels):3} cells, {asked.outside} outside their error bar     "
         f"{answer.difficulty}, {answer.path:10} "
     )
-    return head + _cut(asked.question, 120 - len(head))
+    return head + _cut(asked.query, 120 - len(head))
 
 
 def _cut(text: str, length: int) -> str:

@@ -158,7 +158,7 @@ def conjecture_command(seeds: int, out: Path) -> None:
             answered, hard, missed = (
                 sum(getattr(p, name) for p in rows) for name in ("answered", "hard", "missed")
             )
-            asked = seeds * setting.phases * setting.questions
+            asked = seeds * setting.phases * setting.queries
             table.add_row(
                 data,
                 plots.NAMES[mechanism],

@@ -218,7 +218,7 @@ def conjecture(results: Sequence[Phase], setting: Setting, *, seeds: int) -> Fig
                 for name in ("hard", "answered")
             )
             # With the budget spent there are no hard queries either: no sign of remembering.
-            shown = max(1, int(np.sum(answered == setting.questions)))
+            shown = max(1, int(np.sum(answered == setting.queries)))
             top.plot(phases[:shown], hard[:shown], f"{marker}-", color=colour)
             so_far = np.cumsum(answered)
             bottom.plot(phases, so_far, f"{marker}-", color=colour)
@@ -237,7 +237,7 @@ def conjecture(results: Sequence[Phase], setting: Setting, *, seeds: int) -> Fig
             else f"Drifting: {setting.drift:.0%} of how cells differ is new in each phase",
             fontsize=10.5,
         )
-        asked = [setting.questions * phase for phase in phases]
+        asked = [setting.queries * phase for phase in phases]
         bottom.plot(phases, asked, color=_GREY, linestyle=":", zorder=0)
         bottom.annotate(
             "asked",
@@ -250,9 +250,9 @@ def conjecture(results: Sequence[Phase], setting: Setting, *, seeds: int) -> Fig
         for axis in (top, bottom):
             axis.set(xlim=(0.8, setting.phases + 2.6), ylim=(0, None), xlabel="phase")
             axis.set_xticks(phases)
-        top.set_ylim(-0.02 * setting.questions, 0.75 * setting.questions)
+        top.set_ylim(-0.02 * setting.queries, 0.75 * setting.queries)
         top.set_ylabel(
-            f"hard queries in the phase,\nof {setting.questions} asked (shown\nuntil a budget is spent)"
+            f"hard queries in the phase,\nof {setting.queries} asked (shown\nuntil a budget is spent)"
         )
         bottom.set_ylabel("queries answered so far")
     return figure

@@ -70,7 +70,7 @@ def answer_lines(
     """An answer or quote at length: the figures, how they came about and what they cost.
 
     Args:
-        spelt: The question's message.
+        spelt: The query's message.
         texts: Its conditions as they were written.
     """
     how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path or '', 'a newer path')})")
@@ -101,7 +101,7 @@ def _pictures(
 
 
 def _said(answer: Answer, spelt: Mapping[str, Any]) -> str:
-    """What was answered, in one line; says what of where the question is known."""
+    """What was answered, in one line; says what of where the query is known."""
     kind, attribute = spelt.get("kind"), spelt.get("attribute")
     bar = f" ± {100 * answer.error_bar:.2f}%" if answer.error_bar else ""
     if answer.table is not None:
@@ -313,7 +313,7 @@ def _bar(part: float, width: int) -> str:
 
 
 def kinds_table(definition: Definition) -> Table:
-    """The other kinds of questions that a data set answers, and what a look of each costs."""
+    """The other kinds of queries that a data set answers, and what a look of each costs."""
     from stream_dp.pipeline.building import ANSWERERS, prices_of
 
     table = bare_table(

@@ -5,13 +5,13 @@ from stream_dp.client.aio import AsyncClient
 from stream_dp.client.client import Client
 from stream_dp.client.exchange import Rejection
 from stream_dp.client.frames import answer_frame, answers_frame
-from stream_dp.client.questions import Question
+from stream_dp.client.queries import Query
 
 __all__ = [
     "AsyncClient",
     "Broker",
     "Client",
-    "Question",
+    "Query",
     "Rejection",
     "answer_frame",
     "answers_frame",

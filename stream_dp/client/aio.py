@@ -15,7 +15,7 @@ from stream_dp.client.client import Client
 from stream_dp.client.exchange import Exchange
 from stream_dp.client.frames import answer_frame
 from stream_dp.client.mailbox import Reply
-from stream_dp.client.questions import Condition, Question, question_of
+from stream_dp.client.queries import Condition, Query, query_of
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Answer
 
@@ -46,7 +46,7 @@ class AsyncClient:
     """``Client``, with methods to await: one connection, which may be used from many tasks at once.
 
     ``async with AsyncClient() as client:`` connects and closes. Arguments, replies and errors
-    are those of ``Client``. Any number of questions may wait for their answers at a time; other requests take
+    are those of ``Client``. Any number of queries may wait for their answers at a time; other requests take
     one of 32 threads each. A task may be cancelled while it waits: what was sent stays sent, and to send it
     again under the same id is safe. ``on_delay`` and ``on_answer`` are called in threads.
     """
@@ -111,7 +111,7 @@ class AsyncClient:
     async def ask(
         self,
         dataset: str,
-        question: Question | Condition | None = None,
+        query: Query | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
@@ -119,28 +119,28 @@ class AsyncClient:
         timeout_s: float = 30.0,
     ) -> Answer:
         """As ``Client.ask``."""
-        asked = question_of(question, group_by, last_phases, query_id)
-        return await self.ask_question(dataset, asked, timeout_s=timeout_s)
+        asked = query_of(query, group_by, last_phases, query_id)
+        return await self.ask_query(dataset, asked, timeout_s=timeout_s)
 
     async def quote(
         self,
         dataset: str,
-        question: Question | Condition | None = None,
+        query: Query | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
         """As ``Client.quote``."""
-        asked = question_of(question, group_by, last_phases, None)
-        return await self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
+        asked = query_of(query, group_by, last_phases, None)
+        return await self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
 
-    async def ask_question(
-        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+    async def ask_query(
+        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
-        """As ``Client.ask_question``; no thread waits for the answer."""
+        """As ``Client.ask_query``; no thread waits for the answer."""
         asking = functools.partial(
-            self._connected().asking, dataset, question, quote=quote, timeout_s=timeout_s
+            self._connected().asking, dataset, query, quote=quote, timeout_s=timeout_s
         )
         exchange = await self._run(asking, undo=Exchange.forget)
         try:
@@ -160,14 +160,14 @@ class AsyncClient:
     async def table(
         self,
         dataset: str,
-        question: Question | str,
+        query: Query | str,
         *,
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
         """As ``Client.table``."""
-        answer = await self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
-        conditions = question.conditions if isinstance(question, Question) else ()
+        answer = await self.ask(dataset, query, last_phases=last_phases, timeout_s=timeout_s)
+        conditions = query.conditions if isinstance(query, Query) else ()
         return answer_frame(answer, conditions)
 
     async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:

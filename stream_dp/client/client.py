@@ -1,4 +1,4 @@
-"""Define data sets, send batches, ask questions."""
+"""Define data sets, send batches, ask queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.questions import Condition, Question, packed, question_of, spelt
+from stream_dp.client.queries import Condition, Query, packed, query_of, spelt
 from stream_dp.client.reading import TopicReader
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
@@ -376,60 +376,60 @@ class Client:
             raise _refused(reply, self._topics.name("batches"))
         return reply
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def ask(
         self,
         dataset: str,
-        question: Question | Condition | None = None,
+        query: Query | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         query_id: str | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
-        """Asks one question and waits for its answer.
+        """Asks one query and waits for its answer.
 
         Args:
-            question: SQL (``"age >= 30 AND smoker"``, or a whole ``SELECT COUNT(*) ... GROUP BY``), or the
-                JSON tree of ``where``; None for all rows; or a ``Question`` of any kind, such as
-                ``Question.quantile("age", 0.9)``, which says itself what else there is to say.
+            query: SQL (``"age >= 30 AND smoker"``, or a whole ``SELECT COUNT(*) ... GROUP BY``), or the
+                JSON tree of ``where``; None for all rows; or a ``Query`` of any kind, such as
+                ``Query.quantile("age", 0.9)``, which says itself what else there is to say.
             query_id: The answer under an id never changes. By default a new one.
 
         Raises:
-            InvalidQuery: The question does not fit the schema; the message points at the piece.
-            Rejection: The id was used for another question.
+            InvalidQuery: The query does not fit the schema; the message points at the piece.
+            Rejection: The id was used for another query.
             RequestTimeout: No reply, after three attempts under the same id.
         """
-        asked = question_of(question, group_by, last_phases, query_id)
-        return self.ask_question(dataset, asked, timeout_s=timeout_s)
+        asked = query_of(query, group_by, last_phases, query_id)
+        return self.ask_query(dataset, asked, timeout_s=timeout_s)
 
     def quote(
         self,
         dataset: str,
-        question: Question | Condition | None = None,
+        query: Query | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
         """What the answer would cost now; spends nothing."""
-        asked = question_of(question, group_by, last_phases, None)
-        return self.ask_question(dataset, asked, quote=True, timeout_s=timeout_s)
+        asked = query_of(query, group_by, last_phases, None)
+        return self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
 
-    def ask_question(
-        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+    def ask_query(
+        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
-        """``ask``, or ``quote``, for a question in one piece."""
-        answer = self.asking(dataset, question, quote=quote, timeout_s=timeout_s).wait()
+        """``ask``, or ``quote``, for a query in one piece."""
+        answer = self.asking(dataset, query, quote=quote, timeout_s=timeout_s).wait()
         assert isinstance(answer, Answer)
         return answer
 
     def asking(
-        self, dataset: str, question: Question, *, quote: bool = False, timeout_s: float = 30.0
+        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
     ) -> Exchange:
         """The same for whoever waits in another way: nothing is sent yet."""
-        item = self.spelt(dataset, question)
+        item = self.spelt(dataset, query)
         if quote:
             item["quote"] = True
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
@@ -439,17 +439,17 @@ class Client:
             documents.to_json(document),
             self._answer_key(dataset, item),
             timeout_s,
-            f"question {item['query_id']}",
+            f"query {item['query_id']}",
         )
 
-    def spelt(self, dataset: str, question: Question) -> dict[str, Any]:
-        """A question as its message says it, under a new id where it has none.
+    def spelt(self, dataset: str, query: Query) -> dict[str, Any]:
+        """A query as its message says it, under a new id where it has none.
 
         Raises:
             InvalidInput: What it says does not go together.
             InvalidQuery: Its SQL does not fit the schema; the message points at the piece.
         """
-        return spelt(question, partial(self._parsed, dataset))
+        return spelt(query, partial(self._parsed, dataset))
 
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
         from stream_dp import sql  # sqlglot takes its time to load
@@ -460,27 +460,27 @@ class Client:
     def ask_many(
         self,
         dataset: str,
-        questions: Sequence[Question],
+        queries: Sequence[Query],
         *,
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
     ) -> list[Answer | Rejection]:
-        """Asks many questions, up to a hundred in a record; replies come in the order asked.
+        """Asks many queries, up to a hundred in a record; replies come in the order asked.
 
         Args:
             timeout_s: Longest wait for the next reply.
             on_answer: Called with the index of each answer as it comes in.
 
         Raises:
-            InvalidInput: Two of the questions have one id.
-            InvalidQuery: A question does not fit the schema; none was sent then.
+            InvalidInput: Two of the queries have one id.
+            InvalidQuery: A query does not fit the schema; none was sent then.
             RequestTimeout: A reply is missing.
         """
-        items = [self.spelt(dataset, question) for question in questions]
+        items = [self.spelt(dataset, query) for query in queries]
         ids = Counter(item["query_id"] for item in items)
         if len(ids) < len(items):
             ((twice, _),) = ids.most_common(1)
-            raise InvalidInput("query_id", f"{twice} is there twice", "give every question its own")
+            raise InvalidInput("query_id", f"{twice} is there twice", "give every query its own")
         mailbox = self._open_mailbox()
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
         try:
@@ -496,7 +496,7 @@ class Client:
             for index, (item, future) in enumerate(zip(items, expected, strict=True)):
                 reply = mailbox.receive(future, timeout_s)
                 if reply is None:
-                    raise self._timeout(f"question {item['query_id']}", timeout_s)
+                    raise self._timeout(f"query {item['query_id']}", timeout_s)
                 if isinstance(reply, Rejected):
                     replies.append(Rejection(reply))
                     continue
@@ -512,7 +512,7 @@ class Client:
     def table(
         self,
         dataset: str,
-        question: Question | str,
+        query: Query | str,
         *,
         last_phases: int | None = None,
         timeout_s: float = 60.0,
@@ -522,8 +522,8 @@ class Client:
         Raises:
             StreamDPError: It was refused, or it is one value alone: for those there is ``answers_frame``.
         """
-        answer = self.ask(dataset, question, last_phases=last_phases, timeout_s=timeout_s)
-        conditions = question.conditions if isinstance(question, Question) else ()
+        answer = self.ask(dataset, query, last_phases=last_phases, timeout_s=timeout_s)
+        conditions = query.conditions if isinstance(query, Query) else ()
         return frames.answer_frame(answer, conditions)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:

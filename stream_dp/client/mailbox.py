@@ -174,7 +174,7 @@ class Mailbox:
     def expect_rejection(
         self, future: Future[Reply], place: Key, query_id: str | None = None
     ) -> None:
-        """Lets the rejection of a record that was just sent, or of one question in it, settle ``future`` too.
+        """Lets the rejection of a record that was just sent, or of one query in it, settle ``future`` too.
 
         Args:
             place: ``(topic, partition, offset)``.

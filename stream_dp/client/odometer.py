@@ -31,12 +31,12 @@ class MemoryPhase:
     """The newest phase of a data set under one of the papers' profiles, whose phases are paid as a whole.
 
     Attributes:
-        asked: Questions of this phase so far, under the guess in force.
-        queries: Questions that it has.
+        asked: Queries of this phase so far, under the guess in force.
+        queries: Queries that it has.
         hard_limit: Hard answers that there may be: under the memory profile up to its end, those of earlier
             phases included, else of its own.
         count_scale: Scale of the noise of a hard answer, in rows.
-        guess: Which guess of the number of questions is in force; 1 without doubling.
+        guess: Which guess of the number of queries is in force; 1 without doubling.
     """
 
     phase: int

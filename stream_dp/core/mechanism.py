@@ -4,12 +4,12 @@ A mechanism is public knowledge: a fold over what was published, without a refer
 needs the data it describes a *look*: what will be asked, how noisy, and what that costs. The pipeline makes
 the charge durable, only then takes the look, and gives the release back to be folded in:
 
-    step = mechanism.answer(question)
+    step = mechanism.answer(query)
     if isinstance(step, Look):
         await commit(charge of step)                  # charge before looking
         release = step.take(noise, data)              # the only place that sees the data
         mechanism.absorb(release)                     # post-processing from here on
-        outcome = mechanism.conclude(question, step, release)
+        outcome = mechanism.conclude(query, step, release)
 
 Folding the same definition, phases, looks and releases in the same order gives the same state, so a restart
 replays them. A look whose charge was committed but whose release was lost in a crash is told to ``lost``.
@@ -25,7 +25,7 @@ from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 
 
 class Release(Protocol):
@@ -37,7 +37,7 @@ class Release(Protocol):
 
 
 class Look(Protocol):
-    """One priced question to the data, decided from public facts only."""
+    """One priced query to the data, decided from public facts only."""
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -81,7 +81,7 @@ class Mechanism(Protocol):
         """Records a charge as spent; called when its commit is durable, and on replay."""
         ...
 
-    def answer(self, question: Question) -> Outcome | Look:
+    def answer(self, query: LinearQuery) -> Outcome | Look:
         """Answers from public knowledge, refuses, or says which look it needs."""
         ...
 
@@ -89,12 +89,12 @@ class Mechanism(Protocol):
         """Folds a release into what is known."""
         ...
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
-        """The answer to ``question`` after ``release`` was absorbed."""
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+        """The answer to ``query`` after ``release`` was absorbed."""
         ...
 
-    def quote(self, question: Question) -> Quote:
-        """Exact price of ``question`` now; changes nothing."""
+    def quote(self, query: LinearQuery) -> Quote:
+        """Exact price of ``query`` now; changes nothing."""
         ...
 
     def remembered(self) -> dict[bytes, bytes]:

@@ -43,7 +43,7 @@ class Answered:
     Attributes:
         count: Estimated rows that satisfy the predicate; in [0, n].
         n: Rows in the window; public.
-        error_bar: Half width, as a share of ``n``, for a question fixed beforehand; None where none is known.
+        error_bar: Half width, as a share of ``n``, for a query fixed beforehand; None where none is known.
         error_bar_simultaneous: The same for all predicates of the served class at once.
         confidence: Probability with which ``error_bar`` covers.
     """
@@ -62,7 +62,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class TableAnswered:
-    """Noisy answers to a table question: one cell for each combination of the grouped attributes.
+    """Noisy answers to a table query: one cell for each combination of the grouped attributes.
 
     Attributes:
         cells: One answer a cell, row-major in the order the attributes were asked in.
@@ -86,7 +86,7 @@ class Sum:
         mean: ``total / count``, within the values that are summed; None where nothing is known of it.
         mean_bar: Half width.
         rows: Estimated rows that satisfy the condition, those without a number included; in [0, n]. None
-            where the question does not count them.
+            where the query does not count them.
         rows_bar: Half width, in rows; None where none is known.
     """
 
@@ -102,12 +102,12 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """The answer to a question with a total: one sum, or one a cell of a table.
+    """The answer to a query with a total: one sum, or one a cell of a table.
 
     Attributes:
         cells: Row-major in the order the attributes were asked in.
         n: Rows in the window; public.
-        confidence: Probability with which each bar covers, for a question fixed beforehand.
+        confidence: Probability with which each bar covers, for a query fixed beforehand.
     """
 
     cells: tuple[Sum, ...]

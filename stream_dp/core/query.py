@@ -4,7 +4,7 @@ The tree is two-valued. A leaf compares one attribute with constants and holds f
 ``{"attribute": "carrier", "eq": "AA"}``; ``{"all": [...]}``, ``{"any": [...]}``, ``{"not": {...}}`` combine
 them. No comparison holds for the missing cell, so ``not`` of one does.
 
-Where a comparison would cut a bin the question is refused with the nearest edges, never rounded.
+Where a comparison would cut a bin the query is refused with the nearest edges, never rounded.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Question:
+class LinearQuery:
     """What is asked: a predicate, or its table over some attributes, on a window of phases.
 
     Attributes:
@@ -310,7 +310,7 @@ class _Compiler:
     What is wrong is said without what was written: refusals are public, and by mistake it may be a row.
 
     A fault is raised with its place relative to the node; every node on the way up puts its own before it, so
-    that a question without faults spells no places out.
+    that a query without faults spells no places out.
     """
 
     def __init__(self, universe: Universe, max_cells: int, max_nodes: int, max_depth: int) -> None:
@@ -705,7 +705,7 @@ def _every_cell(attribute: Attribute) -> _CellSet:
 
 @lru_cache(maxsize=1024)
 def _mask(size: int, cells: _CellSet) -> Mask:
-    """The cells as a mask, shape (size,); read-only, for questions share it."""
+    """The cells as a mask, shape (size,); read-only, for queries share it."""
     packed = np.frombuffer(cells.to_bytes(-(-size // 8), "little"), dtype=np.uint8)
     mask = np.unpackbits(packed, count=size, bitorder="little").view(np.bool_)
     mask.flags.writeable = False
@@ -718,9 +718,9 @@ __all__ = [
     "MAX_NODES",
     "MAX_TOUCHED_CELLS",
     "NOTHING",
+    "LinearQuery",
     "Mask",
     "Predicate",
-    "Question",
     "compile_group_by",
     "compile_where",
     "factors_of",

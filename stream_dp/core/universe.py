@@ -439,7 +439,7 @@ class Universe:
         """Index of the attribute called ``name``.
 
         Raises:
-            InvalidQuery: There is none, at ``place`` of the question; says which names are near.
+            InvalidQuery: There is none, at ``place`` of the query; says which names are near.
         """
         try:
             return self.positions[name]

@@ -1,6 +1,6 @@
 """Conjecture 5.3 of Kim 2017: a consistent set that remembers, and expects what it knows, saves hard queries.
 
-Three mechanisms answer the same questions about all rows so far, phase by phase, at the same price:
+Three mechanisms answer the same queries about all rows so far, phase by phase, at the same price:
 
 - *sequential*: starts a new consistent set in every phase, on all rows so far (Algorithm 2's idea);
 - *memory, uniform prior*: keeps the set, and knows nothing about a new block (Algorithm 3);
@@ -24,7 +24,7 @@ from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.outcome import Answered
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.core.universe import Category, Universe
@@ -48,7 +48,7 @@ class Setting:
 
     Attributes:
         rows: Of each block.
-        questions: In each phase, about random halves of the cells.
+        queries: In each phase, about random halves of the cells.
         segments: That a line's budget is for, over all phases.
         drift: Of a cell's log share, the part of its variance that is new in each phase of drifting data.
     """
@@ -56,7 +56,7 @@ class Setting:
     cells: int = 32
     phases: int = 8
     rows: int = 100_000
-    questions: int = 30
+    queries: int = 30
     segments: int = 60
     drift: float = 0.5
     privacy: Privacy = PRIVACY
@@ -65,7 +65,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Phase:
-    """What came of one phase's questions."""
+    """What came of one phase's queries."""
 
     data: Data
     mechanism: Mechanism
@@ -88,7 +88,7 @@ def shares(rng: np.random.Generator, setting: Setting, data: Data) -> Iterator[F
 
 
 def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Iterator[Phase]:
-    """One mechanism on one seed's data; rows and questions of a seed are the same for all mechanisms."""
+    """One mechanism on one seed's data; rows and queries of a seed are the same for all mechanisms."""
     world, noise = np.random.default_rng([seed, 0]), SeededNoise(np.random.default_rng([seed, 1]))
     labels = tuple(f"v{v}" for v in range(setting.cells))
     universe = Universe((Category("cell", labels, other=False),))
@@ -108,10 +108,10 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
         if mechanism == "sequential":
             answerer.charged((spent,))
         answered = hard = missed = 0
-        for _ in range(setting.questions):
+        for _ in range(setting.queries):
             asked = world.permutation(setting.cells) < setting.cells // 2
-            question = Question(Predicate.of_mask((0,), asked), range(len(blocks)))
-            look = answerer.answer(question)
+            query = LinearQuery(Predicate.of_mask((0,), asked), range(len(blocks)))
+            look = answerer.answer(query)
             if not isinstance(look, CountLook):
                 continue
             answerer.charged(look.charges)
@@ -120,7 +120,7 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
                     spent = Charge(0, spent.rho + charge.rho, spent.delta + charge.delta)
             release = look.take(noise, blocks)
             answerer.absorb(release)
-            outcome = answerer.conclude(question, look, release)
+            outcome = answerer.conclude(query, look, release)
             assert isinstance(outcome, Answered), "a look that gives no answer"
             truth = counts[:, asked].sum() / counts.sum()
             answered, hard = answered + 1, hard + release.measured

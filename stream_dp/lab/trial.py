@@ -1,4 +1,4 @@
-"""A mechanism beside rows that are nobody's: what it makes of a stream of questions."""
+"""A mechanism beside rows that are nobody's: what it makes of a stream of queries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated, composition_of
 from stream_dp.core.universe import Rows
 from stream_dp.lab.noise import SeededNoise
-from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import Name, Need, Trial
 
-MOST_QUESTIONS: Final = 1_200
+MOST_QUERIES: Final = 1_200
 _MOST_CELLS: Final = 2**14
 _SEED: Final = 1
 
@@ -34,7 +34,7 @@ class Driven:
     """A mechanism, its looks charged before they are taken, as the pipeline does.
 
     Attributes:
-        looks: How many questions asked for one.
+        looks: How many queries asked for one.
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseSource) -> None:
@@ -48,12 +48,12 @@ class Driven:
         for look in self.mechanism.open_phase(n_rows):
             self._take(look, data)
 
-    def ask(self, question: Question, data: Blocks) -> Outcome:
-        step = self.mechanism.answer(question)
+    def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
+        step = self.mechanism.answer(query)
         if isinstance(step, Outcome):
             return step
         self.looks += 1
-        return self.mechanism.conclude(question, step, self._take(step, data))
+        return self.mechanism.conclude(query, step, self._take(step, data))
 
     def spent_share(self) -> float:
         """The highest share of any block's line that was spent."""
@@ -69,14 +69,14 @@ class Driven:
 
 
 class Truth:
-    """Exact answers from marginals that are kept: fast enough to score every question."""
+    """Exact answers from marginals that are kept: fast enough to score every query."""
 
     def __init__(self, data: Blocks) -> None:
         self._data = data
         self._tables: dict[tuple[tuple[int, ...], int, int], npt.NDArray[np.int64]] = {}
 
-    def count(self, question: Question) -> int:
-        predicate, window = question.predicate, question.window
+    def count(self, query: LinearQuery) -> int:
+        predicate, window = query.predicate, query.window
         key = (predicate.attributes, window.start, window.stop)
         table = self._tables.get(key)
         if table is None:
@@ -105,8 +105,8 @@ class _Score:
     missed: int = 0
     easy: int = 0
 
-    def ask(self, question: Question, data: Blocks, exact: int, margin: float) -> None:
-        outcome = self.driven.ask(question, data)
+    def ask(self, query: LinearQuery, data: Blocks, exact: int, margin: float) -> None:
+        outcome = self.driven.ask(query, data)
         if not isinstance(outcome, Answered) or outcome.path is Path.UNVERIFIED:
             return
         self.easy += outcome.path.difficulty is Difficulty.EASY
@@ -121,15 +121,15 @@ def trial(
     names: Sequence[Name],
     *,
     sample: Rows | None = None,
-    most: int = MOST_QUESTIONS,
+    most: int = MOST_QUERIES,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[Name, Trial]:
-    """Asks mechanisms the same questions, drawn evenly after each phase; the same draws every time.
+    """Asks mechanisms the same queries, drawn evenly after each phase; the same draws every time.
 
     Args:
         names: Which; one that keeps every cell is left out where there are many.
         sample: Public rows to draw from; None makes synthetic ones.
-        most: How many questions are asked in all, at most.
+        most: How many queries are asked in all, at most.
         tick: Called after each phase.
     """
     rng = np.random.default_rng(_SEED)
@@ -153,13 +153,13 @@ def trial(
                 score.opening = score.driven.spent_share()
         truth = Truth(data)
         upto = min(need.queries, most) * phase // need.phases
-        for question in questions(
+        for query in queries(
             need.universe, rng, phase=phase, n=upto - n_asked, workload=need.workload
         ):
-            exact = truth.count(question)
-            margin = need.accuracy.error * need.n_rows * len(question.window)
+            exact = truth.count(query)
+            margin = need.accuracy.error * need.n_rows * len(query.window)
             for score in scores.values():
-                score.ask(question, data, exact, margin)
+                score.ask(query, data, exact, margin)
         n_asked = upto
         tick()
     return {
@@ -196,4 +196,4 @@ def _mechanism(need: Need, name: Name) -> Mechanism | None:
     return None
 
 
-__all__ = ["MOST_QUESTIONS", "Driven", "Trial", "Truth", "trial"]
+__all__ = ["MOST_QUERIES", "Driven", "Trial", "Truth", "trial"]

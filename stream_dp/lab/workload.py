@@ -1,4 +1,4 @@
-"""Rows and questions to try mechanisms on, drawn from a schema alone."""
+"""Rows and queries to try mechanisms on, drawn from a schema alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Boolean, Category, Rows, Universe
 from stream_dp.profiles.advice import RECENT, Workload
 
@@ -22,7 +22,7 @@ _COMMON: Final = 0.5
 _TRIES: Final = 20
 
 
-# ---------------------------------------------------------------- questions
+# ---------------------------------------------------------------- queries
 
 
 def single_or_subset(rng: np.random.Generator) -> Draw:
@@ -76,10 +76,10 @@ def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) 
     return parts[0] if len(parts) == 1 else {"any": parts}
 
 
-def questions(
+def queries(
     universe: Universe, rng: np.random.Generator, *, phase: int, n: int, workload: Workload
-) -> Iterator[Question]:
-    """``n`` questions after phase ``phase``, half about all phases so far, half about the last few.
+) -> Iterator[LinearQuery]:
+    """``n`` queries after phase ``phase``, half about all phases so far, half about the last few.
 
     No two are the same, unless there are too few. Thresholds are about the first attribute. Of a set of
     attributes that has more than 65,536 cells together the last ones are left out.
@@ -93,7 +93,7 @@ def questions(
             if predicate.constant is None and (predicate.key, length) not in asked:
                 break
         asked.add((predicate.key, length))
-        yield Question(predicate, range(phase - length, phase))
+        yield LinearQuery(predicate, range(phase - length, phase))
 
 
 def _conjunction(universe: Universe, rng: np.random.Generator) -> Predicate:
@@ -169,7 +169,7 @@ __all__ = [
     "Where",
     "condition",
     "conjunction",
-    "questions",
+    "queries",
     "resampled_rows",
     "single_or_subset",
     "synthetic_rows",

@@ -1,4 +1,4 @@
-"""A data set: schema, promise, mechanism, and which kinds of questions it answers."""
+"""A data set: schema, promise, mechanism, and which kinds of queries it answers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class CalibratedSpec(Request):
 
     Attributes:
         base_share: Share of a new line that is spent when its phase opens; by a public rule where left out.
-        pacing: Keeps a part of each line for later phases' questions. Turn it off where there will be one
+        pacing: Keeps a part of each line for later phases' queries. Turn it off where there will be one
             phase only.
     """
 
@@ -164,7 +164,7 @@ class GatedSpec(Request):
     """Gates before the maximum-entropy set: the thesis' idea at practical sizes.
 
     Attributes:
-        segments: Parts of a line: about as many hard questions as a phase can pay for.
+        segments: Parts of a line: about as many hard queries as a phase can pay for.
         prior: What a new phase is expected to look like: nothing in particular, or those before it.
     """
 
@@ -174,7 +174,7 @@ class GatedSpec(Request):
 
 
 class CountsSpec(Request):
-    """A fresh noisy count for each new question."""
+    """A fresh noisy count for each new query."""
 
     profile: Literal["counts"]
 
@@ -224,7 +224,7 @@ MechanismSpec = Annotated[
 
 
 class _KindSpec(Request):
-    """Turns a kind of questions on.
+    """Turns a kind of queries on.
 
     Attributes:
         share: What one look takes of the line of each block that it reads; see docs/mechanisms.md for what
@@ -245,11 +245,11 @@ class ThresholdSpec(_KindSpec):
 
 
 class StableMedianSpec(_KindSpec):
-    """Kind ``median``: the exact bin, or no answer; each new question is a look."""
+    """Kind ``median``: the exact bin, or no answer; each new query is a look."""
 
 
 class ModeSpec(_KindSpec):
-    """Kind ``mode``: the exact most frequent cell, or no answer; each new question is a look.
+    """Kind ``mode``: the exact most frequent cell, or no answer; each new query is a look.
 
     Attributes:
         groups: To which rows are dealt, each with a vote; every row has one where left out.
@@ -263,7 +263,7 @@ class PrefixBatchSpec(_KindSpec):
 
 
 class CorrelatedVectorSpec(_KindSpec):
-    """Kind ``correlated_vector``: the rows of each phase respond once, when it opens; questions are free.
+    """Kind ``correlated_vector``: the rows of each phase respond once, when it opens; queries are free.
 
     Attributes:
         attribute: The boolean one whose bits are answered.
@@ -292,7 +292,7 @@ class AdaptiveThresholdSpec(_KindSpec):
 
 
 class KindsSpec(Request):
-    """Other kinds of questions than counts, and what each may cost; one that is not named is refused."""
+    """Other kinds of queries than counts, and what each may cost; one that is not named is refused."""
 
     threshold: ThresholdSpec | None = None
     median: StableMedianSpec | None = None

@@ -88,7 +88,7 @@ class Answer(Reply):
     Attributes:
         value: Share of the ``n`` rows asked, in [0, 1].
         count: Estimated rows; beyond 2**53 only for readers with 64-bit integers.
-        error_bar: Half width around ``value`` at ``confidence``, for a question chosen before the tables that
+        error_bar: Half width around ``value`` at ``confidence``, for a query chosen before the tables that
             answer it were published; None where nothing is known.
         total: Estimated sum of ``attribute`` over the rows that count, which are ``count``; ``mean`` is their
             ratio, missing where nothing is known of it. Bars are half widths in the attribute's own unit.
@@ -211,7 +211,7 @@ class Synthetic(Reply):
         tables: Published tables that the rows were fitted to. For each cell of each of them the share among
             the rows is within ``distance + error_bar`` of the truth: all at once, with ``confidence``.
         others: The same of the worst published table of two attributes that they were not fitted to.
-        answers: The same of the worst published answer to a hard question about the window.
+        answers: The same of the worst published answer to a hard query about the window.
         error: The largest ``distance + error_bar`` of ``tables`` and ``answers``; None where nothing is
             proved.
         note: What all this says, in words.

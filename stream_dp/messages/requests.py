@@ -1,4 +1,4 @@
-"""What producers and analysts send: batches of rows, and questions."""
+"""What producers and analysts send: batches of rows, and queries."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "interior_point": (("attribute", "where"), ()),
     "adaptive_threshold": (("attribute", "where"), ()),
 }
-"""Of each kind of question: the fields that it needs, and those that it may have."""
+"""Of each kind of query: the fields that it needs, and those that it may have."""
 
 _OF_KINDS = dict.fromkeys(name for fields in FIELDS.values() for names in fields for name in names)
 
@@ -102,7 +102,7 @@ ABSENT: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for name in _OF_KINDS if name not in {*needed, *allowed})
     for kind, (needed, allowed) in FIELDS.items()
 }
-"""Of each kind of question: the fields that it must not have, always in the same order."""
+"""Of each kind of query: the fields that it must not have, always in the same order."""
 
 
 class LastPhases(Request):
@@ -111,14 +111,14 @@ class LastPhases(Request):
     last_phases: Annotated[int, Field(ge=1)]
 
 
-class Query(Request):
-    """One question. Conditions, names and values are checked against the schema by the core.
+class QueryFields(Request):
+    """One query. Conditions, names and values are checked against the schema by the core.
 
     Attributes:
         where: Which rows, or which values of ``attribute``.
         wheres: The conditions of a batch, each as in ``where``.
         group_by: Attributes of a table.
-        attribute: What a question of order or of values is about, or what is added up.
+        attribute: What a query of order or of values is about, or what is added up.
         rank: Of a quantile, as a share of the rows.
         low: What a count is compared with, as a share of the rows; ``high`` likewise.
         count_rows: Beside a sum: counts all rows that satisfy the condition, those without a value included.
@@ -153,7 +153,7 @@ class Query(Request):
     quote: StrictBool = False
 
     @model_validator(mode="after")
-    def _fields_of_its_kind(self) -> Query:
+    def _fields_of_its_kind(self) -> QueryFields:
         needed, _ = FIELDS[self.kind]
         for name in needed:
             if getattr(self, name) in (None, ()):
@@ -167,7 +167,7 @@ class Query(Request):
 
     @classmethod
     def read(cls, document: object) -> Self:
-        """Validates one question.
+        """Validates one query.
 
         Raises:
             InvalidMessage: It names the field and the fix.
@@ -175,8 +175,8 @@ class Query(Request):
         return validated(cls, document, InvalidMessage)
 
 
-class SingleQuery(Query):
-    """One question that is a message of its own: the fields of its envelope are beside its own."""
+class SingleQuery(QueryFields):
+    """One query that is a message of its own: the fields of its envelope are beside its own."""
 
     version: Literal[1]
     dataset: DatasetName
@@ -184,7 +184,7 @@ class SingleQuery(Query):
 
 
 class QueryEnvelope(Request):
-    """Who asks what of which data set: the fields of one question, or ``queries`` with many."""
+    """Who asks what of which data set: the fields of one query, or ``queries`` with many."""
 
     version: Literal[1]
     dataset: DatasetName
@@ -193,7 +193,7 @@ class QueryEnvelope(Request):
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
-        """Validates the envelope; a single question is a list of one.
+        """Validates the envelope; a single query is a list of one.
 
         Raises:
             InvalidMessage: It names the field and the fix.
@@ -214,8 +214,8 @@ __all__ = [
     "FIELDS",
     "Batch",
     "LastPhases",
-    "Query",
     "QueryEnvelope",
+    "QueryFields",
     "SingleQuery",
     "SourceRange",
 ]

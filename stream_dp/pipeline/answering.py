@@ -1,4 +1,4 @@
-"""One question: look it up, decide, draft its answer. Knows no broker and no Faust."""
+"""One query: look it up, decide, draft its answer. Knows no broker and no Faust."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
-from stream_dp.messages import Answer, Query
+from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import as_sent, compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
@@ -25,7 +25,7 @@ from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 __all__ = ["MOST_PAID", "answer", "answer_name", "released_again", "resend", "values_of"]
 
 MOST_PAID = 8192
-"""Phases that one question is paid in: the ledger's entry of its charges still fits into one record."""
+"""Phases that one query is paid in: the ledger's entry of its charges still fits into one record."""
 
 _BITS_A_VALUE = 512  # a value of a table takes about as many
 
@@ -43,7 +43,7 @@ _NO_PHASE = Refused(
 )
 
 
-def values_of(dataset: Dataset, query: Query) -> int:
+def values_of(dataset: Dataset, query: QueryFields) -> int:
     """How many values an answer to this query has at the most, by the query and the definition alone."""
     if query.wheres:
         return len(query.wheres)
@@ -62,7 +62,7 @@ def answer_name(analyst: str, query_id: str) -> str:
     return f"{analyst} {query_id}"
 
 
-def resend(dataset: Dataset, analyst: str, query: Query, stored: bytes) -> bool:
+def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) -> bool:
     """Queues the stored answer again; False when it was given to another request under this id."""
     digest, _ = answer_from_bytes(stored)
     try:
@@ -82,9 +82,9 @@ def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
 
 
 async def answer(
-    dataset: Dataset, analyst: str, query: Query, *, asked_ms: int = -1
+    dataset: Dataset, analyst: str, query: QueryFields, *, asked_ms: int = -1
 ) -> tuple[Answer, bytes | None]:
-    """Answers or refuses a question that was not answered before, and drafts it for the commit.
+    """Answers or refuses a query that was not answered before, and drafts it for the commit.
 
     Args:
         asked_ms: Timestamp of its record; -1 where that has none.
@@ -106,12 +106,12 @@ async def answer(
         reply = refused(facts, refusal)
     else:
         window, note = _window(dataset.phase, query)
-        question = compiled.on(window)
+        asked = compiled.on(window)
         if query.quote:
-            reply = quoted(dataset, question, _quote(dataset, question), facts, note)
+            reply = quoted(dataset, asked, _quote(dataset, asked), facts, note)
         else:
-            outcome, charges = await _outcome(dataset, question)
-            reply = answered(dataset, question, outcome, charges, facts, note)
+            outcome, charges = await _outcome(dataset, asked)
+            reply = answered(dataset, asked, outcome, charges, facts, note)
     value = reply.to_bytes()
     name = answer_name(analyst, query.query_id)
     stored = None
@@ -124,7 +124,7 @@ async def answer(
     return reply, stored
 
 
-def _digest(query: Query, request: tuple[object, ...]) -> bytes:
+def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     """What makes two requests under one id the same; two spellings of one predicate are. 16 bytes."""
     window = query.window.last_phases if query.window else None
     text = repr((query.kind, request, window, query.quote))
@@ -138,7 +138,7 @@ def _refusal(dataset: Dataset) -> Refused | None:
     return _NO_PHASE if dataset.phase == 0 else None
 
 
-def _window(phases: int, query: Query) -> tuple[range, str | None]:
+def _window(phases: int, query: QueryFields) -> tuple[range, str | None]:
     """The blocks asked, of so many, and a note where they are not what was asked for."""
     if query.window is None:
         return range(phases), None
@@ -152,10 +152,10 @@ def _code(reason: str) -> RefusalCode:
 
 
 async def _outcome(
-    dataset: Dataset, question: Question | Asked
+    dataset: Dataset, query: LinearQuery | KindQuery
 ) -> tuple[Outcome, tuple[Charge, ...]]:
     mechanism = _mechanism(dataset)
-    step = mechanism.answer(question)
+    step = mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
     if len(step.charges) > MOST_PAID:
@@ -168,16 +168,16 @@ async def _outcome(
             reason="too_much_work",
         )
     (release,) = await dataset.look([step])
-    return mechanism.conclude(question, step, release), step.charges
+    return mechanism.conclude(query, step, release), step.charges
 
 
-def _quote(dataset: Dataset, question: Question | Asked) -> Quote:
-    quote = _mechanism(dataset).quote(question)
+def _quote(dataset: Dataset, query: LinearQuery | KindQuery) -> Quote:
+    quote = _mechanism(dataset).quote(query)
     return Quote(_TOO_MANY_PHASES, ()) if len(quote.charges) > MOST_PAID else quote
 
 
 def _mechanism(dataset: Dataset) -> WithKinds:
-    """The data set's, as one that answers every question that was compiled for it."""
+    """The data set's, as one that answers every query that was compiled for it."""
     return cast("WithKinds", dataset.mechanism)
 
 

@@ -4,7 +4,7 @@ What Faust is not trusted with (measured on 0.15.3): its group offset runs ahead
 raised, so reading starts from the watermark in the store; an exception in an agent skips the record, so the
 process ends instead; its ``exactly_once`` does not cover records sent to other topics, so it is not used.
 What Faust costs for each event (240 us on its way through consumer, conductor and stream, as much as
-answering a question) is paid once for a bunch of records: see ``_Bunches``.
+answering a query) is paid once for a bunch of records: see ``_Bunches``.
 """
 
 from __future__ import annotations

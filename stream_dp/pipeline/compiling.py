@@ -1,4 +1,4 @@
-"""A question's message on its data set's schema: what the core is asked."""
+"""A query's message on its data set's schema: what the core is asked."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import RefusalCode
-from stream_dp.core.query import Predicate, Question, Total, compile_group_by, compile_where
+from stream_dp.core.query import LinearQuery, Predicate, Total, compile_group_by, compile_where
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import Query
+from stream_dp.messages import QueryFields
 from stream_dp.pipeline.building import ANSWERERS
 from stream_dp.pipeline.dataset import Dataset
 
@@ -37,18 +37,18 @@ _COUNTS = ("predicate", "table")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A question on the data set's schema, before its window is known.
+    """A query on the data set's schema, before its window is known.
 
     Attributes:
         identity: What makes it the same as another spelling of it.
-        on: The question about a window.
+        on: The query about a window.
     """
 
     identity: tuple[object, ...]
-    on: Callable[[range], Question | Asked]
+    on: Callable[[range], LinearQuery | KindQuery]
 
 
-def as_sent(query: Query) -> tuple[object, ...]:
+def as_sent(query: QueryFields) -> tuple[object, ...]:
     """What identifies a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
@@ -56,13 +56,13 @@ def as_sent(query: Query) -> tuple[object, ...]:
     return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query), *counted
 
 
-def _numbers(query: Query) -> tuple[float, ...]:
-    """What a question of another kind says in numbers; which they are depends on the kind."""
+def _numbers(query: QueryFields) -> tuple[float, ...]:
+    """What a query of another kind says in numbers; which they are depends on the kind."""
     return tuple(n for n in (query.rank, query.low, query.high) if n is not None)
 
 
-def compile_query(dataset: Dataset, query: Query) -> Compiled:
-    """The question on the data set's schema. Raises InvalidQuery."""
+def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
+    """The query on the data set's schema. Raises InvalidQuery."""
     try:
         if query.kind in _COUNTS:
             return _count(dataset.universe, query)
@@ -72,19 +72,21 @@ def compile_query(dataset: Dataset, query: Query) -> Compiled:
     except (InvalidQuery, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - one analyst must not stop the data set for all
-        # Compiling depends on the schema and the question alone, and has changed nothing.
-        _log.error("a question cannot be read: %s", type(error).__name__)
+        # Compiling depends on the schema and the query alone, and has changed nothing.
+        _log.error("a query cannot be read: %s", type(error).__name__)
         raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
 
 
-def _count(universe: Universe, query: Query) -> Compiled:
+def _count(universe: Universe, query: QueryFields) -> Compiled:
     predicate = compile_where(universe, query.where)
     group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
-    return Compiled((predicate.key, group_by), lambda window: Question(predicate, window, group_by))
+    return Compiled(
+        (predicate.key, group_by), lambda window: LinearQuery(predicate, window, group_by)
+    )
 
 
 def _grouped(
-    universe: Universe, query: Query, predicate: Predicate, *, most: int
+    universe: Universe, query: QueryFields, predicate: Predicate, *, most: int
 ) -> tuple[int, ...]:
     """The axes of a table of at most so many cells."""
     if not query.group_by:
@@ -100,7 +102,7 @@ def _grouped(
     return group_by
 
 
-def _sum(dataset: Dataset, query: Query) -> Compiled:
+def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
     if not isinstance(dataset.mechanism, Calibrated | WithKinds):
         raise InvalidQuery(
@@ -132,10 +134,10 @@ def _sum(dataset: Dataset, query: Query) -> Compiled:
     total = Total(index, attribute.values)
     rows = every if query.count_rows else None
     identity = predicate.key, group_by, index, *(() if rows is None else (rows.key,))
-    return Compiled(identity, lambda window: Question(predicate, window, group_by, total, rows))
+    return Compiled(identity, lambda window: LinearQuery(predicate, window, group_by, total, rows))
 
 
-def _kind(dataset: Dataset, query: Query) -> Compiled:
+def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, mechanism = dataset.universe, dataset.mechanism
     kinds = mechanism.kinds if isinstance(mechanism, WithKinds) else frozenset()
     if query.kind not in kinds:
@@ -154,7 +156,7 @@ def _kind(dataset: Dataset, query: Query) -> Compiled:
     numbers = _numbers(query)
     return Compiled(
         (predicate.key, tuple(each.key for each in predicates), attribute, numbers),
-        lambda window: Asked(query.kind, window, attribute, predicate, predicates, numbers),
+        lambda window: KindQuery(query.kind, window, attribute, predicate, predicates, numbers),
     )
 
 

@@ -19,8 +19,8 @@ from stream_dp.messages import (
     Batch,
     Definition,
     Id,
-    Query,
     QueryEnvelope,
+    QueryFields,
     SingleQuery,
     read_json,
 )
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
-_QUERIES = TypeAdapter(list[Query])
+_QUERIES = TypeAdapter(list[QueryFields])
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -64,7 +64,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class BadQuery:
-    """An item of a question message that is no question; it refuses only itself."""
+    """An item of a query message that is no query; it refuses only itself."""
 
     query_id: str | None
     error: InvalidMessage
@@ -74,7 +74,7 @@ class BadQuery:
 class Ask:
     dataset: str
     analyst: str
-    queries: Sequence[Query | BadQuery]
+    queries: Sequence[QueryFields | BadQuery]
 
 
 Request = Define | Retire | Ingest | Ask
@@ -139,26 +139,26 @@ def _ask(document: Mapping[str, Any]) -> Ask:
             single = SingleQuery.model_validate(document)
             return Ask(single.dataset, single.analyst, (single,))
     envelope = QueryEnvelope.read(document)
-    return Ask(envelope.dataset, envelope.analyst, _questions(envelope.queries))
+    return Ask(envelope.dataset, envelope.analyst, _queries(envelope.queries))
 
 
-def _questions(items: list[Any]) -> Sequence[Query | BadQuery]:
+def _queries(items: list[Any]) -> Sequence[QueryFields | BadQuery]:
     """All at once, which is quicker; one by one where one has a fault, which refuses only itself."""
     try:
         return _QUERIES.validate_python(items)
     except ValidationError:
-        return [_question(item) for item in items]
+        return [_query(item) for item in items]
 
 
-def _question(item: object) -> Query | BadQuery:
+def _query(item: object) -> QueryFields | BadQuery:
     try:
-        return Query.read(item)
+        return QueryFields.read(item)
     except InvalidMessage as error:
         return BadQuery(_id_of(item), error)
 
 
 def _id_of(item: object) -> str | None:
-    """The id of a question that is none, if at least that is valid: whoever asked waits under it."""
+    """The id of a query that is none, if at least that is valid: whoever asked waits under it."""
     try:
         return _ID.validate_python(item["query_id"]) if isinstance(item, dict) else None
     except (KeyError, ValidationError):

@@ -71,7 +71,7 @@ class Metrics:
         self._answers = cache(
             counter("answers", "Answers given", "dataset", "difficulty", "path").labels
         )
-        self._refusals = cache(counter("refusals", "Questions refused", "dataset", "reason").labels)
+        self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
@@ -147,7 +147,7 @@ class Metrics:
 
 
 class _Latency:
-    """How long questions waited for their first replies. Cheaper a reply than the library's histogram."""
+    """How long queries waited for their first replies. Cheaper a reply than the library's histogram."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_LATENCIES_S) + 1)
@@ -164,7 +164,7 @@ class _Latency:
         bounds = [*map(str, _LATENCIES_S), "+Inf"]
         family = HistogramMetricFamily(
             "stream_dp_answer_latency_seconds",
-            "From the timestamp of a question's record to the release of its reply",
+            "From the timestamp of a query's record to the release of its reply",
         )
         buckets = zip(bounds, accumulate(self._counts), strict=True)
         family.add_metric([], [*buckets], self._sum)

@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import (
     Answered,
@@ -19,7 +19,7 @@ from stream_dp.core.outcome import (
     Responses,
     Summed,
 )
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import Answer, Batched, Budget, PrivacyLoss, Reason, Table, Vector
 from stream_dp.messages import Found as FoundCell
@@ -35,7 +35,7 @@ def refused(facts: dict[str, Any], refusal: Refused, budget: Budget | None = Non
     """A refusal.
 
     Args:
-        facts: Which question it replies to; likewise below.
+        facts: Which query it replies to; likewise below.
     """
     reason = Reason(
         code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
@@ -45,7 +45,7 @@ def refused(facts: dict[str, Any], refusal: Refused, budget: Budget | None = Non
 
 def answered(
     dataset: Dataset,
-    question: Question | Asked,
+    query: LinearQuery | KindQuery,
     outcome: Outcome,
     charges: tuple[Charge, ...],
     facts: dict[str, Any],
@@ -57,7 +57,7 @@ def answered(
         charges: What was paid for it.
         note: What else is to be said.
     """
-    window = question.window
+    window = query.window
     if isinstance(outcome, Refused):
         return refused(facts, outcome, dataset.budget(window))
     facts = {
@@ -109,9 +109,9 @@ def answered(
             error_bar=outcome.error_bar,
             confidence=outcome.confidence,
         )
-    axes = _axes(question)
+    axes = _axes(query)
     if isinstance(outcome, Summed):
-        facts["note"] = _with_binning(dataset.universe, question, note)
+        facts["note"] = _with_binning(dataset.universe, query, note)
         return _reply_summed(dataset.universe, axes, outcome, facts)
     table = Table(
         attributes=tuple(dataset.universe.names[a] for a in axes),
@@ -126,18 +126,18 @@ def answered(
 
 def quoted(
     dataset: Dataset,
-    question: Question | Asked,
+    query: LinearQuery | KindQuery,
     quote: Quote,
     facts: dict[str, Any],
     note: str | None,
 ) -> Answer:
     """What an answer would cost, or why there would be none."""
     if isinstance(quote.outcome, Refused):
-        return refused(facts, quote.outcome, dataset.budget(question.window))
+        return refused(facts, quote.outcome, dataset.budget(query.window))
     path = Path.MEASURED if quote.outcome is None else quote.outcome.path
     return Answer(
         **facts,
-        **dataset.standing(question.window),
+        **dataset.standing(query.window),
         status="quoted",
         difficulty=path.difficulty.value,
         path=path.value,
@@ -198,11 +198,11 @@ def _rows_of(outcome: Summed) -> dict[str, Any]:
     return {"rows": tuple(map(round, rows)), "rows_bars": bars}
 
 
-def _with_binning(universe: Universe, question: Question | Asked, note: str | None) -> str:
+def _with_binning(universe: Universe, query: LinearQuery | KindQuery, note: str | None) -> str:
     """What the bars of a sum leave out: a row counts for its bin's representative."""
-    assert isinstance(question, Question), "sums are compiled to questions"
-    assert question.total is not None, "a sum has a total"
-    attribute = universe.attributes[question.total.attribute]
+    assert isinstance(query, LinearQuery), "sums are compiled to queries"
+    assert query.total is not None, "a sum has a total"
+    attribute = universe.attributes[query.total.attribute]
     assert isinstance(attribute, Number), "numbers are added up"
     low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
     binning = (
@@ -212,12 +212,12 @@ def _with_binning(universe: Universe, question: Question | Asked, note: str | No
     return binning if note is None else f"{note}; {binning}"
 
 
-def _axes(question: Question | Asked) -> tuple[int, ...]:
+def _axes(query: LinearQuery | KindQuery) -> tuple[int, ...]:
     """Attributes of the table that answers it."""
-    if isinstance(question, Question):
-        return question.group_by
-    assert question.attribute is not None, "a table of another kind is about one attribute"
-    return (question.attribute,)
+    if isinstance(query, LinearQuery):
+        return query.group_by
+    assert query.attribute is not None, "a table of another kind is about one attribute"
+    return (query.attribute,)
 
 
 def _found(universe: Universe, outcome: Found | Placed) -> FoundCell | None:

@@ -1,7 +1,7 @@
 """Records to the broker: those handed over in one go travel as one batch a partition.
 
 One record at a time through the producer costs a future and several coroutines each, more than deciding most
-questions does.
+queries does.
 """
 
 from __future__ import annotations

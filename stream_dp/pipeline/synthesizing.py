@@ -93,7 +93,7 @@ def _note(error: float | None, others: Gap | None, found: core.Synthetic) -> str
         f"The share of each cell of the {len(found.fitted)} tables listed is within {_percent(error)} of "
         "the truth"
         if found.fitted
-        else f"The share of each of {len(found.answers)} hard questions about these phases is within "
+        else f"The share of each of {len(found.answers)} hard queries about these phases is within "
         f"{_percent(error)} of the truth"
     )
     if others is not None:

@@ -41,7 +41,7 @@ from stream_dp.errors import (
     StreamDPError,
     UnsafeStore,
 )
-from stream_dp.messages import DATASET_PATTERN, Batch, Query, Reason, Rejected
+from stream_dp.messages import DATASET_PATTERN, Batch, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, ingesting
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.decoding import (
@@ -650,7 +650,7 @@ class Worker:
             steps.append((piece, request))
         return steps
 
-    def _values(self, name: str, query: Query | BadQuery) -> int:
+    def _values(self, name: str, query: QueryFields | BadQuery) -> int:
         """Values of the answer to a query, at the most."""
         dataset = self._datasets.get(name)
         if dataset is None or dataset.definition is None or isinstance(query, BadQuery):
@@ -718,7 +718,7 @@ class Worker:
                 answers.setdefault(request.dataset, []).extend(
                     answering.answer_name(request.analyst, query.query_id)
                     for query in request.queries
-                    if isinstance(query, Query)
+                    if isinstance(query, QueryFields)
                 )
             elif isinstance(request, Ingest):
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
@@ -865,7 +865,7 @@ class Worker:
         self,
         dataset: Dataset,
         analyst: str,
-        query: Query | BadQuery,
+        query: QueryFields | BadQuery,
         known: dict[tuple[str, str], bytes],
         asked_ms: int,
     ) -> None:
@@ -881,7 +881,7 @@ class Worker:
         elif not answering.resend(dataset, analyst, query, known[name]):
             raise InvalidMessage(
                 "query_id",
-                "this id was used for another question",
+                "this id was used for another query",
                 "ask under a new id",
                 reason="id_reused",
             )

@@ -1,10 +1,10 @@
-"""Which mechanism suits a schema, a row rate, an accuracy and a number of questions, before there are rows.
+"""Which mechanism suits a schema, a row rate, an accuracy and a number of queries, before there are rows.
 
 Every price comes from the mechanism that would charge it; what is worked out here is only how many such
-prices a line adds up to. Questions are spread evenly over the phases: after each, half of them are about all
+prices a line adds up to. Queries are spread evenly over the phases: after each, half of them are about all
 rows so far, half about the last 1 to ``RECENT`` phases. All phases have the same number of rows.
 
-What a calibrated data set spends depends on the questions, and so only a trial tells (``lab.trial``).
+What a calibrated data set spends depends on the queries, and so only a trial tells (``lab.trial``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stream_dp.core.median.phase_constants import min_rows_as_printed
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential, least_composition
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.planner import BASE_MOST
 from stream_dp.core.sparse_vector.composition import (
@@ -49,10 +49,10 @@ from stream_dp.errors import InvalidDefinition
 
 RECENT: Final = 6
 SERVES: Final = 0.99
-"""Part of the questions from which on a mechanism counts as serving them."""
+"""Part of the queries from which on a mechanism counts as serving them."""
 
 _ANY_UNIVERSE: Final = Universe((Boolean("any"),))
-_ANY_QUESTION: Final = Question(Predicate.conjunction({0: np.array([True, False])}), range(1))
+_ANY_QUERY: Final = LinearQuery(Predicate.conjunction({0: np.array([True, False])}), range(1))
 _MOST_QUERIES: Final = 10**15
 _ERRORS: Final = (1e-9, 0.89)
 _STABLE_SHARE: Final = 0.1
@@ -89,8 +89,8 @@ class Need:
         universe: The possible rows; for thresholds those of the one ordered attribute.
         n_rows: Of each phase.
         phases: In the life of the data set.
-        queries: Different questions in the life of the data set.
-        workload: What kind of questions they are.
+        queries: Different queries in the life of the data set.
+        workload: What kind of queries they are.
     """
 
     universe: Universe
@@ -112,10 +112,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a mechanism made of a stream of questions that was drawn publicly.
+    """What a mechanism made of a stream of queries that was drawn publicly.
 
     Attributes:
-        asked: Questions.
+        asked: Queries.
         within: Of them, answered within the error.
         missed: Answered, but further off.
         easy: Answered without a look.
@@ -136,14 +136,14 @@ class Estimate:
     """What one mechanism can do for a need.
 
     Attributes:
-        part: Of the questions, what it surely answers within the error; None where only a trial tells.
-        share: Of the fullest line, what all questions take; above 1 what they would take. None where
+        part: Of the queries, what it surely answers within the error; None where only a trial tells.
+        share: Of the fullest line, what all queries take; above 1 what they would take. None where
             unknown.
-        error: Least that it can promise to all questions, as a share of the rows; None where there is none
+        error: Least that it can promise to all queries, as a share of the rows; None where there is none
             or only a trial tells.
-        rows: Least rows a phase with which it can promise the error to all questions; None as above. Where
+        rows: Least rows a phase with which it can promise the error to all queries; None as above. Where
             a mechanism of the papers cannot be run, as they print it.
-        queries: Most questions that it surely affords; None where their number does not matter.
+        queries: Most queries that it surely affords; None where their number does not matter.
         opening: Part of a line that opening a phase takes.
         definition: Fields of one under which a data set does this; empty where there is a problem.
         problem: Why it cannot serve at all.
@@ -166,9 +166,9 @@ class Estimate:
         return self.part is not None and self.part >= SERVES
 
     def tried(self, trial: Trial, need: Need) -> Estimate:
-        """With what a trial showed, as if all questions were like those that it asked.
+        """With what a trial showed, as if all queries were like those that it asked.
 
-        Looks cost as much as they did until the line is full; easy questions are answered to the end.
+        Looks cost as much as they did until the line is full; easy queries are answered to the end.
         """
         asked = max(1, trial.asked)
         wanted = (trial.spent - trial.opening) / asked * need.queries
@@ -204,7 +204,7 @@ def recommended(found: Sequence[Estimate]) -> Estimate:
     """The one to use: of those that serve a calibrated one, or else the one that takes least of a line.
 
     A calibrated one alone answers tables too. Without a base release it must take less than half: it makes
-    more questions hard, and is further off where there are more of them than expected. Where none serves, the
+    more queries hard, and is further off where there are more of them than expected. Where none serves, the
     one that answers most.
     """
 
@@ -219,12 +219,12 @@ def recommended(found: Sequence[Estimate]) -> Estimate:
 
 
 def least_error(need: Need) -> float | None:
-    """The least error of one single question about one phase, with all of its line."""
+    """The least error of one single query about one phase, with all of its line."""
     return _least_error(*_one_count(need))
 
 
 def least_rows(need: Need) -> int | None:
-    """The least rows of a phase about which one single question can be answered, with all of its line."""
+    """The least rows of a phase about which one single query can be answered, with all of its line."""
     one, share = _one_count(need)
     return _least(1, MAX_ROWS, lambda n: share(replace(one, n_rows=n)) <= 1.0)
 
@@ -237,24 +237,24 @@ def _one_count(need: Need) -> tuple[Need, Callable[[Need], float]]:
 
 
 def windows(phase: int) -> Iterator[tuple[int, float]]:
-    """How many phases the questions after phase ``phase`` are about, and what part of them are."""
+    """How many phases the queries after phase ``phase`` are about, and what part of them are."""
     yield phase, 0.5
     for last in range(1, RECENT + 1):
         yield min(last, phase), 0.5 / RECENT
 
 
 def most_thresholds(need: Need) -> int:
-    """How many different questions about thresholds there are in the life of the data set."""
+    """How many different queries about thresholds there are in the life of the data set."""
     phases = range(1, need.phases + 1)
     n_windows = sum(len({length for length, _ in windows(phase)}) for phase in phases)
     return n_windows * (need.universe.shape[0] - 1)
 
 
 def _fullest(need: Need, price: Callable[[int], float]) -> float:
-    """What all questions take of the fullest line.
+    """What all queries take of the fullest line.
 
     Args:
-        price: What one question about so many phases takes of each line.
+        price: What one query about so many phases takes of each line.
     """
     prices = [0.0, *(price(length) for length in range(1, need.phases + 1))]
     if math.isinf(max(prices)):
@@ -268,14 +268,14 @@ def _fullest(need: Need, price: Callable[[int], float]) -> float:
 
 
 def _quoted(mechanism: PredicateMechanism, n_rows: int) -> float:
-    """What a new question about ``n_rows`` rows takes of each line; infinite where a line cannot pay it."""
+    """What a new query about ``n_rows`` rows takes of each line; infinite where a line cannot pay it."""
     mechanism.open_phase(n_rows)
-    quote = mechanism.quote(_ANY_QUESTION)
+    quote = mechanism.quote(_ANY_QUERY)
     return quote.charges[0].rho / UNITS if quote.outcome is None else math.inf
 
 
 def _part_of_windows(need: Need, served: Callable[[int, int], bool]) -> float:
-    """Part of the questions about a window that is served, told by its phases and the newest phase."""
+    """Part of the queries about a window that is served, told by its phases and the newest phase."""
     parts = (
         part
         for phase in range(1, need.phases + 1)
@@ -309,7 +309,7 @@ def _least_error(need: Need, share: Callable[[Need], float]) -> float | None:
 
 
 def _afforded(queries: int, share: float) -> int:
-    """How many questions a line affords, where so many take ``share`` of it."""
+    """How many queries a line affords, where so many take ``share`` of it."""
     return min(_MOST_QUERIES, math.floor(queries / share))
 
 
@@ -317,7 +317,7 @@ def _afforded(queries: int, share: float) -> int:
 
 
 def _calibrated(need: Need) -> Estimate:
-    """Rows and error are those from which on the base release alone answers the typical question."""
+    """Rows and error are those from which on the base release alone answers the typical query."""
 
     def opening(need: Need) -> float:
         mechanism = Calibrated(need.universe, need.privacy, need.accuracy)
@@ -378,7 +378,7 @@ def _by_composition(need: Need, name: Name, composition: Composition, promise: F
 
 
 def _weights(need: Need) -> Estimate:
-    """As if every question were hard."""
+    """As if every query were hard."""
     check_kept_cells(need.universe.n_cells)
     composition = composition_of(need.privacy)
 
@@ -447,7 +447,7 @@ def _tree(need: Need) -> Estimate:
 
 
 def _stable(need: Need) -> Estimate:
-    """It answers another question: the exact median, or nothing."""
+    """It answers another query: the exact median, or nothing."""
     budget = Budget.of(need.privacy, approximate=True)
     loss = loss_of(budget, _STABLE_SHARE, approximate=True)
     plan = StablePlan(loss.epsilon, loss.delta)
@@ -465,7 +465,7 @@ def _stable(need: Need) -> Estimate:
 
 
 def _gated(need: Need) -> Estimate:
-    """As if every question were hard, and about every phase."""
+    """As if every query were hard, and about every phase."""
 
     def rows(segments: int) -> int:
         return Gated(_ANY_UNIVERSE, need.privacy, need.accuracy, segments=segments).min_rows

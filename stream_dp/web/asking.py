@@ -1,4 +1,4 @@
-"""Questions of the pages through the front door: produced to ``queries``, answered on ``answers``."""
+"""Queries of the pages through the front door: produced to ``queries``, answered on ``answers``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from stream_dp.broker import Broker
-from stream_dp.client import Client, Question, Rejection
+from stream_dp.client import Client, Query, Rejection
 from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
 from stream_dp.messages import DatasetName
 from stream_dp.sql import MAX_LENGTH
@@ -21,7 +21,7 @@ from stream_dp.sql import MAX_LENGTH
 __all__ = ["ANALYST", "Asking"]
 
 ANALYST: Final = "dashboard"
-"""Who asks, as answers and the ledger of an analyst's questions name it."""
+"""Who asks, as answers and the ledger of an analyst's queries name it."""
 
 _AT_ONCE: Final = 4
 _MOST_QUEUED: Final = 16
@@ -30,7 +30,7 @@ _IDLE_S: Final = 60.0
 _PLACE: Final = re.compile(r"line (\d+), column (\d+)")
 
 
-class Asked(BaseModel):
+class AskRequest(BaseModel):
     """What a page sends.
 
     Attributes:
@@ -49,25 +49,25 @@ class Asked(BaseModel):
 
 
 class Asking:
-    """One client for all pages, opened for the first question and closed when none came for a minute."""
+    """One client for all pages, opened for the first query and closed when none came for a minute."""
 
     def __init__(self, broker: Broker, topic_prefix: str) -> None:
         self._make = partial(Client, broker, analyst=ANALYST, topic_prefix=topic_prefix)
         self._client: Client | None = None
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="stream-dp-question")
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="stream-dp-query")
         self._under_way = 0
         self._idle: asyncio.TimerHandle | None = None
 
     async def reply(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The answer, refusal or quote as its message, or ``{"error": ...}`` with words for who asks."""
         try:
-            asked = Asked.model_validate(document)
+            asked = AskRequest.model_validate(document)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            return _error(f"{'.'.join(map(str, first['loc'])) or 'question'}: {first['msg']}")
+            return _error(f"{'.'.join(map(str, first['loc'])) or 'query'}: {first['msg']}")
         if self._under_way >= _MOST_QUEUED:
-            return _error("too many questions are under way; ask again in a moment")
+            return _error("too many queries are under way; ask again in a moment")
         loop = asyncio.get_running_loop()
         if self._idle is not None:
             self._idle.cancel()
@@ -88,11 +88,11 @@ class Asking:
         self._let_go()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, asked: Asked) -> dict[str, Any]:
-        question = Question(asked.sql or None, asked.group_by, asked.last_phases)
+    def _ask(self, asked: AskRequest) -> dict[str, Any]:
+        query = Query(asked.sql or None, asked.group_by, asked.last_phases)
         try:
-            answer = self._open().ask_question(
-                asked.dataset, question, quote=asked.quote, timeout_s=_TIMEOUT_S
+            answer = self._open().ask_query(
+                asked.dataset, query, quote=asked.quote, timeout_s=_TIMEOUT_S
             )
         except InvalidQuery as error:
             place = _PLACE.fullmatch(error.field)
@@ -105,7 +105,7 @@ class Asking:
         except Rejection as error:
             return _error(error.reason.message)
         except StreamDPError as error:
-            self._let_go()  # the next question finds out for itself
+            self._let_go()  # the next query finds out for itself
             return _error(str(error))
         return answer.model_dump(mode="json", exclude_none=True)
 

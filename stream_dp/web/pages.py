@@ -38,7 +38,7 @@ _PAGES: Final = ("enter.html", "operator.html", "analyst.html")
 
 
 class Pages:
-    """Both views, what they are told as it happens, and the question box.
+    """Both views, what they are told as it happens, and the query box.
 
     Costs nothing until somebody looks: then the topics are read, and every half second each page is sent
     what has changed.
@@ -79,7 +79,7 @@ class Pages:
         app.router.add_get("/static/{name}", self._static)
         app.router.add_get("/stream/operator", self._stream, allow_head=False)
         app.router.add_get("/stream/analyst", self._stream, allow_head=False)
-        app.router.add_post("/question", self._question)
+        app.router.add_post("/question", self._query)
         app.router.add_post("/enter", self._enter)
         app.on_shutdown.append(self._close)
 
@@ -105,14 +105,14 @@ class Pages:
         self._access.admit(request, response, token)
         return response
 
-    async def _question(self, request: web.Request) -> web.Response:
+    async def _query(self, request: web.Request) -> web.Response:
         document = await _document(request)
         if gone := self._gone():
             return _error(f"{gone}; nothing was sent. Ask again when it is back")
         reply = await self._asking.reply(document)
         if "error" in reply and (gone := self._gone()):
             return _error(
-                f"{gone}; if the question was sent, it is answered when that is back, under Published answers"
+                f"{gone}; if the query was sent, it is answered when that is back, under Published answers"
             )
         return web.json_response(reply)
 

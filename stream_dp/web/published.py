@@ -14,7 +14,7 @@ from stream_dp.client import documents
 from stream_dp.client.odometer import Odometer
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Answer, Definition, Event, Rejected
-from stream_dp.web.wording import questions
+from stream_dp.web.wording import queries
 
 __all__ = ["READ", "Published", "PublishedDataset", "Tally"]
 
@@ -145,7 +145,7 @@ class Published:
     Attributes:
         version: Grows with every record that was taken.
         rejected: The latest rejections, newest first. For operators alone, like ``asked``.
-        asked: Questions in words, by data set, analyst and id.
+        asked: Queries in words, by data set, analyst and id.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Published:
             if role == "rejected":
                 self._reject(value, at)
             elif role == "queries":
-                for name, words in questions(value):
+                for name, words in queries(value):
                     self.asked.setdefault(name, words)  # an id that comes again gets its old answer
                 while len(self.asked) > _REMEMBERED:
                     self.asked.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Questions off the topic ``queries`` in words, for the operator's list of answers."""
+"""Queries off the topic ``queries`` in words, for the operator's list of answers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Query, QueryEnvelope, read_json
+from stream_dp.messages import QueryEnvelope, QueryFields, read_json
 
-__all__ = ["questions"]
+__all__ = ["queries"]
 
 _LARGEST: Final = 16_384
 _LONGEST: Final = 200
 _SIGNS: Final = {"eq": "=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
-def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Each question of a record: (data set, analyst, id), and its words.
+def queries(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Each query of a record: (data set, analyst, id), and its words.
 
-    A record that is no question, or a very long one, has none; nor has a quote, as another question may
+    A record that is no query, or a very long one, has none; nor has a quote, as another query may
     come under its id.
     """
     try:
@@ -27,7 +27,7 @@ def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]
         return
     for item in envelope.queries:
         try:
-            query = Query.read(item)
+            query = QueryFields.read(item)
             words = _words(query)
         except (InvalidInput, AttributeError, TypeError, ValueError):
             continue
@@ -37,7 +37,7 @@ def questions(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]
         yield (envelope.dataset, envelope.analyst, query.query_id), short
 
 
-def _words(query: Query) -> str:
+def _words(query: QueryFields) -> str:
     parts = []
     if query.kind not in ("predicate", "table"):
         facts = (query.attribute, query.rank, query.low, query.high)

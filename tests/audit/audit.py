@@ -8,7 +8,7 @@ with an epsilon below ``ln((p - delta) / q)`` can be true.
 
 The same is done with three broken copies, whose bounds must pass the promise. One draws *half the noise*. One
 *forgets a charge*, so that lines never fill and more looks are taken than are paid for. One *draws again*: a
-restart forgets the store, and the same questions under the same ids get fresh noise.
+restart forgets the store, and the same queries under the same ids get fresh noise.
 
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
@@ -44,7 +44,7 @@ from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.query import Question, compile_where
+from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.building import build, rows_of_a_phase
@@ -185,7 +185,7 @@ class Copy:
         broken: How it is made of a whole one.
         deliveries: How often all records are delivered; before each the worker starts again.
         keeps_store: Whether the store lives on when the worker starts again.
-        all_questions: Whether all questions are asked, or those only of which one answer is made.
+        all_queries: Whether all queries are asked, or those only of which one answer is made.
         share: Of the runs asked for; less where there is more to be seen.
     """
 
@@ -193,16 +193,16 @@ class Copy:
     broken: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     deliveries: int = 1
     keeps_store: bool = True
-    all_questions: bool = True
+    all_queries: bool = True
     share: float = 1.0
 
 
 WHOLE: Final = "as it is"
 COPIES: Final = {
     WHOLE: Copy(deliveries=2, share=0.3),
-    "half the noise": Copy(noise=HalfNoise, broken=_half, all_questions=False),
+    "half the noise": Copy(noise=HalfNoise, broken=_half, all_queries=False),
     "forgets a charge": Copy(broken=_forgetful, share=0.6),
-    "draws again": Copy(deliveries=12, keeps_store=False, all_questions=False, share=0.12),
+    "draws again": Copy(deliveries=12, keeps_store=False, all_queries=False, share=0.12),
 }
 
 
@@ -217,11 +217,11 @@ class Case:
         what: Of what the promise speaks: "life", or what of it is audited.
         definition: Without version and name.
         sides: The rows of the two data sets, as the form of a batch.
-        questions: Asked in this order.
+        queries: Asked in this order.
         score: Of all replies to one delivery, by query id, and larger for the second side or always smaller.
         claim: epsilon; the delta is in the definition unless ``delta`` says another.
         before: Batches of the phases before, the same on both sides.
-        enough: How many of the first questions make one answer.
+        enough: How many of the first queries make one answer.
         replaced: How many rows differ. More than one where one row is lost in what N runs can show: a loss of
             k rows is k times that of one, at most.
         copies: Which are run; the others would release nothing more.
@@ -231,7 +231,7 @@ class Case:
     what: str
     definition: Document
     sides: tuple[Document, Document]
-    questions: tuple[Document, ...]
+    queries: tuple[Document, ...]
     score: Callable[[Mapping[str, Document]], float]
     claim: float
     delta: float
@@ -300,13 +300,13 @@ def _read(definition: Document) -> Definition:
 
 
 def _full(definition: Document, n_rows: int) -> Document:
-    """The same with an accuracy for which the first question costs as much of a line as may be."""
+    """The same with an accuracy for which the first query costs as much of a line as may be."""
 
     def fits(error: float) -> bool:
         accuracy = {"error": error, "failure_probability": 0.5}
         universe, mechanism = build(_read(definition | {"accuracy": accuracy}))
         mechanism.open_phase(n_rows)
-        found = mechanism.quote(_first_question(universe))
+        found = mechanism.quote(_first_query(universe))
         return found.outcome is None and bool(found.charges)
 
     low, high = 0.001, 0.99
@@ -316,9 +316,9 @@ def _full(definition: Document, n_rows: int) -> Document:
     return definition | {"accuracy": {"error": high, "failure_probability": 0.5}}
 
 
-def _first_question(universe: Universe) -> Question:
+def _first_query(universe: Universe) -> LinearQuery:
     """The first of ``COUNTS``, about the first phase."""
-    return Question(compile_where(universe, COUNTS[0]["where"]), range(1))
+    return LinearQuery(compile_where(universe, COUNTS[0]["where"]), range(1))
 
 
 EPSILON: Final = 1.25
@@ -349,7 +349,7 @@ def _tested(profile: Document, epsilon: float, delta: float) -> Case:
         definition = _full(definition, 200)
     universe, mechanism = build(_read(definition))
     mechanism.open_phase(200)
-    look: Any = mechanism.answer(_first_question(universe))
+    look: Any = mechanism.answer(_first_query(universe))
     scale = Fraction(look.description["count_scale"])
     if look.description["noise"] == "laplace":
         claim, delta = float(1 / scale), 0.0
@@ -369,7 +369,7 @@ def _whole_table() -> Case:
     sides = tuple(
         {"cells": [{name: 1, "count": 9 + one}, {name: 0, "count": 11 - one}]} for one in (0, 1)
     )
-    questions = ({"where": _is_one(name)}, {"where": {"attribute": name, "lt": 1}})
+    queries = ({"where": _is_one(name)}, {"where": {"attribute": name, "lt": 1}})
 
     def difference(replies: Mapping[str, Document]) -> float:
         return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
@@ -379,7 +379,7 @@ def _whole_table() -> Case:
         "life",
         definition,
         (sides[0], sides[1]),
-        questions,
+        queries,
         difference,
         EPSILON,
         DELTA,
@@ -390,7 +390,7 @@ def _whole_table() -> Case:
 
 
 def _papers(profile: str, *, doubling: bool) -> Case:
-    """A hard question to one of the papers' mechanisms: its count and its flag."""
+    """A hard query to one of the papers' mechanisms: its count and its flag."""
     name = NAMES[0]
     mechanism: Document = {
         "profile": profile,
@@ -413,7 +413,7 @@ def _papers(profile: str, *, doubling: bool) -> Case:
     universe, built = build(_read(definition))
     for phase in built.open_phase(n_rows):
         built.charged(phase.charges)
-    look: Any = built.answer(_first_question(universe))
+    look: Any = built.answer(_first_query(universe))
     scale = look.description["count_scale"]
     replaced, ones = scale, 9 * n_rows // 10
     sides = tuple(
@@ -436,7 +436,7 @@ def _papers(profile: str, *, doubling: bool) -> Case:
 def _kind(
     name: str,
     sides: tuple[Document, Document],
-    questions: Sequence[Document],
+    asked: Sequence[Document],
     score: Callable[[Mapping[str, Document]], float],
     *,
     epsilon: float = 3.0,
@@ -448,7 +448,7 @@ def _kind(
     definition |= {"mechanism": {"base_share": 0.0, "pacing": False}, **(more or {})}
     loss = _answerer(definition)._loss
     claim, delta = float(loss.epsilon), float(loss.delta)
-    return Case("life", definition, sides, tuple(questions), score, claim, delta)
+    return Case("life", definition, sides, tuple(asked), score, claim, delta)
 
 
 def _answerer(definition: Document) -> Any:
@@ -459,17 +459,17 @@ def _answerer(definition: Document) -> Any:
 
 
 def _threshold() -> Case:
-    questions = [
+    queries = [
         {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
         for name in NAMES
     ]
-    return _kind("threshold", _sides(9, 10), questions, _of_counts)
+    return _kind("threshold", _sides(9, 10), queries, _of_counts)
 
 
 def _partition() -> Case:
     """Two segments: the first ends with its first bin, and the tree has one node, of half the loss."""
     attributes = [_number(name, 1, 2, 3) for name in NAMES]
-    questions = [
+    queries = [
         {"kind": "threshold", "attribute": name, "where": {"attribute": name, "lt": 1}}
         for name in NAMES
     ]
@@ -483,17 +483,15 @@ def _partition() -> Case:
         for one in (0, 1)
     )
     more = {"attributes": attributes, "accuracy": {"error": 0.4, "failure_probability": 0.9}}
-    case = _kind(
-        "threshold", (sides[0], sides[1]), questions, _of_counts, more=more, partition=True
-    )
+    case = _kind("threshold", (sides[0], sides[1]), queries, _of_counts, more=more, partition=True)
     tree = float(_answerer(case.definition)._plans[0].tree_epsilon)
     return replace(case, what="answer", claim=tree, runs=2.0)
 
 
 def _stable(kind: str, **settings: Any) -> Case:
     """The distance is just what noise must not take away, or one row more."""
-    questions = [{"kind": kind, "attribute": name} for name in NAMES]
-    empty = _kind(kind, _sides(0, 0), questions, _of_found, **settings)
+    queries = [{"kind": kind, "attribute": name} for name in NAMES]
+    empty = _kind(kind, _sides(0, 0), queries, _of_found, **settings)
     least = _answerer(empty.definition)._plan.threshold
     zeros = 20 + least - 1  # of 40; the mode, and the bin of the row at rank 20
     first, second = _sides(40 - zeros - 1, zeros)
@@ -502,7 +500,7 @@ def _stable(kind: str, **settings: Any) -> Case:
 
 def _prefix_batch() -> Case:
     """A histogram of one condition that holds for one of 32 rows, or for two: there its law differs most."""
-    questions = [
+    queries = [
         {"kind": "prefix_batch", "attribute": name, "wheres": [{"attribute": name, "lt": 1}]}
         for name in NAMES
     ]
@@ -511,7 +509,7 @@ def _prefix_batch() -> Case:
         """Histograms without a row for which the condition holds."""
         return sum(r["batch"]["values"][0] == 0.0 for r in replies.values() if "batch" in r)
 
-    case = _kind("prefix_batch", _sides(30, 1), questions, empty, epsilon=2.15)
+    case = _kind("prefix_batch", _sides(30, 1), queries, empty, epsilon=2.15)
     return replace(case, runs=3.0)
 
 
@@ -519,7 +517,7 @@ def _correlated_vector() -> Case:
     """The response of the one row that differs."""
     attributes = [{"name": "bit", "type": "boolean"}]
     sides = tuple({"columns": {"bit": [one, *[False, True] * 10]}} for one in (False, True))
-    question = {"kind": "correlated_vector", "attribute": "bit"}
+    query = {"kind": "correlated_vector", "attribute": "bit"}
 
     def bit(replies: Mapping[str, Document]) -> float:
         return float(base64.b64decode(replies["q0"]["vector"]["bits"])[0] >> 7)
@@ -527,7 +525,7 @@ def _correlated_vector() -> Case:
     case = _kind(
         "correlated_vector",
         (sides[0], sides[1]),
-        [question],
+        [query],
         bit,
         more={"attributes": attributes},
         attribute="bit",
@@ -540,7 +538,7 @@ def _between() -> Case:
     empty = _kind("between", _sides(0, 0), [], _of_sides, epsilon=20.0, answers=1)
     plan = _answerer(empty.definition)._plan
     n_rows, low = 2 * plan.min_gap + 20, 10
-    questions = [
+    queries = [
         {"kind": "between", "where": _is_one(NAMES[0]), "window": {"last_phases": phases}}
         | {
             "low": round((low + 0.01) / (phases * n_rows), 9),
@@ -549,17 +547,17 @@ def _between() -> Case:
         for phases in range(1, N_ATTRIBUTES + 1)
     ]
     before = ({"cells": [ZEROS | {"count": n_rows}]},) * (N_ATTRIBUTES - 1)
-    case = replace(empty, sides=_sides(low - 1, n_rows - low), questions=tuple(questions))
+    case = replace(empty, sides=_sides(low - 1, n_rows - low), queries=tuple(queries))
     case = replace(case, before=before, what="answer", runs=2.0)
     return replace(case, claim=1.0 / float(plan.noise_scale), delta=0.0)
 
 
 def _points(kind: str, **settings: Any) -> Case:
     """As many rows up to a point as the lower threshold has, or some fewer."""
-    questions = [
+    queries = [
         {"kind": kind, "attribute": name, "where": {"attribute": name, "lt": 1}} for name in NAMES
     ]
-    empty = _kind(kind, _sides(0, 0), questions, _of_sides, epsilon=20.0, **settings)
+    empty = _kind(kind, _sides(0, 0), queries, _of_sides, epsilon=20.0, **settings)
     answerer = _answerer(empty.definition)
     is_run = kind == "interior_point"
     plan = answerer._plan if is_run else answerer._largest.chunk
@@ -677,12 +675,12 @@ class Stream:
 
 
 def _documents(
-    case: Case, questions: Sequence[Document], name: str, side: int
+    case: Case, queries: Sequence[Document], name: str, side: int
 ) -> dict[str, list[Document]]:
-    """A definition, a batch a phase and the questions, by topic."""
+    """A definition, a batch a phase and the queries, by topic."""
     head = {"version": 1, "dataset": name}
     batches = [*case.before, case.sides[side]]
-    named = [{"query_id": f"q{i}", **question} for i, question in enumerate(questions)]
+    named = [{"query_id": f"q{i}", **query} for i, query in enumerate(queries)]
     return {
         "datasets": [head | case.definition],
         "batches": [head | {"batch_id": f"b{i}", **batch} for i, batch in enumerate(batches)],
@@ -707,18 +705,18 @@ async def scores(
                 for number in range(min(_TOGETHER, runs - len(found[0])))
                 for side in (0, 1)
             ]
-            questions = case.questions if copy.all_questions else case.questions[: case.enough]
-            made = [_documents(case, questions, name, side) for name, side in names]
+            queries = case.queries if copy.all_queries else case.queries[: case.enough]
+            made = [_documents(case, queries, name, side) for name, side in names]
             topics = [
                 (role, [document for each in made for document in each[role]])
                 for role in ("datasets", "batches", "queries")
             ]
             totals = [0.0] * len(names)
             for delivery in range(copy.deliveries):
-                # What the store keeps is not sent again, but for the questions.
+                # What the store keeps is not sent again, but for the queries.
                 await stream.deliver(topics[2 if delivery and copy.keeps_store else 0 :])
                 for place, (name, _side) in enumerate(names):
-                    assert len(stream.replies[name]) == len(questions)
+                    assert len(stream.replies[name]) == len(queries)
                     totals[place] += case.score(stream.replies[name])
             for total, (_name, side) in zip(totals, names, strict=True):
                 found[side].append(total)

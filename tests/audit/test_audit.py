@@ -74,7 +74,7 @@ def bound_of(case: Any, copy: Any, runs: int) -> float:
 def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
     """False-alarm rate ``RISK``."""
     case = audit.CASES[name]()
-    copy = audit.Copy(all_questions=False)
+    copy = audit.Copy(all_queries=False)
     assert bound_of(case, copy, RUNS) <= case.claim
 
 
@@ -82,7 +82,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
 def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
     """The test above can fail."""
     case = audit.CASES[name]()
-    assert bound_of(case, audit.Copy(noise=NoNoise, all_questions=False), RUNS) > case.claim
+    assert bound_of(case, audit.Copy(noise=NoNoise, all_queries=False), RUNS) > case.claim
 
 
 @pytest.mark.parametrize("name", ["counts, pure", "kind correlated_vector"])

@@ -59,7 +59,7 @@ def test_the_first_line_says_what_to_use_and_the_next_what_to_write(
     assert ended.err == ""
     first, *_ = lines = ended.out.splitlines()
     assert first.startswith(
-        "Use calibrated: it answers all 100 questions within 10% of the rows asked"
+        "Use calibrated: it answers all 100 queries within 10% of the rows asked"
     )
     assert '  "mechanism": {"profile": "calibrated"},' in lines
     assert '  "phase": {"min_rows": 2000},' in lines
@@ -76,7 +76,7 @@ def test_the_first_line_says_what_to_use_and_the_next_what_to_write(
         assert name in mechanisms
     assert "4,000 rows a phase  calibrated" in ended.out
     assert "an error of 20%" in ended.out
-    assert "50 questions" in ended.out
+    assert "50 queries" in ended.out
 
 
 def test_it_reads_the_definition_and_nothing_of_the_rows_and_needs_no_server(
@@ -109,7 +109,7 @@ def test_any_predicates_on_few_rows_are_for_the_whole_table(
 ) -> None:
     file = write(accuracy={"error": 0.05}, phase={"min_rows": 2_310})
     ended = run("advise", file, "--queries", 160, "--phases", 1, "--workload", "predicates")
-    assert ended.out.startswith("Use whole_table: it answers all 160 questions within 5%")
+    assert ended.out.startswith("Use whole_table: it answers all 160 queries within 5%")
     assert "spends all of a row's lifetime budget." in ended.out
     assert '"mechanism": {"profile": "whole_table"},' in ended.out
 
@@ -124,7 +124,7 @@ def test_thresholds_are_about_one_attribute_of_numbers(
     assert "kind threshold" in ended.out
     assert "kind median" in ended.out
     assert ended.err == (
-        "note: there are 12 different questions of this kind; the others are repeats, and free\n"
+        "note: there are 12 different queries of this kind; the others are repeats, and free\n"
     )
     ended = run("advise", file, *SMALL, "--workload", "thresholds", "--attribute", "city")
     assert ended.code == 1
@@ -140,7 +140,7 @@ def test_a_pure_promise_is_kept_by_counts(run: Run, write: Callable[..., Path]) 
     assert ended.code == 0, ended.err
     assert ended.err == ""
     assert ended.out.startswith(
-        "Use counts under a pure promise: it answers all 40 questions within 10% of the rows asked"
+        "Use counts under a pure promise: it answers all 40 queries within 10% of the rows asked"
     )
     assert ended.out.count("its promise needs a delta above 0") == 8
 
@@ -185,9 +185,7 @@ def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(
     )
     assert "the least is " in error
     assert error.endswith(" rows a phase")
-    assert ended.out.startswith(
-        "No mechanism answers all 40 questions within 2% of the rows asked."
-    )
+    assert ended.out.startswith("No mechanism answers all 40 queries within 2% of the rows asked.")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +237,7 @@ def test_help_says_that_the_sample_must_be_public(run: Run) -> None:
     said = " ".join(run("advise", "--help").out.split())
     assert "looks at no private row" in said
     assert "A PUBLIC file to draw the trial's rows from" in said
-    assert "Different questions in the whole life of the data set; repeats are free." in said
+    assert "Different queries in the whole life of the data set; repeats are free." in said
 
 
 def test_the_page_quotes_prices_that_still_hold() -> None:

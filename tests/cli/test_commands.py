@@ -55,7 +55,7 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
     assert "No such command 'aks'. Did you mean ask?" in ended.err
     ended = run("ask", "people", "city", "=", "Lyon")
     assert ended.code == 2
-    assert "the question ends before '='; put the whole of it in quotes" in ended.err
+    assert "the query ends before '='; put the whole of it in quotes" in ended.err
 
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:
@@ -451,7 +451,7 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
         (("age < 18", "--rank", "0.5"), "--rank goes with --kind"),
     ],
 )
-def test_what_a_kind_of_question_lacks_or_has_not_is_named_as_it_is_written_here(
+def test_what_a_kind_of_query_lacks_or_has_not_is_named_as_it_is_written_here(
     run: Run, words: tuple[str, ...], lacks: str
 ) -> None:
     ended = run("ask", "people", *words)

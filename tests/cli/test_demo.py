@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.demo import _Exact, _summarise
-from stream_dp.cli.demo_view import AskedQuestion, Story
+from stream_dp.cli.demo_view import DemoQuery, Story
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Answer
 from stream_dp.samples import flights
@@ -37,14 +37,14 @@ def test_the_saved_picture_needs_nothing_from_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(("outside", "kept"), [(0, True), (3, True), (12, False)])
-def test_one_question_that_misses_in_three_months_is_no_broken_promise(
+def test_one_query_that_misses_in_three_months_is_no_broken_promise(
     outside: int, kept: bool
 ) -> None:
     """Of the 47 of ``--fast``. Its answers share the noise of their months."""
     facts = {"dataset": "flights", "query_id": "q", "analyst": "demo", "status": "answered"}
     answer = Answer.model_validate({**facts, "count": 100, "n": 1000, "error_bar": 0.01})
-    asked = [AskedQuestion("carrier = 'UA'", answer, 80) for _ in range(outside)]
-    asked += [AskedQuestion("carrier = 'UA'", answer, 95) for _ in range(47 - outside)]
+    asked = [DemoQuery("carrier = 'UA'", answer, 80) for _ in range(outside)]
+    asked += [DemoQuery("carrier = 'UA'", answer, 95) for _ in range(47 - outside)]
     demo: Any = SimpleNamespace(same_bytes=True, recovered_s=1.0)
     broken = pytest.raises(StreamDPError, match="did not keep its promises")
     with contextlib.nullcontext() if kept else broken:

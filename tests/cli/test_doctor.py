@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.cli import doctor
-from stream_dp.client import Question
+from stream_dp.client import Query
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS
@@ -292,10 +292,7 @@ def test_a_large_delta_and_a_spent_line_are_noted(
         client.send(name, cells=[{"city": "Bonn", "count": 2000}])
         client.ask_many(
             name,
-            [
-                Question(f"age < {age} AND city = '{city}' AND smoker IS {s}")
-                for age, city, s in asked
-            ],
+            [Query(f"age < {age} AND city = '{city}' AND smoker IS {s}") for age, city, s in asked],
         )
     notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
     assert any("delta 8e-06 is large for 2,000 rows" in text for text in notes), notes

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def people(deployment: Any, definition: dict[str, Any]) -> str:
-    """A data set with two phases whose worker has charged for some questions, and has ended."""
+    """A data set with two phases whose worker has charged for some queries, and has ended."""
     worker = deployment.worker().wait_ready()
     with deployment.client() as client:
         name = str(client.define({**definition, "kinds": {"median": {"share": 0.2}}}).dataset)

@@ -26,7 +26,7 @@ UNIVERSE = Universe(
 
 
 def shown(text: str) -> str:
-    """What the analyst reads when the question goes wrong, here or at the worker."""
+    """What the analyst reads when the query goes wrong, here or at the worker."""
     try:
         where = sql.parse(text, ATTRIBUTES)["where"]
     except InvalidQuery as error:
@@ -71,7 +71,7 @@ def test_the_words_say_what_is_wrong_and_how_to_mend_it() -> None:
     )
 
 
-def test_a_long_question_is_shown_around_the_piece() -> None:
+def test_a_long_query_is_shown_around_the_piece() -> None:
     text = " OR ".join(["city = 'Bonn'"] * 40) + " OR age < 7 OR " + " OR ".join(["age < 18"] * 40)
     words, line, carets = shown(text).split("\n")
     assert piece(text) == "age < 7"

@@ -130,7 +130,7 @@ def test_the_commands_of_the_readme_do_what_it_says(
         assert "already up: Kafka at 127.0.0.1:" in again
         (dashboard,) = re.findall(r"dashboard at (http://127\.0\.0\.1:\d+/)", again)
         with urllib.request.urlopen(dashboard) as page:
-            assert b"What a question would cost now" in page.read()
+            assert b"What a query would cost now" in page.read()
         assert "everything that was checked is as it must be" in shell("stream-dp doctor")
         example = f"python {ROOT / 'examples/analyst.py'}"  # finds the servers by itself
         assert "month 2: 25,000 rows, phase 2 is open" in shell(example)

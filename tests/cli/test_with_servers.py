@@ -83,11 +83,9 @@ def test_a_quote_and_a_window_longer_than_history_say_what_they_are(
     assert "note: the window was clamped to the 2 phases there are" in ended.out
 
 
-def test_a_wrong_question_is_answered_with_the_piece_that_is_wrong(
-    served: Run, people: str
-) -> None:
-    def complaint(question: str, *more: str) -> str:
-        ended = served("ask", people, question, *more)
+def test_a_wrong_query_is_answered_with_the_piece_that_is_wrong(served: Run, people: str) -> None:
+    def complaint(query: str, *more: str) -> str:
+        ended = served("ask", people, query, *more)
         assert (ended.code, ended.out) == (1, "")
         return str(ended.err)
 
@@ -141,7 +139,7 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
         "--kind quantile needs --rank" in served("ask", name, "--kind", "quantile", "age < 18").err
     )
     twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
-    assert "the question asks quantile itself" in twice.err
+    assert "the query asks quantile itself" in twice.err
 
 
 def test_an_unknown_data_set_is_met_with_those_there_are(served: Run, people: str) -> None:
@@ -308,7 +306,7 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     assert counted(served, name) == 60
 
 
-def test_at_a_terminal_the_warning_has_examples_and_a_question(
+def test_at_a_terminal_the_warning_has_examples_and_a_query(
     served: Run, define: Define, tmp_path: Path
 ) -> None:
     name = define(attributes=[{"name": "amount", "type": "number", "edges": [20, 50, 100]}])
@@ -512,7 +510,7 @@ def test_the_memory_profile_shows_what_its_phase_still_answers(
     assert event.phase == 1
     assert served("ask", name, "smoker").code == 0
     budget = served("budget", name).out
-    assert "1 of 8 questions asked" in budget
+    assert "1 of 8 queries asked" in budget
     assert re.search(r"up to [\d,]+ hard answers in all phases so far", budget)
     assert "of its delta the mechanism may use" in budget
     facts = json.loads(served("budget", name, "--json").out)
@@ -533,14 +531,14 @@ def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(
     )
     with served_deployment.client() as client:
         client.send(name, cells=[{"smoker": True, "count": 100_000}])
-    for question in ("smoker", "NOT smoker", "smoker OR NOT smoker"):
-        assert served("ask", name, question).code == 0
+    for query in ("smoker", "NOT smoker", "smoker OR NOT smoker"):
+        assert served("ask", name, query).code == 0
     facts = json.loads(served("budget", name, "--json").out)
     assert facts["phases"][0]["epsilon"] == pytest.approx(3 * math.log(100) / 5_000, rel=1e-6)
     assert "constants" not in facts
     shown = served("budget", name).out
     assert "promises every row epsilon 0.003 at delta 0, for ever; 3 looks" in shown
-    assert "with no budget left a question is refused" in served("dataset", "show", name).out
+    assert "with no budget left a query is refused" in served("dataset", "show", name).out
     assert (
         "has no budget left for another count" in served("ask", name, "smoker AND NOT smoker").err
     )

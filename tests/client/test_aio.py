@@ -1,4 +1,4 @@
-"""The client for asyncio says and does what the other one does, without a thread for each question."""
+"""The client for asyncio says and does what the other one does, without a thread for each query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client import AsyncClient, Client, Question, Rejection
+from stream_dp.client import AsyncClient, Client, Query, Rejection
 from stream_dp.errors import (
     InvalidDefinition,
     RequestTimeout,
@@ -93,7 +93,7 @@ async def test_a_data_set_from_definition_to_answers(client: AsyncClient, people
     assert (await client.quote(people, "smoker")).status == "quoted"
     table = await client.table(people, "SELECT city, COUNT(*) GROUP BY city")
     assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
-    replies = await client.ask_many(people, [Question("smoker"), Question("age < 18")])
+    replies = await client.ask_many(people, [Query("smoker"), Query("age < 18")])
     assert all(isinstance(reply, Answer) for reply in replies)
     with pytest.raises(Rejection, match="no data set 'no-such-data-set' is defined"):
         await client.ask("no-such-data-set", {"attribute": "smoker", "eq": True})
@@ -125,11 +125,11 @@ async def test_many_tasks_get_each_their_own_answer_and_share_the_threads(
 
 
 @pytest.mark.kafka
-async def test_more_questions_than_threads_wait_for_their_answers_at_once(
+async def test_more_queries_than_threads_wait_for_their_answers_at_once(
     kafka_server: str, silent_prefix: str
 ) -> None:
     async with AsyncClient(kafka_server, topic_prefix=silent_prefix) as client:
-        with pytest.raises(RequestTimeout, match=r"no reply to question q within 0\.3 s"):
+        with pytest.raises(RequestTimeout, match=r"no reply to query q within 0\.3 s"):
             await client.ask("people", {"all": []}, query_id="q", timeout_s=0.3)
         assert waits_for(client) == 0
         asked = [asyncio.create_task(client.ask("people", {"all": []})) for _ in range(100)]
@@ -148,7 +148,7 @@ async def test_who_is_cancelled_leaves_nothing_behind_and_disturbs_nobody(
         tasks = [
             asyncio.create_task(client.ask("people", {"all": []}, query_id="q")) for _ in range(20)
         ]
-        for pause_s in (0.0, 0.002, 0.05, 0.3):  # before, while and after the question is sent
+        for pause_s in (0.0, 0.002, 0.05, 0.3):  # before, while and after the query is sent
             await asyncio.sleep(pause_s)
             tasks.pop().cancel()
         assert not any(task.done() for task in tasks)

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Question, Rejection, mailbox
+from stream_dp.client import Client, Query, Rejection, mailbox
 from stream_dp.client import client as client_module
 from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
@@ -28,7 +28,7 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import FIELDS, Answer, Query, Topics
+from stream_dp.messages import FIELDS, Answer, QueryFields, Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -218,10 +218,10 @@ def test_a_rejection_reaches_who_caused_it_and_nobody_else(client: Client, peopl
     }
 
 
-def test_many_questions_share_records_and_come_back_in_order(client: Client, people: str) -> None:
+def test_many_queries_share_records_and_come_back_in_order(client: Client, people: str) -> None:
     client.ask(people, "age >= 65", query_id="taken")
-    asked = [Question("age >= 18", query_id=f"m{i}") for i in range(205)]
-    asked[150] = Question("age >= 18", query_id="taken")
+    asked = [Query("age >= 18", query_id=f"m{i}") for i in range(205)]
+    asked[150] = Query("age >= 18", query_id="taken")
     told: list[int] = []
     replies = client.ask_many(people, asked, on_answer=lambda index, _: told.append(index))
     assert isinstance(replies[150], Rejection)
@@ -230,20 +230,18 @@ def test_many_questions_share_records_and_come_back_in_order(client: Client, peo
     assert told == [index for index in range(205) if index != 150]
 
 
-def test_two_questions_of_one_call_have_two_ids(client: Client, people: str) -> None:
+def test_two_queries_of_one_call_have_two_ids(client: Client, people: str) -> None:
     with pytest.raises(InvalidInput, match="q is there twice"):
-        client.ask_many(people, [Question(query_id="q"), Question("smoker", query_id="q")])
+        client.ask_many(people, [Query(query_id="q"), Query("smoker", query_id="q")])
 
 
-def test_large_questions_are_spread_over_records_that_are_served(
-    client: Client, people: str
-) -> None:
+def test_large_queries_are_spread_over_records_that_are_served(client: Client, people: str) -> None:
     long = {"any": [{"attribute": "city", "in": ["Bonn"] * 900} for _ in range(10)]}
-    replies = client.ask_many(people, [Question(long) for _ in range(9)])
+    replies = client.ask_many(people, [Query(long) for _ in range(9)])
     assert {reply.status for reply in replies if isinstance(reply, Answer)} == {"answered"}
 
 
-def test_a_wrong_question_is_never_sent(client: Client, people: str) -> None:
+def test_a_wrong_query_is_never_sent(client: Client, people: str) -> None:
     with pytest.raises(InvalidQuery, match="line 1, column 1: there is no attribute agee"):
         client.ask(people, "agee >= 18")
     with pytest.raises(InvalidInput, match=rf"did you mean {people}\?"):
@@ -252,37 +250,37 @@ def test_a_wrong_question_is_never_sent(client: Client, people: str) -> None:
 
 def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, people: str) -> None:
     by_kind = {
-        "sum": Question.sum("age", "smoker", group_by=["city"]),
-        "threshold": Question.threshold("age", "age < 65"),
-        "quantile": Question.quantile("age", 0.9, last_phases=1),
-        "median": Question.median("age", query_id="mine"),
-        "mode": Question.mode("city"),
-        "prefix_batch": Question.prefix_batch("age", ["age < 18", {"attribute": "age", "lt": 65}]),
-        "correlated_vector": Question.correlated_vector("smoker"),
-        "between": Question.between("smoker", 0.1, 0.3),
-        "interior_point": Question.interior_point("age", "age < 65"),
-        "adaptive_threshold": Question.adaptive_threshold("age", "age < 65"),
+        "sum": Query.sum("age", "smoker", group_by=["city"]),
+        "threshold": Query.threshold("age", "age < 65"),
+        "quantile": Query.quantile("age", 0.9, last_phases=1),
+        "median": Query.median("age", query_id="mine"),
+        "mode": Query.mode("city"),
+        "prefix_batch": Query.prefix_batch("age", ["age < 18", {"attribute": "age", "lt": 65}]),
+        "correlated_vector": Query.correlated_vector("smoker"),
+        "between": Query.between("smoker", 0.1, 0.3),
+        "interior_point": Query.interior_point("age", "age < 65"),
+        "adaptive_threshold": Query.adaptive_threshold("age", "age < 65"),
     }
     assert by_kind.keys() == FIELDS.keys() - {"predicate", "table"}
-    for kind, question in by_kind.items():
-        spelt = Query.read(client.spelt(people, question))
+    for kind, query in by_kind.items():
+        spelt = QueryFields.read(client.spelt(people, query))
         assert spelt.kind == kind
         needed, _ = FIELDS[kind]
         assert all(getattr(spelt, name) not in (None, ()) for name in needed)
-    assert Query.read(client.spelt(people, by_kind["median"])).query_id == "mine"
+    assert QueryFields.read(client.spelt(people, by_kind["median"])).query_id == "mine"
     batch = client.spelt(people, by_kind["prefix_batch"])
     assert batch["wheres"] == [{"attribute": "age", "lt": 18}, {"attribute": "age", "lt": 65}]
-    found = client.spelt(people, Question("age < 18", kind="threshold"))
+    found = client.spelt(people, Query("age < 18", kind="threshold"))
     assert found["attribute"] == "age"
 
 
-def test_a_question_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
+def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
     with pytest.raises(InvalidInput, match="asks quantile itself"):
-        client.ask(people, Question("SELECT QUANTILE(age, 0.5)", kind="mode"))
-    with pytest.raises(InvalidInput, match="it is a Question already"):
-        client.ask(people, Question.mode("city"), last_phases=2)
+        client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
+    with pytest.raises(InvalidInput, match="it is a Query already"):
+        client.ask(people, Query.mode("city"), last_phases=2)
     with pytest.raises(InvalidInput, match="is no condition"):
-        client.ask(people, Question.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
+        client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
 
 
 def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
@@ -306,7 +304,7 @@ def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
     some = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
     assert some.rows == pytest.approx(3000, abs=some.rows_bar)
     assert some.count == pytest.approx(0, abs=600)
-    asked = Question.sum("age", "city = 'Graz'", count_rows=True)
+    asked = Query.sum("age", "city = 'Graz'", count_rows=True)
     assert client.ask(name, asked).rows == some.rows
     frame = client.table(name, "SELECT city, COUNT(*), AVG(age) GROUP BY city")
     assert list(frame.columns)[-3:] == ["mean_bar", "rows", "rows_bar"]
@@ -366,7 +364,7 @@ def test_without_a_worker_the_timeout_says_so_and_what_to_do(
             client.ask("people", {"all": []}, query_id="q", timeout_s=9.5)
         assert client.worker_problem() == told[0]
     assert f"nobody has joined the group {silent_prefix[:-1]}-worker" in told[0]
-    assert f"no reply to question q within 9.5 s: {told[0]}" in str(caught.value)
+    assert f"no reply to query q within 9.5 s: {told[0]}" in str(caught.value)
     assert "the same id is safe" in str(caught.value)
     assert len(told) == 1
 

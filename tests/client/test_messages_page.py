@@ -26,8 +26,8 @@ from stream_dp.messages import (
     Event,
     KindsSpec,
     MechanismSpec,
-    Query,
     QueryEnvelope,
+    QueryFields,
     Rejected,
     Synthetic,
     read_json,
@@ -84,7 +84,7 @@ def test_batches_fit_the_definition_beside_them() -> None:
     assert n_rows == [3, 2, 12]
 
 
-def test_questions_fit_the_definition_beside_them() -> None:
+def test_queries_fit_the_definition_beside_them() -> None:
     universe, _ = build(Definition.read(next(examples("definition"))))
     ids = []
     for query in asked():
@@ -94,7 +94,7 @@ def test_questions_fit_the_definition_beside_them() -> None:
     assert ids[:4] == ["q-1", "q-2", "q-3", "q-4"]
 
 
-def test_every_kind_of_question_has_an_example() -> None:
+def test_every_kind_of_query_has_an_example() -> None:
     of_counts = {"predicate", "table", "sum"}
     of_others = {kind for answerer in ANSWERERS.values() for kind in answerer.kinds}
     assert {query.kind for query in asked()} == of_counts | of_others
@@ -102,9 +102,9 @@ def test_every_kind_of_question_has_an_example() -> None:
         assert f'`"{name}": {{"share": ' in PAGE, name
 
 
-def asked() -> list[Query]:
+def asked() -> list[QueryFields]:
     return [
-        Query.read(item)
+        QueryFields.read(item)
         for example in examples("query")
         for item in QueryEnvelope.read(example).queries
     ]

@@ -29,7 +29,7 @@ QUERY = {"kind": "query", "count_scale": 50}
 
 
 @pytest.mark.parametrize("mechanism", ["median", "sequential", "memory"])
-def test_a_phase_of_the_papers_is_paid_once_and_its_questions_are_counted(mechanism: str) -> None:
+def test_a_phase_of_the_papers_is_paid_once_and_its_queries_are_counted(mechanism: str) -> None:
     odometer = Odometer.read(
         entries(mechanism, {**PHASE, "rho": 2**49}, QUERY.copy(), QUERY.copy())
     )
@@ -39,7 +39,7 @@ def test_a_phase_of_the_papers_is_paid_once_and_its_questions_are_counted(mechan
     assert odometer.most_spent == 0.5
 
 
-def test_a_new_guess_counts_its_own_questions() -> None:
+def test_a_new_guess_counts_its_own_queries() -> None:
     first = {"guess": 1, "queries": 2, "hard_limit": 9}
     second = {"guess": 2, "queries": 4, "hard_limit": 11, "count_scale": 200}
     looks = [{**PHASE, **first}, {**QUERY, **first}, {**QUERY, **first}]

@@ -157,7 +157,7 @@ LATE = {"attribute": "late", "eq": True}
 
 
 @pytest.mark.parametrize(
-    ("sql", "question"),
+    ("sql", "query"),
     [
         ("late", {"kind": "predicate", "where": LATE}),
         ("WHERE late", {"kind": "predicate", "where": LATE}),
@@ -172,10 +172,8 @@ LATE = {"attribute": "late", "eq": True}
          {"kind": "table", "group_by": ["carrier", "first seen"], "where": None}),
     ],
 )  # fmt: skip
-def test_a_condition_or_a_select_that_counts_is_a_question(
-    sql: str, question: dict[str, Any]
-) -> None:
-    assert parse(sql, FLIGHTS, dataset="flights") == question
+def test_a_condition_or_a_select_that_counts_is_a_query(sql: str, query: dict[str, Any]) -> None:
+    assert parse(sql, FLIGHTS, dataset="flights") == query
 
 
 def test_constants_mean_what_they_mean_in_a_row() -> None:
@@ -410,9 +408,9 @@ WORDS = [
 
 @settings(max_examples=500)
 @given(sql=st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
-def test_whatever_is_typed_is_a_question_or_a_refusal_in_words(sql: str) -> None:
+def test_whatever_is_typed_is_a_query_or_a_refusal_in_words(sql: str) -> None:
     try:
-        question = parse(sql, FLIGHTS)
+        query = parse(sql, FLIGHTS)
     except InvalidQuery:
         return
-    json.dumps(question)
+    json.dumps(query)

@@ -16,7 +16,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Outcome
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
 
 Draws = npt.NDArray[np.int64]
@@ -90,17 +90,17 @@ class Drive:
         for look in self.mechanism.open_phase(sealed.n_rows):
             self.look(look)
 
-    def question(self, cells: npt.ArrayLike, window: range | None = None) -> Question:
+    def query(self, cells: npt.ArrayLike, window: range | None = None) -> LinearQuery:
         """About the cells of a mask over the whole universe, and all phases unless told otherwise."""
         mask = np.asarray(cells, dtype=np.bool_).reshape(self.universe.shape)
         predicate = Predicate.of_mask(tuple(range(mask.ndim)), mask)
-        return Question(predicate, range(len(self.data)) if window is None else window)
+        return LinearQuery(predicate, range(len(self.data)) if window is None else window)
 
-    def truth(self, question: Question) -> float:
+    def truth(self, query: LinearQuery) -> float:
         """The true share."""
-        tables = self.data.marginal(question.predicate.attributes, question.window)
-        count = sum(int(table[question.predicate.mask].sum()) for table in tables)
-        return count / sum(self.data.sizes[block] for block in question.window)
+        tables = self.data.marginal(query.predicate.attributes, query.window)
+        count = sum(int(table[query.predicate.mask].sum()) for table in tables)
+        return count / sum(self.data.sizes[block] for block in query.window)
 
     def look(self, look: Look) -> Any:
         look.reserve(self.noise)
@@ -113,16 +113,16 @@ class Drive:
         self.mechanism.absorb(release)
         return release
 
-    def ask(self, question: Question) -> Outcome:
-        step = self.mechanism.answer(question)
+    def ask(self, query: LinearQuery) -> Outcome:
+        step = self.mechanism.answer(query)
         if not hasattr(step, "take"):
             return step  # type: ignore[no-any-return]
         release = self.look(step)
-        return self.mechanism.conclude(question, step, release)  # type: ignore[no-any-return]
+        return self.mechanism.conclude(query, step, release)  # type: ignore[no-any-return]
 
-    def lose(self, question: Question) -> None:
+    def lose(self, query: LinearQuery) -> None:
         """A crash between the look and its release."""
-        step = self.mechanism.answer(question)
+        step = self.mechanism.answer(query)
         self.mechanism.charged(step.charges)
         for charge in step.charges:
             rho, delta = self.lines[charge.block]
@@ -162,7 +162,7 @@ def quick_noise() -> Callable[..., NoiseSource]:
 _ADULT = (2, 2, 5, 7)  # sex, income, race, marital status: 140 cells, 35,433 conjunctions
 
 
-def _asks(seed: int) -> Iterator[Question]:
+def _asks(seed: int) -> Iterator[LinearQuery]:
     """W3 at Zipf 0: all but the empty and the whole set of each attribute's values, or it is left out."""
     rng = np.random.default_rng(seed)
     while True:
@@ -172,7 +172,7 @@ def _asks(seed: int) -> Iterator[Question]:
             factors[attribute] = (subset >> np.arange(size) & 1).astype(np.bool_)
         predicate = Predicate.conjunction(factors)
         if predicate.attributes:
-            yield Question(predicate, range(1))
+            yield LinearQuery(predicate, range(1))
 
 
 @pytest.fixture
@@ -181,6 +181,6 @@ def adult(make_universe: Callable[..., Universe]) -> Universe:
 
 
 @pytest.fixture
-def make_asks() -> Callable[[int], Iterator[Question]]:
-    """``make_asks(seed)``: questions drawn from all 35,433 conjunctions, each as likely."""
+def make_asks() -> Callable[[int], Iterator[LinearQuery]]:
+    """``make_asks(seed)``: queries drawn from all 35,433 conjunctions, each as likely."""
     return _asks

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stream_dp.core.query import (
     EVERYTHING,
     NOTHING,
+    LinearQuery,
     Predicate,
-    Question,
     compile_group_by,
     compile_where,
 )
@@ -455,7 +455,7 @@ def test_conditions_that_cancel_out_cost_no_cells() -> None:
     assert compile_where(wide, {"all": [*idle, *contradiction]}) == NOTHING
 
 
-def test_a_question_groups_by_attributes_in_the_order_asked() -> None:
+def test_a_query_groups_by_attributes_in_the_order_asked() -> None:
     where = compile_where(FLIGHTS, {"attribute": "carrier", "eq": "AA"})
     assert compile_group_by(FLIGHTS, ["cancelled", "carrier"], where) == (CANCELLED, CARRIER)
     for names, words in [
@@ -470,12 +470,14 @@ def test_a_question_groups_by_attributes_in_the_order_asked() -> None:
     assert caught.value.reason == "too_many_cells"
 
 
-def test_the_key_of_a_question_tells_tables_apart_and_leaves_the_window_out() -> None:
+def test_the_key_of_a_query_tells_tables_apart_and_leaves_the_window_out() -> None:
     late = compile_where(FLIGHTS, {"attribute": "arr_delay", "ge": 30})
-    keys = {Question(late, range(2), group_by).key for group_by in [(), (0,), (1,), (0, 1), (1, 0)]}
+    keys = {
+        LinearQuery(late, range(2), group_by).key for group_by in [(), (0,), (1,), (0, 1), (1, 0)]
+    }
     assert len(keys) == 5
-    assert Question(late, range(2)).key == Question(late, range(1, 7)).key == late.key
-    assert Question(EVERYTHING, range(2), (0,)).key != Question(late, range(2), (0,)).key
+    assert LinearQuery(late, range(2)).key == LinearQuery(late, range(1, 7)).key == late.key
+    assert LinearQuery(EVERYTHING, range(2), (0,)).key != LinearQuery(late, range(2), (0,)).key
 
 
 @pytest.mark.parametrize(
@@ -483,6 +485,6 @@ def test_the_key_of_a_question_tells_tables_apart_and_leaves_the_window_out() ->
 )
 def test_a_window_is_consecutive_blocks(window: range) -> None:
     with pytest.raises(ValueError, match="consecutive"):
-        Question(EVERYTHING, window)
+        LinearQuery(EVERYTHING, window)
     with pytest.raises(ValueError, match="twice"):
-        Question(EVERYTHING, range(1), (0, 0))
+        LinearQuery(EVERYTHING, range(1), (0, 0))

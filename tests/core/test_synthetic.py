@@ -73,7 +73,7 @@ def test_the_rows_are_as_close_to_hard_answers_as_promised(
     for parts in ([8, 0, 1, 0], [7, 1, 1, 0]):  # ninths, as nine rows have them
         run.open(parts, 10**17)
         for chosen in ([1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 1]):
-            run.ask(run.question(chosen))
+            run.ask(run.query(chosen))
     window, n_rows = range(2), 10**6
     found = synthetic(mechanism, window, n_rows, generator())
     assert [len(column) for column in found.columns] == [n_rows] * 2
@@ -84,7 +84,7 @@ def test_the_rows_are_as_close_to_hard_answers_as_promised(
     assert max(gap.distance for gap in found.answers) <= 0.02 * mechanism.constants.error + lacking
     inside = shares(found.columns, (0, 1), cells.shape).reshape(-1)
     for chosen, gap in zip(hard, found.answers, strict=True):
-        assert abs(inside[chosen].sum() - run.truth(run.question(chosen))) <= gap.error
+        assert abs(inside[chosen].sum() - run.truth(run.query(chosen))) <= gap.error
     # The first phase alone is another window, with answers of its own.
     assert synthetic(mechanism, range(1), 100, generator()).answers
 
@@ -102,7 +102,7 @@ def test_rows_of_a_sequential_phase_follow_its_own_answers(
     for parts in ([1, 0, 0, 0], [0, 0, 0, 1]):
         run.open(parts, 10**18)
         for cell in np.eye(4):
-            run.ask(run.question(cell))
+            run.ask(run.query(cell))
     found = synthetic(mechanism, range(2), 10_000, generator())
     assert len(found.answers) == 3 < len(mechanism.hard_answers)
     both = shares(found.columns, (0, 1), cells.shape)
@@ -135,7 +135,7 @@ def test_rows_of_doubling_are_those_of_the_guess_in_force(
     mechanism = Doubling(make, Privacy(4.0, 1e-6), Accuracy(0.1, 0.05), first=20)
     run = drive(cells, mechanism, make_seeded_noise(1))
     run.open([3, 1, 0, 0], 10**17)
-    run.ask(run.question([1, 0, 0, 0]))
+    run.ask(run.query([1, 0, 0, 0]))
     found = synthetic(mechanism, range(1), 1_000, generator())
     again = synthetic(mechanism.mechanism, range(1), 1_000, generator())
     assert len(found.answers) == 1
@@ -153,7 +153,7 @@ def test_rows_of_weights_follow_their_histogram_and_promise_nothing(
     run = drive(cells, mechanism, quick_noise(1))
     run.open([1, 0, 0, 0], 10**5)
     for _ in range(20):
-        run.ask(run.question([1, 0, 0, 0]))
+        run.ask(run.query([1, 0, 0, 0]))
     found = synthetic(mechanism, range(1), 10_000, generator())
     both = shares(found.columns, (0, 1), cells.shape).reshape(-1)
     assert both == pytest.approx(mechanism.shares, abs=4 / 10_000)
@@ -173,7 +173,7 @@ def test_rows_of_the_gated_mechanism_follow_its_set(
     run.open([0, 0, 0, 1], 3 * 10**6)
     for phase in range(2):
         for cell in np.eye(4):
-            run.ask(run.question(cell, range(phase, phase + 1)))
+            run.ask(run.query(cell, range(phase, phase + 1)))
     found = synthetic(mechanism, range(2), 1_000, generator())
     both = shares(found.columns, (0, 1), cells.shape).reshape(-1)
     assert both == pytest.approx([0.25, 0, 0, 0.75], abs=0.05)

@@ -353,7 +353,7 @@ DEFINITION = {
 
 
 def _put(deployment: Any, number: int) -> None:
-    """A round of everything: a new question, the same again, one that is refused, and one that is none."""
+    """A round of everything: a new query, the same again, one that is refused, and one that is none."""
     pairs = [*itertools.combinations(FLAGS, 2)]
     new = [{"attribute": name, "eq": True} for name in pairs[number % len(pairs)]]
     head = {"version": 1, "dataset": "flags", "analyst": "ana"}

@@ -109,7 +109,7 @@ def test_the_demo_of_the_wheel_keeps_its_promises_in_an_empty_folder_without_a_t
     lines = printed.splitlines()
     assert max(map(len, lines)) <= 120
     assert sum("exact" in line for line in lines) == 47
-    assert "80,789 rows in 3 phases; 47 questions and 6 tables answered" in printed
-    assert "the same question under the same id gave the same bytes" in printed
+    assert "80,789 rows in 3 phases; 47 queries and 6 tables answered" in printed
+    assert "the same query under the same id gave the same bytes" in printed
     assert [path.name for path in folder.iterdir()] == ["demo.svg"]
     assert ET.fromstring((folder / "demo.svg").read_text()).tag.endswith("svg")

@@ -15,7 +15,7 @@ ROWS = 21_000
 
 
 def _definition(dataset: str) -> dict[str, Any]:
-    """Hardly anything is measured when a phase opens, so every new question has to look."""
+    """Hardly anything is measured when a phase opens, so every new query has to look."""
     return {
         "version": 1,
         "dataset": dataset,
@@ -33,7 +33,7 @@ def _definition(dataset: str) -> dict[str, Any]:
 class Life:
     """What was done with some data sets, and whether all of it had exactly one outcome."""
 
-    questions = ("carrier = 'AA'", "delay >= 30", "carrier = 'AA' OR delay >= 10", "NOT delay >= 0")
+    queries = ("carrier = 'AA'", "delay >= 30", "carrier = 'AA' OR delay >= 10", "NOT delay >= 0")
 
     def __init__(self, deployment: Any, names: Collection[str]) -> None:
         self.deployment = deployment
@@ -45,7 +45,7 @@ class Life:
             client.define(_definition(name), timeout_s=90)
 
     def phase(self, client: Any, number: int | None = None) -> None:
-        """A batch that opens a phase and all questions, for each data set; a known number repeats one."""
+        """A batch that opens a phase and all queries, for each data set; a known number repeats one."""
         self.phases = max(self.phases, number or self.phases + 1)
         number = number or self.phases
         cells = [
@@ -54,8 +54,8 @@ class Life:
         ]
         for name in self.names:
             client.send(name, cells=cells, batch_id=f"batch-{number}", timeout_s=90)
-            for n, question in enumerate(self.questions):
-                client.ask(name, question, query_id=f"{number}-{n}", timeout_s=90)
+            for n, query in enumerate(self.queries):
+                client.ask(name, query, query_id=f"{number}-{n}", timeout_s=90)
 
     def complaints(self) -> list[str]:
         """What is wrong, from the topics and the store's final state alone."""
@@ -69,7 +69,7 @@ class Life:
             (name, f"{p}-{n}")
             for name in self.names
             for p in numbers
-            for n in range(len(self.questions))
+            for n in range(len(self.queries))
         }
         if answers.keys() != asked:
             said.append(f"answers to {answers.keys() ^ asked} are lacking or too many")

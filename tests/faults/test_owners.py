@@ -59,7 +59,7 @@ def test_a_worker_that_sleeps_past_its_session_changes_nothing_when_it_wakes_up(
     assert life.complaints() == []
 
 
-def test_a_third_worker_joins_and_leaves_while_questions_are_asked(
+def test_a_third_worker_joins_and_leaves_while_queries_are_asked(
     deployment: Any, make_life: Callable[..., Any]
 ) -> None:
     life = make_life(deployment, NAMES)

@@ -1,4 +1,4 @@
-"""A real broker or store that restarts while questions are asked."""
+"""A real broker or store that restarts while queries are asked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wait_until_away(worker: Any, *servers: str) -> None:
                 return
 
 
-def test_a_broker_and_a_store_restart_while_questions_are_asked(
+def test_a_broker_and_a_store_restart_while_queries_are_asked(
     tidy: None,
     own_kafka: KafkaServer,
     own_valkey: ValkeyServer,

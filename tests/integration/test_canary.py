@@ -150,12 +150,12 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
 
 
 def _shown(worker: Any, view: str) -> Iterator[bytes]:
-    """What a page is told; but for the questions, which operators may see."""
+    """What a page is told; but for the queries, which operators may see."""
     with urllib.request.urlopen(f"{worker.url}/stream/{view}?dataset=flights", timeout=60) as told:
         for line in told:
             if line == b"event: here\n":
                 return
-            if line == b"event: questions\n":
+            if line == b"event: queries\n":
                 next(told)
             else:
                 yield line

@@ -1,4 +1,4 @@
-"""Every kind of question, asked through a real Kafka of one data set that answers them all."""
+"""Every kind of query, asked through a real Kafka of one data set that answers them all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.client import Question
+from stream_dp.client import Query
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import FIELDS, Answer
 from stream_dp.pipeline.building import ANSWERERS
@@ -60,40 +60,40 @@ def agrees(answer: Answer) -> bool:
     return near((signs @ truth) / N / answer.vector.agreement, 1.0, answer.error_bar)
 
 
-ASKED: dict[str, tuple[Question, Check]] = {
+ASKED: dict[str, tuple[Query, Check]] = {
     "predicate": (
-        Question("age < 45 AND smoker"),
+        Query("age < 45 AND smoker"),
         lambda a: near(
             a.value, np.mean([i % 4 == 0 and i % 100 < 45 for i in range(N)]), a.error_bar
         ),
     ),
     "table": (
-        Question(group_by=("city",)),
+        Query(group_by=("city",)),
         lambda a: all(
             near(*cell)
             for cell in zip(a.table.values, (0.6, 0.3, 0.1), a.table.error_bars, strict=True)
         ),
     ),
-    "sum": (Question.sum("age", "smoker"), lambda a: near(a.value, 0.25, a.error_bar)),
+    "sum": (Query.sum("age", "smoker"), lambda a: near(a.value, 0.25, a.error_bar)),
     "threshold": (
-        Question.threshold("age", "age < 45"),
+        Query.threshold("age", "age < 45"),
         lambda a: near(a.value, 0.45, a.error_bar),
     ),
-    "quantile": (Question.quantile("age", 0.8), lambda a: a.found.label == ">= 65"),
-    "median": (Question.median("age"), lambda a: a.found.label == "45 to 64"),
-    "mode": (Question.mode("city"), lambda a: a.found.label == "Bonn"),
+    "quantile": (Query.quantile("age", 0.8), lambda a: a.found.label == ">= 65"),
+    "median": (Query.median("age"), lambda a: a.found.label == "45 to 64"),
+    "mode": (Query.mode("city"), lambda a: a.found.label == "Bonn"),
     "prefix_batch": (
-        Question.prefix_batch("age", ["age < 18", "age < 65"]),
+        Query.prefix_batch("age", ["age < 18", "age < 65"]),
         lambda a: all(
             near(*pair, a.error_bar_simultaneous)
             for pair in zip(a.batch.values, (0.18, 0.65), strict=True)
         ),
     ),
-    "correlated_vector": (Question.correlated_vector("smoker"), agrees),
-    "between": (Question.between("smoker", 0.35, 0.45), lambda a: a.side == "below"),
-    "interior_point": (Question.interior_point("age", "age < 45"), lambda a: a.side is not None),
+    "correlated_vector": (Query.correlated_vector("smoker"), agrees),
+    "between": (Query.between("smoker", 0.35, 0.45), lambda a: a.side == "below"),
+    "interior_point": (Query.interior_point("age", "age < 45"), lambda a: a.side is not None),
     "adaptive_threshold": (
-        Question.adaptive_threshold("age", "age < 45"),
+        Query.adaptive_threshold("age", "age < 45"),
         lambda a: near(a.value, 0.45, a.error_bar),
     ),
 }
@@ -110,13 +110,13 @@ def test_every_kind_is_answered_on_one_budget(deployment: Any) -> None:
     with deployment.client() as client:
         client.define(PEOPLE)
         assert client.send("people", columns=COLUMNS).phase == 1
-        answers = client.ask_many("people", [question for question, _ in ASKED.values()])
+        answers = client.ask_many("people", [query for query, _ in ASKED.values()])
         for (kind, (_, check)), answer in zip(ASKED.items(), answers, strict=True):
             assert isinstance(answer, Answer), answer
             assert answer.status == "answered", (kind, answer.reason)
             assert check(answer), (kind, answer)
         spent = answers[-1].budget.spent
-        again = client.ask_many("people", [question for question, _ in ASKED.values()])
+        again = client.ask_many("people", [query for query, _ in ASKED.values()])
         assert [answer.privacy_loss.share for answer in again] == [0.0] * len(ASKED)
         assert again[-1].budget.spent == spent <= 1.0
         easy, hard = client.difficulties()

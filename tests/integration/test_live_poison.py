@@ -111,7 +111,7 @@ def test_poison_is_rejected_once_each_and_the_worker_lives(deployment: Any) -> N
     rejected = deployment.replies("rejected")
     found = [(reply["topic"], reply["partition"], reply["offset"]) for reply in rejected]
     assert len(found) == len(set(found))
-    # One of the two partitions was right, one question refuses only itself, and two batches came last.
+    # One of the two partitions was right, one query refuses only itself, and two batches came last.
     assert len(set(found) & set(places)) == len(places) - 1
     assert len(found) == len(places) - 1 + 1 + 2
     answers = {reply["query_id"]: reply for reply in deployment.replies("answers")}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.client import Question
+from stream_dp.client import Query
 from stream_dp.messages import Answer
 
 pytestmark = pytest.mark.kafka
@@ -71,7 +71,7 @@ def _phases(client: Any, name: str, seed: int) -> list[tuple[int, list[int], Ans
         rows = [{"a": a, "b": b, "count": n} for (a, b), n in zip(CELLS, counts, strict=True)]
         assert client.send(name, cells=rows, batch_id=f"phase-{phase}").phase
         asked = [sorted(chance.sample(range(4), chance.randint(1, 3))) for _ in range(ASKS)]
-        replies = client.ask_many(name, [Question(_condition(cells)) for cells in asked])
+        replies = client.ask_many(name, [Query(_condition(cells)) for cells in asked])
         found += [(phase, cells, reply) for cells, reply in zip(asked, replies, strict=True)]
     return found
 

@@ -12,7 +12,7 @@ import pytest
 from stream_dp.lab.conjecture import MECHANISMS, Data, Setting, experiment, run, shares
 from stream_dp.lab.noise import SeededNoise
 
-SMALL = Setting(cells=16, phases=4, questions=20, segments=40)
+SMALL = Setting(cells=16, phases=4, queries=20, segments=40)
 
 
 def hard(data: Data) -> Iterator[int]:
@@ -44,7 +44,7 @@ def test_with_the_budget_spent_nothing_more_is_answered(mechanism: str) -> None:
     setting = replace(SMALL, segments=4)
     results = list(run(setting, "drifting", mechanism, seed=2))  # type: ignore[arg-type]
     assert sum(p.hard for p in results) <= 4
-    assert 0 < sum(p.answered for p in results) < setting.phases * setting.questions
+    assert 0 < sum(p.answered for p in results) < setting.phases * setting.queries
     assert results[-1].answered == 0
 
 

@@ -1,4 +1,4 @@
-"""Mechanisms beside rows and questions that follow from the schema alone. Seeded."""
+"""Mechanisms beside rows and queries that follow from the schema alone. Seeded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.lab.trial import trial
-from stream_dp.lab.workload import questions, resampled_rows, synthetic_rows
+from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import Name, Need, Workload, estimates, recommended
 
 FLIGHTS = Universe(
@@ -41,7 +41,7 @@ def test_a_year_of_flights_is_for_calibrated() -> None:
     assert best(YEAR, Name.CALIBRATED, Name.LEAN) is Name.CALIBRATED
 
 
-def test_a_few_questions_need_no_tables_beforehand() -> None:
+def test_a_few_queries_need_no_tables_beforehand() -> None:
     assert best(replace(YEAR, queries=60), Name.CALIBRATED, Name.LEAN) is Name.LEAN
 
 
@@ -72,8 +72,8 @@ def test_on_a_wide_universe_what_keeps_every_cell_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("workload", ["conjunctions", "predicates"])
-def test_questions_end_with_the_newest_phase_and_differ(workload: Workload) -> None:
-    asked = list(questions(FLIGHTS, np.random.default_rng(1), phase=9, n=600, workload=workload))
+def test_queries_end_with_the_newest_phase_and_differ(workload: Workload) -> None:
+    asked = list(queries(FLIGHTS, np.random.default_rng(1), phase=9, n=600, workload=workload))
     assert len({(q.key, q.window) for q in asked}) == 600
     assert {q.window.stop for q in asked} == {9}
     assert {len(q.window) for q in asked} == {1, 2, 3, 4, 5, 6, 9}
@@ -84,10 +84,10 @@ def test_questions_end_with_the_newest_phase_and_differ(workload: Workload) -> N
 
 def test_thresholds_are_all_that_there_are_and_then_repeat() -> None:
     ages = Universe((SMALL.attributes[1],))
-    asked = list(questions(ages, np.random.default_rng(1), phase=1, n=40, workload="thresholds"))
+    asked = list(queries(ages, np.random.default_rng(1), phase=1, n=40, workload="thresholds"))
     assert len({q.key for q in asked}) == 7
-    for question in asked:
-        held = question.predicate.mask.astype(int)
+    for query in asked:
+        held = query.predicate.mask.astype(int)
         assert held[0] == 1
         assert (np.diff(held) <= 0).all()
 

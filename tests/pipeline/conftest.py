@@ -704,7 +704,7 @@ def _one_outcome(world: World) -> Iterator[str]:
     for record in (record for records in world.log.values() for record in records):
         place = record.topic, record.partition, record.offset
         here = rejected.get(place, [])
-        # A rejected question names who asked it.
+        # A rejected query names who asked it.
         whole = [reply for reply in here if "analyst" not in reply]
         if len(whole) > 1:
             yield f"P4: {place} was rejected in {len(whole)} ways"
@@ -727,7 +727,7 @@ def _one_outcome(world: World) -> Iterator[str]:
         else:
             for item in document.get("queries", [document]):
                 name = document["dataset"], document["analyst"], _id_of(item)
-                # Where the id was used for another question, that one has the answer.
+                # Where the id was used for another query, that one has the answer.
                 if not any(
                     reply.get("query_id") == name[2] and reply["reason"]["code"] != "id_reused"
                     for reply in here

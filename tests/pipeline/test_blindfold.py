@@ -115,7 +115,7 @@ def _of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
     found: list[Statistic] = []
     for block, _step in look.steps:
         (marginal,) = data.marginal(look.attributes, range(block, block + 1))
-        found.append(_exact_answers(look.question, look.attributes, marginal))
+        found.append(_exact_answers(look.query, look.attributes, marginal))
     return found
 
 
@@ -127,7 +127,7 @@ def _of_whole_table(look: TableLook, data: Blocks, _: Any) -> list[Statistic]:
 
 def _of_count(look: CountLook, data: Blocks, _: Any) -> list[Statistic]:
     """The count, and behind a gate how far it is from the prediction; a threshold's draw is the same."""
-    count, gate = count_of(data, look.question.predicate, look.question.window), look.gate
+    count, gate = count_of(data, look.query.predicate, look.query.window), look.gate
     if gate is None:
         return _whole(count)
     threshold = [0] if gate.segment is None else []
@@ -136,7 +136,7 @@ def _of_count(look: CountLook, data: Blocks, _: Any) -> list[Statistic]:
 
 def _of_query(look: QueryLook, data: Blocks, _: Any) -> list[Statistic]:
     """The easiness in the gate's units, and the count; the threshold's index is the same."""
-    count = count_of(data, look.question.predicate, look.question.window)
+    count = count_of(data, look.query.predicate, look.query.window)
     return _whole(look.gate.units(look.easiness(count)), count)
 
 
@@ -419,7 +419,7 @@ class Life:
 
     Attributes:
         definition: What it has of its own.
-        questions: Asked in both phases, again, and by the worker after a restart.
+        queries: Asked in both phases, again, and by the worker after a restart.
         looks: Classes of the looks that must have been taken, so that the comparison is about them.
         papers: Whether it has the tiny universe and the phases of the papers' mechanisms.
         rows: Thousands of rows that open a phase.
@@ -428,7 +428,7 @@ class Life:
     """
 
     definition: Mapping[str, Any]
-    questions: Sequence[Mapping[str, Any]]
+    queries: Sequence[Mapping[str, Any]]
     looks: frozenset[type]
     papers: bool = False
     rows: int = 21
@@ -462,8 +462,8 @@ class Life:
             world.batch(name, batch_id, cells=cells)
 
     def ask(self, world: Any, name: str, turn: str) -> None:
-        for number, question in enumerate(self.questions):
-            world.ask(name, f"{turn}-{number}", **question)
+        for number, query in enumerate(self.queries):
+            world.ask(name, f"{turn}-{number}", **query)
 
 
 COUNTS: Final = (
@@ -536,10 +536,10 @@ PROFILES: Final[dict[str, Life]] = {
 _WIDE: Final = {"privacy": {"epsilon": 20.0, "delta": 1e-7}}
 
 
-def _kind(name: str, look: type, *questions: Any, rows: int = 21, **settings: Any) -> Life:
+def _kind(name: str, look: type, *queries: Any, rows: int = 21, **settings: Any) -> Life:
     in_order = name == "correlated_vector"
     definition = {**_WIDE, "kinds": {name: settings}}
-    return Life(definition, questions, frozenset({look}), rows=rows, in_order=in_order)
+    return Life(definition, queries, frozenset({look}), rows=rows, in_order=in_order)
 
 
 def _points(kind: str) -> list[dict[str, Any]]:
@@ -625,7 +625,7 @@ def test_every_profile_kind_and_look_is_compared() -> None:
 
 
 def _rounds(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
-    """What one worker takes and then another: rows in every form, rejected ones, and questions."""
+    """What one worker takes and then another: rows in every form, rejected ones, and queries."""
     row, common = life.row(row), life.row(THESE)
 
     def early(world: Any) -> None:
@@ -1245,7 +1245,7 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
 
 
 def _memory_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
-    patch.setattr(memory.Gate, "is_easy", lambda *_, **__: easy)
+    patch.setattr(memory.EasinessTest, "is_easy", lambda *_, **__: easy)
 
 
 def _segment_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
@@ -1271,7 +1271,7 @@ async def test_a_profile_that_tests_takes_the_same_steps_for_easy_and_hard(
     mechanism: dict[str, Any] | None,
     decides: Callable[[pytest.MonkeyPatch, bool], None],
 ) -> None:
-    """Whether a question was easy is published; nothing else may tell how near it was."""
+    """Whether a query was easy is published; nothing else may tell how near it was."""
 
     def define(world: Any) -> None:
         if mechanism is None:

@@ -455,7 +455,7 @@ async def test_no_word_of_a_record_is_found_in_anything_that_is_written(
 
 
 def pages(world: Any, outgoing: Iterable[Any]) -> Iterator[bytes]:
-    """What both pages show while the topics are read; but for the questions, which operators may see."""
+    """What both pages show while the topics are read; but for the queries, which operators may see."""
     published = Published()
     views = Views(published)
     asked = [record for n in range(world.partitions) for record in world.log[f"in.queries:{n}"]]

@@ -91,7 +91,7 @@ THESIS = (_memory, _memory_phase, _memory_ask, _memory_phase, _memory_ask)
 
 
 def _doubling(world: Any) -> None:
-    """Two questions a guess at first: the second round of them begins the next guess."""
+    """Two queries a guess at first: the second round of them begins the next guess."""
     world.define_papers(
         "thesis", profile="sequential", queries_per_phase=2, phases=2, doubling=True, **SMALL
     )

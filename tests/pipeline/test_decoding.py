@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from stream_dp.errors import InvalidMessage
-from stream_dp.messages import Query, read_json, reading
+from stream_dp.messages import QueryFields, read_json, reading
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.pipeline.decoding import Ask, BadQuery, decode, partition_of
 from stream_dp.pipeline.records import Record
@@ -124,17 +124,17 @@ ITEMS: list[dict[str, Any]] = [
 HEAD = {"version": 1, "dataset": "d", "analyst": "ana"}
 
 
-def test_a_single_question_is_the_one_of_a_list_of_one() -> None:
+def test_a_single_query_is_the_one_of_a_list_of_one() -> None:
     for item in ITEMS:
         single, listed = _decoded({**HEAD, **item}), _decoded({**HEAD, "queries": [item]})
         assert (single.dataset, single.analyst) == (listed.dataset, listed.analyst)
         (one,), (other,) = single.queries, listed.queries
-        assert {name: getattr(one, name) for name in Query.model_fields} == other.model_dump(
+        assert {name: getattr(one, name) for name in QueryFields.model_fields} == other.model_dump(
             exclude={"window"}
         ) | {"window": other.window}
 
 
-def test_questions_beside_a_bad_one_are_read_as_if_they_were_alone() -> None:
+def test_queries_beside_a_bad_one_are_read_as_if_they_were_alone() -> None:
     alone = _decoded({**HEAD, "queries": ITEMS})
     mixed = _decoded({**HEAD, "queries": [ITEMS[0], {"query_id": "bad", "x": 1}, *ITEMS[1:]]})
     assert isinstance(mixed, Ask)
@@ -164,4 +164,4 @@ def test_of_several_faults_it_is_always_the_same_one_that_is_named() -> None:
     for first, second in itertools.combinations(surplus, 2):
         item = {"query_id": "q", first: surplus[first], second: surplus[second]}
         with pytest.raises(InvalidMessage, match=f"has no {first}:"):
-            Query.read(item)
+            QueryFields.read(item)

@@ -1,4 +1,4 @@
-"""Every kind of question answers through the worker, is charged once, and survives a restart."""
+"""Every kind of query answers through the worker, is charged once, and survives a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def open_phase(world: Any) -> None:
 
 
 async def answers(world: Any, *rounds: Any, **kinds: Any) -> dict[str, Any]:
-    """Replies by query id: a data set of 21,000 rows, and questions in rounds, each by a new process."""
+    """Replies by query id: a data set of 21,000 rows, and queries in rounds, each by a new process."""
     await world.run(rounds=(lambda world: define(world, **kinds), open_phase))
     for ask in rounds:
         await world.run(rounds=(ask,))
@@ -77,7 +77,7 @@ async def test_all_thresholds_and_quantiles_cost_one_look_an_attribute(world: An
         ),
     ],
 )
-async def test_a_question_that_does_not_fit_its_kind_is_refused_in_words(
+async def test_a_query_that_does_not_fit_its_kind_is_refused_in_words(
     world: Any, asked: dict[str, Any], code: str, words: str
 ) -> None:
     found = await answers(

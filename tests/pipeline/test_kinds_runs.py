@@ -58,7 +58,7 @@ def two(world: Any) -> None:
 
 
 def asks(kind: str, name: str, *numbers: int) -> Callable[[Any], None]:
-    """Questions of a kind: thresholds around 3 of 7, or points of the delay."""
+    """Queries of a kind: thresholds around 3 of 7, or points of the delay."""
 
     def ask(world: Any) -> None:
         for number in numbers:
@@ -151,7 +151,7 @@ async def test_an_interior_point_that_is_kept_is_named_and_frees_its_secret(worl
     assert world.complaints() == []
 
 
-async def test_a_free_question_is_quoted_at_nothing(world: Any) -> None:
+async def test_a_free_query_is_quoted_at_nothing(world: Any) -> None:
     def quote(world: Any) -> None:
         world.ask("flights", "price", AA, kind="between", quote=True, **HALF)
 
@@ -287,7 +287,7 @@ async def descriptions(world: Any) -> list[dict[str, Any]]:
         ({"kind": "adaptive_threshold", "where": AA}, "goes with attribute"),
     ],
 )
-async def test_a_question_without_what_its_kind_needs_is_rejected_in_words(
+async def test_a_query_without_what_its_kind_needs_is_rejected_in_words(
     world: Any, asked: dict[str, Any], words: str
 ) -> None:
     define(world)
@@ -310,7 +310,7 @@ async def test_a_question_without_what_its_kind_needs_is_rejected_in_words(
         ),
     ],
 )
-async def test_a_question_that_cannot_be_answered_is_refused_before_any_look(
+async def test_a_query_that_cannot_be_answered_is_refused_before_any_look(
     world: Any, asked: dict[str, Any], words: str
 ) -> None:
     await world.run(rounds=(define, one, lambda world: world.ask("flights", "q", **asked)))

@@ -13,7 +13,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 
 
 async def ask_all(world: Any, *items: dict[str, Any], **kinds: Any) -> dict[str, Any]:
-    """Replies by query id, from a data set of 21,000 rows; every question is asked of a new process."""
+    """Replies by query id, from a data set of 21,000 rows; every query is asked of a new process."""
 
     def define(world: Any) -> None:
         world.define("flights", kinds=kinds)
@@ -108,7 +108,7 @@ def signs(answer: dict[str, Any]) -> npt.NDArray[np.int64]:
     return 2 * np.unpackbits(packed, count=answer["n"]).astype(np.int64) - 1
 
 
-async def test_each_row_responds_once_and_every_question_is_free(world: Any) -> None:
+async def test_each_row_responds_once_and_every_query_is_free(world: Any) -> None:
     def ask(world: Any) -> None:
         n = len(world.answers())
         for window in (None, {"last_phases": 1}):
@@ -180,7 +180,7 @@ async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_res
         "mode": {"share": 0.05, "groups": 2_000},
         **VECTOR,
     }
-    questions = {
+    queries = {
         "predicate": {"where": {"attribute": "carrier", "eq": "AA"}},
         "threshold": {"attribute": "delay", "where": {"attribute": "delay", "ge": 30}},
         "quantile": {"attribute": "delay", "rank": 0.9},
@@ -191,8 +191,8 @@ async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_res
 
     def ask(prefix: str) -> Any:
         items = [
-            {"query_id": f"{prefix}-{kind}", "kind": kind, **question}
-            for kind, question in questions.items()
+            {"query_id": f"{prefix}-{kind}", "kind": kind, **query}
+            for kind, query in queries.items()
         ]
         return lambda world: world.ask_many("flights", items)
 
@@ -210,7 +210,7 @@ async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_res
     found = {name[-1]: answer for name, answer in world.answers().items()}
     assert {answer["status"] for answer in found.values()} == {"answered"}
     for prefix, n in (("first", 42_000), ("both", 63_000)):
-        assert {found[f"{prefix}-{kind}"]["n"] for kind in questions} == {n}
+        assert {found[f"{prefix}-{kind}"]["n"] for kind in queries} == {n}
         late = found[f"{prefix}-threshold"]
         assert abs(late["count"] - 8 * n / 21) <= late["error_bar"] * n < n / 2
         assert found[f"{prefix}-quantile"]["found"]["low"] == 30
@@ -218,12 +218,12 @@ async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_res
         assert found[f"{prefix}-mode"]["found"]["label"] == "false"
         assert len(signs(found[f"{prefix}-correlated_vector"])) == n
     # The second phase pays for its own part; a new median, or mode, looks at the first one again.
-    paid = {kind: found[f"both-{kind}"]["privacy_loss"] for kind in questions}
+    paid = {kind: found[f"both-{kind}"]["privacy_loss"] for kind in queries}
     assert paid["threshold"] == {"share": pytest.approx(0.1), "blocks": 1}
     for kind in ("median", "mode"):
         assert paid[kind] == {"share": pytest.approx(0.05), "blocks": 2}
     assert found["both-correlated_vector"]["budget"]["spent"] > 0.3 + 0.1 + 4 * 0.05
-    for kind in questions:
+    for kind in queries:
         both, again = found[f"both-{kind}"], found[f"again-{kind}"]
         assert again["difficulty"] == "easy"
         assert again["budget"] == found["both-correlated_vector"]["budget"]

@@ -180,7 +180,7 @@ async def test_answers_and_refusals_are_counted_once_however_often_they_are_sent
     assert _shown(process, "refusals_total", reason="unknown_attribute") == [1]
 
 
-async def test_replies_are_timed_from_the_timestamp_of_the_question(
+async def test_replies_are_timed_from_the_timestamp_of_the_query(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "time", lambda: 1_000.0)

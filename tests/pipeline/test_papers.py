@@ -36,7 +36,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("doubling", [False, True], ids=["known", "doubling"])
 @pytest.mark.parametrize("representation", ["exhaustive", "entropic", "polytope"])
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_it_answers_questions_and_survives_a_restart(
+async def test_it_answers_queries_and_survives_a_restart(
     world: Any,
     profile: str,
     representation: str,
@@ -137,7 +137,7 @@ async def test_a_restart_begins_a_new_segment_and_every_phase_pays_for_it(
     assert world.complaints() == []
 
 
-async def test_questions_beyond_the_guess_begin_the_next_and_the_ledger_says_so(
+async def test_queries_beyond_the_guess_begin_the_next_and_the_ledger_says_so(
     world: Any,
 ) -> None:
     def define(world: Any) -> None:

@@ -70,12 +70,12 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
         _raw(BATCH, "rows", "[" * DEEP + "]" * DEEP),
         "invalid_message",
     ),
-    "braces in a question": (
+    "braces in a query": (
         "queries",
         _raw(QUERY, "where", '{"not":' * DEEP + "{}" + "}" * DEEP)[:200_000],
         "invalid_message",
     ),
-    "lists in a question": (
+    "lists in a query": (
         "queries",
         _raw(QUERY, "where", '{"all":' * 70 + "{}" + "}" * 70),
         "invalid_message",
@@ -85,7 +85,7 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
         _batch(rows=[{"carrier": CANARY}] * 200_000),
         "too_large",
     ),
-    "a question that is too large": (
+    "a query that is too large": (
         "queries",
         _query(where={"attribute": "carrier", "in": [CANARY] * 50_000}),
         "too_large",
@@ -107,7 +107,7 @@ REJECTED: dict[str, tuple[str, bytes, str]] = {
     ),
     "an analyst with a space": ("queries", _query(analyst="a b"), "invalid_message"),
     "an analyst of 5,000 characters": ("queries", _query(analyst="a" * 5_000), "invalid_message"),
-    "no questions": (
+    "no queries": (
         "queries",
         json.dumps({"version": 1, "dataset": "flights", "analyst": "ana", "queries": []}).encode(),
         "invalid_message",
@@ -186,7 +186,7 @@ ITEMS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", ITEMS)
-async def test_a_bad_question_refuses_only_itself(ready: Any, name: str) -> None:
+async def test_a_bad_query_refuses_only_itself(ready: Any, name: str) -> None:
     item, code = ITEMS[name]
     record = ready.ask_many("flights", [{"query_id": "before"}, item, {"query_id": "behind"}])
     await ready.processes[0].run()
@@ -224,7 +224,7 @@ WHERES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", WHERES)
-async def test_a_question_that_cannot_be_asked_is_refused_once(ready: Any, name: str) -> None:
+async def test_a_query_that_cannot_be_asked_is_refused_once(ready: Any, name: str) -> None:
     where, code = WHERES[name]
     ready.ask("flights", "odd", where)
     await ready.processes[0].run()

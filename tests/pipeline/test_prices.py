@@ -82,7 +82,7 @@ TABLES = ask(
     {"kind": "table", "group_by": ["carrier"]},
     {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
 )
-QUESTIONS = ask(
+QUERIES = ask(
     {"kind": "threshold", "attribute": "delay", "where": LATE},
     {"kind": "median", "attribute": "delay"},
     {"kind": "mode", "attribute": "cancelled"},
@@ -115,11 +115,11 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
         {"tables", "counts"},
     ),
     "all kinds": (
-        [define(kinds=KINDS, privacy=LARGE), *[rows, QUESTIONS] * 2],
+        [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
         {"tables", *KINDS},
     ),
     "partitions": (
-        [define(kinds={"threshold": {"share": 0.1, "partition": True}}), *[rows, QUESTIONS] * 2],
+        [define(kinds={"threshold": {"share": 0.1, "partition": True}}), *[rows, QUERIES] * 2],
         {"tables", "threshold"},
     ),
     "gated": (baseline(mechanism={"profile": "gated", "segments": 20}), {"gate"}),

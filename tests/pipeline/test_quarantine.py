@@ -38,7 +38,7 @@ Deadly = Callable[[str], None]
 
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
-    """``deadly(where)``: from now on a worker dies of the question or batch that holds the word."""
+    """``deadly(where)``: from now on a worker dies of the query or batch that holds the word."""
     take = worker.Worker._handle
     decode = decoding.decode
 
@@ -105,7 +105,7 @@ async def test_what_was_answered_before_is_answered_again_in_quarantine(
     assert defined.complaints() == []
 
 
-async def test_a_question_that_was_answered_is_not_rejected_when_the_worker_dies_behind_it(
+async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_behind_it(
     defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
@@ -156,7 +156,7 @@ async def test_an_error_while_reading_rejects_the_record_at_once_and_quotes_noth
     assert "KeyError" in caplog.text
 
 
-async def test_an_error_while_compiling_refuses_the_question_at_once(
+async def test_an_error_while_compiling_refuses_the_query_at_once(
     defined: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:

@@ -148,7 +148,7 @@ async def test_the_count_of_all_rows_keeps_the_promise_even_where_the_sum_needs_
     assert abs(found["both"]["rows"] - 22_000) <= found["both"]["rows_bar"]
 
 
-async def test_a_sum_with_and_without_the_count_are_two_questions_under_one_id(world: Any) -> None:
+async def test_a_sum_with_and_without_the_count_are_two_queries_under_one_id(world: Any) -> None:
     def ask(world: Any) -> None:
         world.ask("flights", "q", **SUM)
 

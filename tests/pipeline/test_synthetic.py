@@ -136,7 +136,7 @@ async def test_a_crash_at_any_effect_leaves_rows_of_the_newest_phase(make_world:
 
 
 async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(world: Any) -> None:
-    """Opening the phase is the first look; of seven questions the first, third and seventh follow."""
+    """Opening the phase is the first look; of seven queries the first, third and seventh follow."""
 
     def ask(world: Any) -> None:
         for turn in range(7):
@@ -170,7 +170,7 @@ async def test_rows_of_a_consistent_set_come_again_as_often_as_looks_double(worl
     assert "error" not in found[0]
     assert found[0]["note"].startswith("Nothing is proved")
     assert found[-1]["error"] < 0.3
-    assert "hard questions" in found[-1]["note"]
+    assert "hard queries" in found[-1]["note"]
     assert world.complaints() == []
 
 

@@ -16,7 +16,7 @@ from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
@@ -78,7 +78,7 @@ def test_counts_cost_what_their_quotes_add_up_to_on_the_fullest_line(
     for phase in range(1, need.phases + 1):
         counts.open_phase(need.n_rows)
         for length, part in windows(phase):
-            quote = counts.quote(Question(HALF, range(phase - length, phase)))
+            quote = counts.quote(LinearQuery(HALF, range(phase - length, phase)))
             assert len(quote.charges) == length
             for charge in quote.charges:
                 spent[charge.block] += need.queries / need.phases * part * charge.rho / UNITS
@@ -96,11 +96,11 @@ def test_opening_a_calibrated_phase_takes_what_its_looks_are_charged(need: Need)
     assert of(need, Name.CALIBRATED).opening == look.charges[0].rho / UNITS
 
 
-def test_weights_afford_as_many_hard_questions_as_their_quotes_fill_a_line(need: Need) -> None:
+def test_weights_afford_as_many_hard_queries_as_their_quotes_fill_a_line(need: Need) -> None:
     one = replace(need, phases=1, n_rows=200_000)
     weights = GrowingWeights(one.universe, ACCURACY, Concentrated(PRIVACY))
     weights.open_phase(one.n_rows)
-    (charge,) = weights.quote(Question(HALF, range(1))).charges
+    (charge,) = weights.quote(LinearQuery(HALF, range(1))).charges
     assert of(one, Name.WEIGHTS).queries == UNITS // charge.rho > 0
 
 
@@ -126,7 +126,7 @@ def test_a_whole_table_answers_the_hardest_predicate_from_the_rows_that_are_name
         (look,) = table.open_phase(n_rows)
         table.charged(look.charges)
         table.absorb(table.release_from_bytes(b"\x01\0\0\0\0" + bytes(8 * need.universe.n_cells)))
-        assert isinstance(table.answer(Question(HALF, range(1))), kind)
+        assert isinstance(table.answer(LinearQuery(HALF, range(1))), kind)
         part = of(replace(need, n_rows=n_rows), Name.TABLE).part
         assert part == (1.0 if kind is Answered else None)
 
@@ -187,10 +187,10 @@ def test_a_single_count_tells_what_error_is_possible_at_all(need: Need) -> None:
     assert error is not None
     counts = FreshCounts(need.universe, Accuracy(error, 0.01), Concentrated(PRIVACY))
     counts.open_phase(need.n_rows)
-    assert not isinstance(counts.answer(Question(HALF, range(1))), Refused)
+    assert not isinstance(counts.answer(LinearQuery(HALF, range(1))), Refused)
     better = FreshCounts(need.universe, Accuracy(0.99 * error, 0.01), Concentrated(PRIVACY))
     better.open_phase(need.n_rows)
-    assert isinstance(better.answer(Question(HALF, range(1))), Refused)
+    assert isinstance(better.answer(LinearQuery(HALF, range(1))), Refused)
     assert least_rows(need.with_error(error)) == pytest.approx(need.n_rows, abs=1)
 
 
@@ -228,7 +228,7 @@ def test_a_calibrated_one_comes_first_then_what_takes_least() -> None:
     assert recommended([replace(table, part=None), few]) is few
 
 
-def test_a_trial_of_fewer_questions_stands_for_all_and_easy_ones_stay_free(need: Need) -> None:
+def test_a_trial_of_fewer_queries_stands_for_all_and_easy_ones_stay_free(need: Need) -> None:
     calibrated = of(need, Name.CALIBRATED)
     trial = Trial(asked=100, within=98, missed=1, easy=60, opening=0.2, spent=0.3)
     few = calibrated.tried(trial, replace(need, queries=100))

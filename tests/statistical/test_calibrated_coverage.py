@@ -1,6 +1,6 @@
 """The calibrated profile's error bars against the noise that is really drawn.
 
-Every sealed block is one trial: a new block brings a fresh line and fresh noise, and a question on one
+Every sealed block is one trial: a new block brings a fresh line and fresh noise, and a query on one
 block touches nothing else. The noise is exact (a second implementation of the sampler, seeded). False
 alarms: each test fails by chance with probability at most 1e-6; beside it stands one that shows that
 noise of a scale 10% larger than the one charged for is noticed.
@@ -20,7 +20,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Path, Refused, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Category, Rows, Universe
 
@@ -94,13 +94,13 @@ class Trials:
     def ask(
         self, predicate: Predicate, block: int, group_by: tuple[int, ...] = ()
     ) -> Answered | TableAnswered:
-        question = Question(predicate, range(block, block + 1), group_by)
-        step = self.mechanism.answer(question)
+        query = LinearQuery(predicate, range(block, block + 1), group_by)
+        step = self.mechanism.answer(query)
         if not isinstance(step, Answered | TableAnswered | Refused):
             self.mechanism.charged(step.charges)
             release = step.take(self.noise, self.data)
             self.mechanism.absorb(release)
-            step = self.mechanism.conclude(question, step, release)
+            step = self.mechanism.conclude(query, step, release)
         assert isinstance(step, Answered | TableAnswered)
         return step
 

@@ -90,7 +90,7 @@ async def test_without_tokens_nobody_is_let_in_by_a_proxy(serve: Serve, header: 
 async def test_pages_of_other_sites_cannot_ask_but_links_can_be_followed(serve: Serve) -> None:
     client = await serve(Access("127.0.0.1", 6066))
     host = f"127.0.0.1:{client.port}"
-    question = {"dataset": "people", "sql": 7}
+    query = {"dataset": "people", "sql": 7}
     for headers in (
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
@@ -100,11 +100,11 @@ async def test_pages_of_other_sites_cannot_ask_but_links_can_be_followed(serve: 
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
     ):
-        assert (await client.post("/question", json=question, headers=headers)).status == 403
+        assert (await client.post("/question", json=query, headers=headers)).status == 403
     linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert (await client.get("/", headers=linked)).status == 200
     own = {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
-    reply = await client.post("/question", json=question, headers=own)
+    reply = await client.post("/question", json=query, headers=own)
     assert (await reply.json())["error"]["message"].startswith("sql: ")
     for form in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         reply = await client.post("/question", data=b"{}", headers={"Content-Type": form})
@@ -252,7 +252,7 @@ async def test_only_files_meant_for_browsers_are_served(serve: Serve) -> None:
         b'{"dataset": "people", "group_by": 3}',
     ],
 )
-async def test_a_request_that_is_no_question_is_refused(serve: Serve, body: bytes) -> None:
+async def test_a_request_that_is_no_query_is_refused(serve: Serve, body: bytes) -> None:
     client = await serve(Access("127.0.0.1", 6066))
     headers = {"Content-Type": "application/json"}
     reply = await client.post("/question", data=body, headers=headers)

@@ -149,12 +149,12 @@ def test_a_foreign_page_can_neither_read_nor_ask_though_the_browser_sends_the_co
     page.until_text("people", "#head")
     page.go(foreign)
     page.until("document.title === 'foreign'")
-    question = json.dumps({"dataset": PEOPLE, "sql": "age < 45"})
+    query = json.dumps({"dataset": PEOPLE, "sql": "age < 45"})
     tried = page.evaluate(
         f"""(async () => {{
-        const [at, body, credentials] = [{json.dumps(worker.url)}, {json.dumps(question)}, "include"];
+        const [at, body, credentials] = [{json.dumps(worker.url)}, {json.dumps(query)}, "include"];
         const json = {{ "content-type": "application/json" }};
-        const sends = (how) => fetch(at + "/question", {{ method: "POST", body, credentials, ...how }});
+        const sends = (how) => fetch(at + "/query", {{ method: "POST", body, credentials, ...how }});
         const loads = (tag, path) => new Promise((done, fail) => {{
           const one = document.body.appendChild(document.createElement(tag));
           [one.onload, one.onerror, one.src] = [done, fail, at + path];
@@ -170,7 +170,7 @@ def test_a_foreign_page_can_neither_read_nor_ask_though_the_browser_sends_the_co
           }}),
           script: () => loads("script", "/static/dom.js"),
         }};
-        navigator.sendBeacon(at + "/question", new Blob([body], {{ type: "application/json" }}));
+        navigator.sendBeacon(at + "/query", new Blob([body], {{ type: "application/json" }}));
         const went = [];
         for (const [name, go] of Object.entries(tries)) await go().then(() => went.push(name), () => 0);
         return went;
@@ -193,7 +193,7 @@ def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None
     told = page.evaluate(
         "new Promise((done) => { const names = []; const source = new EventSource('/stream/analyst');"
         "for (const name of ['reading', 'datasets', 'schema', 'dataset', 'answers', 'events', 'health',"
-        "'rejected', 'questions']) source.addEventListener(name, () => names.push(name));"
+        "'rejected', 'queries']) source.addEventListener(name, () => names.push(name));"
         "setTimeout(() => { source.close(); done(names); }, 300); })"
     )
     assert set(told) == {"reading", "datasets", "schema", "dataset", "answers", "events"}
@@ -222,7 +222,7 @@ def test_both_views_are_whole_on_a_desk_and_on_a_phone(visit: Open, width: int, 
     assert (sum(map(int, re.findall(r"\d+", background))) < 200) == dark
 
 
-def test_a_question_is_priced_asked_and_remembered(visit: Open) -> None:
+def test_a_query_is_priced_asked_and_remembered(visit: Open) -> None:
     page = visit("/ask", ANALYST)
     page.until("document.querySelector('#schema .attribute')")
     page.write("#question", "city = 'Bonn'")
@@ -269,7 +269,7 @@ def test_means_are_drawn_in_the_unit_of_what_is_averaged(visit: Open) -> None:
     assert (page.overflow(), page.errors()) == ([], [])
 
 
-def test_a_wrong_question_is_pointed_at(visit: Open) -> None:
+def test_a_wrong_query_is_pointed_at(visit: Open) -> None:
     page = visit("/ask", ANALYST, width=360)
     page.until("document.querySelector('#schema .attribute')")
     page.write("#question", "age >= 30 AND\ncity = 'Oslo'")

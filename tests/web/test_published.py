@@ -10,7 +10,7 @@ import pytest
 from stream_dp import sql
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views
-from stream_dp.web.wording import questions
+from stream_dp.web.wording import queries
 
 DEFINITION: dict[str, Any] = {
     "version": 1,
@@ -88,7 +88,7 @@ def test_records_that_come_twice_count_once(published: Published) -> None:
     assert Views(published).public("people") == before
 
 
-def test_an_analyst_sees_no_question_no_rejection_and_nothing_of_the_worker(
+def test_an_analyst_sees_no_query_no_rejection_and_nothing_of_the_worker(
     published: Published,
 ) -> None:
     reason = {"code": "bad_json", "message": "it is not JSON at line 7"}
@@ -106,7 +106,7 @@ def test_an_analyst_sees_no_question_no_rejection_and_nothing_of_the_worker(
     assert {name: operator[name] for name in public} == public
 
 
-def test_an_answer_stands_beside_the_question_that_it_answers_whatever_comes_under_its_id(
+def test_an_answer_stands_beside_the_query_that_it_answers_whatever_comes_under_its_id(
     published: Published,
 ) -> None:
     for city, more in (("Bonn", {"quote": True}), ("Graz", {}), ("Bonn", {})):
@@ -195,11 +195,11 @@ def test_a_long_history_keeps_its_shape_in_few_points() -> None:
         "city = 'other' OR smoker IS NULL",
     ],
 )
-def test_a_question_in_words_is_the_sql_that_asks_for_it(condition: str) -> None:
+def test_a_query_in_words_is_the_sql_that_asks_for_it(condition: str) -> None:
     attributes = DEFINITION["attributes"]
     where = sql.parse(condition, attributes)["where"]
     message = {"analyst": "ann", "query_id": "q", "where": where}
-    ((name, words),) = questions(record(message))
+    ((name, words),) = queries(record(message))
     assert name == ("people", "ann", "q")
     assert sql.parse(words, attributes)["where"] == where, words
 
@@ -210,7 +210,7 @@ def test_a_question_in_words_is_the_sql_that_asks_for_it(condition: str) -> None
 def test_what_is_no_condition_is_not_shown_to_operators_either(where: dict[str, Any]) -> None:
     """It may be a row that somebody has sent to the wrong topic."""
     message = {"analyst": "ann", "query_id": "q", "where": where}
-    ((_, words),) = questions(record(message))
+    ((_, words),) = queries(record(message))
     assert "a condition that is not understood" in words
     assert "zyzzyva" not in words
 
@@ -232,9 +232,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         },
         {"query_id": "g", "kind": "sum", "attribute": "age", "count_rows": True},
     ]
-    found = {
-        name[2]: words for name, words in questions(record({"analyst": "x", "queries": asked}))
-    }
+    found = {name[2]: words for name, words in queries(record({"analyst": "x", "queries": asked}))}
     assert found == {
         "a": "every row",
         "b": "GROUP BY city, age, last 3 phases",

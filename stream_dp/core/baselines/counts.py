@@ -1,4 +1,4 @@
-"""A fresh noisy count for each new question, and an exact cache: what everybody builds first.
+"""A fresh noisy count for each new query, and an exact cache: what everybody builds first.
 
 With ``Basic`` composition the Laplace mechanism (Dwork & Roth 2014, section 3.3), with ``Concentrated`` the
 Gaussian one under zCDP (Bun and Steinke 2016). Each count costs every block of its window the least that
@@ -10,7 +10,7 @@ from __future__ import annotations
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
@@ -24,13 +24,13 @@ class FreshCounts(PredicateMechanism):
         super().__init__(universe, accuracy, composition)
         self._known: dict[tuple[Predicate, range], int] = {}
 
-    def _step(self, question: Question) -> Outcome | Look:
-        window = question.window
+    def _step(self, query: LinearQuery) -> Outcome | Look:
+        window = query.window
         n_rows = self._rows(window)
-        known = self._known.get((question.predicate, window))
+        known = self._known.get((query.predicate, window))
         if known is not None:
             return self._answered(known, n_rows, Path.REPEAT)
-        look = self._count(question)
+        look = self._count(query)
         if not self._lines.afford(look.charges):
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED,

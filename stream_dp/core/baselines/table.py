@@ -1,7 +1,7 @@
 """One noisy table of the whole universe for each block, with all of its line.
 
 Where a universe fits in a table, the honest baseline: every cell gets discrete Gaussian noise once, and each
-question is a sum of cells. What is certified follows from the scale alone: nothing is tested, nothing is paid
+query is a sum of cells. What is certified follows from the scale alone: nothing is tested, nothing is paid
 later. Dwork & Roth 2014, section 3.3 (histogram queries), with zCDP.
 """
 
@@ -24,7 +24,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import IntArray, NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Universe, check_kept_cells
@@ -124,9 +124,9 @@ class WholeTable(PredicateMechanism):
         )
         return (TableLook(block, self._universe.shape, self._sigma, charges),)
 
-    def _step(self, question: Question) -> Outcome | Look:
+    def _step(self, query: LinearQuery) -> Outcome | Look:
         """A predicate over most cells is answered by the others: the number of rows is public."""
-        predicate, window = question.predicate, question.window
+        predicate, window = query.predicate, query.window
         shape, n_cells = self._universe.shape, self._universe.n_cells
         held = int(np.count_nonzero(predicate.mask))
         held *= n_cells // math.prod(shape[a] for a in predicate.attributes)
@@ -150,7 +150,7 @@ class WholeTable(PredicateMechanism):
         assert isinstance(release, TableRelease), "a release of another mechanism"
         self._tables[release.block] = release.counts
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         raise AssertionError("a whole table answers without a look")
 
     def release_from_bytes(self, data: bytes) -> Release:

@@ -1,4 +1,4 @@
-"""What the answerers of other kinds share: the question, the look with its secret, and the interface.
+"""What the answerers of other kinds share: the query, the look with its secret, and the interface.
 
 An answerer is public knowledge like a mechanism, and has no line of its own: it says what a look would cost,
 and ``WithKinds`` sees to it that the lines can pay.
@@ -33,11 +33,11 @@ MIN_DELTA = Fraction(1, 2**900)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question of another kind; which fields it has depends on the kind.
+class KindQuery:
+    """A query of another kind; which fields it has depends on the kind.
 
     Attributes:
-        kind: As in ``messages.Query``.
+        kind: As in ``messages.QueryFields``.
         window: Absolute block indices; contiguous, not empty.
         attribute: Index of the attribute it is about; None where it is about rows.
         predicate: Which rows or bins are meant; those of every row where left out.
@@ -112,7 +112,7 @@ class Answerer(ABC):
 
     Attributes:
         name: Of the setting that turns it on, and in the ledger.
-        kinds: Of questions, that it answers.
+        kinds: Of queries, that it answers.
         approximate: Whether its looks have a delta.
         in_order: Attributes that it reads row by row, in order of arrival.
 
@@ -145,7 +145,7 @@ class Answerer(ABC):
 
     @property
     def min_rows(self) -> int:
-        """A window of fewer rows is always refused; some questions ask for more."""
+        """A window of fewer rows is always refused; some queries ask for more."""
         return 1
 
     def open_phase(self, n_rows: int) -> Sequence[KindLook]:
@@ -153,7 +153,7 @@ class Answerer(ABC):
         self._sizes.append(n_rows)
         return ()
 
-    def answer(self, asked: Asked) -> Outcome | KindLook:
+    def answer(self, asked: KindQuery) -> Outcome | KindLook:
         """Answers from what is published, refuses, or says which look it needs. Changes nothing."""
         n_rows = self._rows(asked.window)
         if not 0 < n_rows <= MAX_ROWS:
@@ -164,7 +164,7 @@ class Answerer(ABC):
         return self._step(asked)
 
     @abstractmethod
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         """What ``answer`` does with a window that has rows."""
 
     @abstractmethod
@@ -172,7 +172,7 @@ class Answerer(ABC):
         """Folds a release into what is known."""
 
     @abstractmethod
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         """The answer to ``asked`` after ``release`` was absorbed."""
 
     @property
@@ -228,7 +228,7 @@ def ordered(universe: Universe, attribute: int, kind: str) -> Refused | None:
     )
 
 
-def bin_range(asked: Asked) -> range | Refused:
+def bin_range(asked: KindQuery) -> range | Refused:
     """The consecutive bins of ``asked.attribute`` that its predicate holds for."""
     predicate = asked.predicate
     if predicate.attributes not in {(), (asked.attribute,)}:
@@ -281,8 +281,8 @@ def as_share(rows: float, n_rows: int) -> float | None:
 
 __all__ = [
     "Answerer",
-    "Asked",
     "KindLook",
+    "KindQuery",
     "as_share",
     "bin_range",
     "counts_of",

@@ -2,8 +2,8 @@
 
 A point is the last of the attribute's first bins for which a condition holds; rows without a value are in
 the last bin of all, and so behind every point. One run for each attribute and window (absolute blocks, a
-snapshot of their rows): the first question begins it, draws its secret and pays for all of it. A look that
-was announced and never published abandons the run, whatever it had found; the next question begins another,
+snapshot of their rows): the first query begins it, draws its secret and pays for all of it. A look that
+was announced and never published abandons the run, whatever it had found; the next query begins another,
 charged anew.
 """
 
@@ -20,8 +20,8 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds
 from stream_dp.core.kinds.base import (
     Answerer,
-    Asked,
     KindLook,
+    KindQuery,
     bin_range,
     counts_of,
     ordered,
@@ -182,7 +182,7 @@ class PointRuns(Answerer, Generic[R]):
     def _folded(self, run: Run[R], release: PointRelease) -> Shown:
         """Folds an output in; the answer to its point."""
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         attribute, window = asked.attribute, asked.window
         assert attribute is not None, "both kinds are about an attribute"
         refused = ordered(self._universe, attribute, asked.kind)
@@ -258,7 +258,7 @@ class PointRuns(Answerer, Generic[R]):
             raise CorruptState(f"the transcript has run {number} of {self.name} out of order")
         return run
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         """Hard is what used something up: a charge, or the search of a part for its point."""
         assert isinstance(look, PointLook), "a look of another answerer"
         assert isinstance(release, PointRelease), "a release of another answerer"
@@ -286,7 +286,7 @@ def _parts(run: InteriorPoint | AdaptiveThresholds) -> tuple[InteriorPoint, ...]
     return run.chunks if isinstance(run, AdaptiveThresholds) else (run,)
 
 
-def _point(asked: Asked) -> int | Refused:
+def _point(asked: KindQuery) -> int | Refused:
     """The last of the first bins, that the condition holds for."""
     bins = bin_range(asked)
     if isinstance(bins, range) and bins.start > 0:

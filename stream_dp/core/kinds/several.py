@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.errors import CorruptState
 
@@ -19,7 +19,7 @@ _TAG = 0xFF  # no version of the counts' releases
 
 _NO_BUDGET = Refused(
     RefusalCode.BUDGET_EXHAUSTED,
-    "a block of the window has no budget left for a question of this kind; what was published already, and "
+    "a block of the window has no budget left for a query of this kind; what was published already, and "
     "windows of younger phases, can still be asked",
 )
 
@@ -68,10 +68,10 @@ class NamedLook:
 
 
 class WithKinds:
-    """Counts and other kinds of questions, all charged to the same lines; a ``mechanism.Mechanism``.
+    """Counts and other kinds of queries, all charged to the same lines; a ``mechanism.Mechanism``.
 
     Args:
-        counts: Answers predicate and table questions, and keeps the lines.
+        counts: Answers predicate and table queries, and keeps the lines.
         answerers: Of other kinds; always in the same order for one definition.
     """
 
@@ -87,12 +87,12 @@ class WithKinds:
 
     @property
     def counts(self) -> Calibrated:
-        """What answers the predicate and table questions."""
+        """What answers the predicate and table queries."""
         return self._counts
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Other kinds of questions that are answered."""
+        """Other kinds of queries that are answered."""
         return frozenset(self._places)
 
     @property
@@ -126,12 +126,12 @@ class WithKinds:
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._counts.charged(look_charges)
 
-    def answer(self, question: Question | Asked) -> Outcome | Look:
-        if isinstance(question, Question):
-            return self._counts.answer(question)
-        place = self._places[question.kind]
+    def answer(self, query: LinearQuery | KindQuery) -> Outcome | Look:
+        if isinstance(query, LinearQuery):
+            return self._counts.answer(query)
+        place = self._places[query.kind]
         answerer = self._answerers[place]
-        step = answerer.answer(question)
+        step = answerer.answer(query)
         if not isinstance(step, KindLook):
             return step
         if not self._counts.lines.afford(step.charges):
@@ -144,17 +144,17 @@ class WithKinds:
         else:
             self._counts.absorb(release)
 
-    def conclude(self, question: Question | Asked, look: Look, release: Release) -> Outcome:
-        if isinstance(question, Question):
-            return self._counts.conclude(question, look, release)
+    def conclude(self, query: LinearQuery | KindQuery, look: Look, release: Release) -> Outcome:
+        if isinstance(query, LinearQuery):
+            return self._counts.conclude(query, look, release)
         assert isinstance(look, NamedLook), "a look of another kind"
         assert isinstance(release, _NamedRelease), "a release of another kind"
-        return self._answerers[look.place].conclude(question, look.look, release.release)
+        return self._answerers[look.place].conclude(query, look.look, release.release)
 
-    def quote(self, question: Question | Asked) -> Quote:
-        if isinstance(question, Question):
-            return self._counts.quote(question)
-        step = self.answer(question)
+    def quote(self, query: LinearQuery | KindQuery) -> Quote:
+        if isinstance(query, LinearQuery):
+            return self._counts.quote(query)
+        step = self.answer(query)
         if isinstance(step, NamedLook):
             return Quote(None, step.charges)
         assert isinstance(step, Outcome), "a step is an outcome or a look"

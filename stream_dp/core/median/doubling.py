@@ -28,7 +28,7 @@ from stream_dp.core.median.phased import Dues, Phased, QueryLook
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
@@ -227,14 +227,14 @@ class Doubling:
             "guess": guess.number,
         }
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
-    def answer(self, question: Question) -> Outcome | Look:
+    def answer(self, query: LinearQuery) -> Outcome | Look:
         unpaid = self._dues.refusal
         if unpaid is not None:
             return unpaid
-        guess = self._serving(question)
-        step = guess.mechanism.answer(question)
+        guess = self._serving(query)
+        step = guess.mechanism.answer(query)
         if not isinstance(step, QueryLook):
             return step
         described: dict[str, object] = self._described(guess, step)
@@ -244,18 +244,18 @@ class Doubling:
             described["last_thresholds"] = [phase.tau_threshold for phase in opened]
         return GuessLook(guess.number, step, charges, described)
 
-    def quote(self, question: Question) -> Quote:
+    def quote(self, query: LinearQuery) -> Quote:
         unpaid = self._dues.refusal
         if unpaid is not None:
             return Quote(unpaid, ())
-        guess = self._serving(question)
-        outcome = guess.mechanism.quote(question).outcome
+        guess = self._serving(query)
+        outcome = guess.mechanism.quote(query).outcome
         charged = outcome is None and guess is self._next
         return Quote(outcome, guess.charges if charged else ())
 
-    def _serving(self, question: Question) -> _Guess:
+    def _serving(self, query: LinearQuery) -> _Guess:
         """The guess in force, or the next where this one's queries were asked and the rows suffice."""
-        outcome = self.mechanism.quote(question).outcome
+        outcome = self.mechanism.quote(query).outcome
         if isinstance(outcome, Refused) and outcome.code is RefusalCode.QUERIES_EXHAUSTED:
             return self._following() or self._now
         return self._now
@@ -269,10 +269,10 @@ class Doubling:
         self._enter(look["guess"])
         self.mechanism.lost(look)
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         assert isinstance(look, GuessLook), "a look of another mechanism"
         assert isinstance(release, GuessRelease), "a release of another mechanism"
-        return self.mechanism.conclude(question, look.look, release.release)
+        return self.mechanism.conclude(query, look.look, release.release)
 
     # ------------------------------------------------------------ restarts
 

@@ -34,7 +34,7 @@ from stream_dp.core.median.phase_constants import (
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -107,7 +107,7 @@ class QueryLook:
 
     phase: int
     index: int
-    question: Question
+    query: LinearQuery
     n_rows: int
     inverse_privacy: int
     gate: EasinessTest
@@ -133,7 +133,7 @@ class QueryLook:
         of_easiness = int(noise.laplace(gate_scale, 1)[0])
         of_count = int(noise.laplace(count_scale, 1)[0])
         index = noise.geometric_half(self.gate.last)
-        predicate, window = self.question.predicate, self.question.window
+        predicate, window = self.query.predicate, self.query.window
         count = count_of(data, predicate, window)
         units = self.gate.units(self.easiness(count))
         hard = not self.gate.is_easy(units, noise=of_easiness, index=index)
@@ -170,7 +170,7 @@ class Dues:
 
     @property
     def refusal(self) -> Refused | None:
-        """Why no question is looked at while something is owed."""
+        """Why no query is looked at while something is owed."""
         if all(rho <= 0 and delta <= 0 for rho, delta in self._left):
             return None
         return Refused(
@@ -314,7 +314,7 @@ class Phased(ABC):
             ValueError: The set is empty, or the window is not served.
         """
         if not self._sizes or window.stop > len(self._sizes) or self._wrong_window(window):
-            raise ValueError("no question about this window is answered")
+            raise ValueError("no query about this window is answered")
         weights = block_shares(self._set_sizes, self._set_window(window))
         return np.asarray(weights @ self._set.point())
 
@@ -403,23 +403,23 @@ class Phased(ABC):
     def _rows(self, window: range) -> int:
         return sum(self._sizes[block] for block in window)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
-    def answer(self, question: Question) -> Outcome | QueryLook:
-        refused = self._refusal(question)
-        return self._look(question) if refused is None else refused
+    def answer(self, query: LinearQuery) -> Outcome | QueryLook:
+        refused = self._refusal(query)
+        return self._look(query) if refused is None else refused
 
-    def quote(self, question: Question) -> Quote:
+    def quote(self, query: LinearQuery) -> Quote:
         """What asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
-        return Quote(self._refusal(question), ())
+        return Quote(self._refusal(query), ())
 
-    def _refusal(self, question: Question) -> Refused | None:
-        """Why the question is not looked at; from public facts only."""
+    def _refusal(self, query: LinearQuery) -> Refused | None:
+        """Why the query is not looked at; from public facts only."""
         k = self._constants.queries_per_phase
-        if question.group_by:
+        if query.group_by:
             return Refused(
                 RefusalCode.UNSUPPORTED_KIND,
-                f"the {self.name} profile answers predicate questions only; ask each cell as one",
+                f"the {self.name} profile answers predicate queries only; ask each cell as one",
             )
         if not self._sizes:
             return Refused(
@@ -427,7 +427,7 @@ class Phased(ABC):
                 f"no phase is open yet: the first opens when {self.min_rows:,} rows wait; ask again "
                 "under a new id then",
             )
-        if question.window.stop > len(self._sizes):
+        if query.window.stop > len(self._sizes):
             return Refused(
                 RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
             )
@@ -450,18 +450,18 @@ class Phased(ABC):
                 RefusalCode.INCONSISTENT,
                 "no hypothesis agrees with all published answers: no query can be answered any more",
             )
-        return self._wrong_window(question.window)
+        return self._wrong_window(query.window)
 
     def _what_next(self) -> str:
         if len(self._sizes) == len(self._constants.phases):
             return "; it was the last phase"
         return "; ask again in the next phase"
 
-    def _look(self, question: Question) -> QueryLook:
-        window, phase = question.window, self._phase
+    def _look(self, query: LinearQuery) -> QueryLook:
+        window, phase = query.window, self._phase
         n_rows = self._rows(window)
         distribution = self._set.distribution(
-            question.predicate.whole_mask(self._universe), self._set_window(window)
+            query.predicate.whole_mask(self._universe), self._set_window(window)
         )
         gate = EasinessTest.of(
             n_rows=n_rows,
@@ -478,8 +478,8 @@ class Phased(ABC):
             "phase": phase.phase,
             "index": self._asked,
             "window": [window.start, window.stop],
-            "attributes": list(question.predicate.attributes),
-            "predicate": question.predicate.key.hex(),
+            "attributes": list(query.predicate.attributes),
+            "predicate": query.predicate.key.hex(),
             "count_scale": phase.inverse_privacy,
             "gate_scale": gate.scale,
             "gate": {
@@ -494,7 +494,7 @@ class Phased(ABC):
         return QueryLook(
             phase=phase.phase,
             index=self._asked,
-            question=question,
+            query=query,
             n_rows=n_rows,
             inverse_privacy=phase.inverse_privacy,
             gate=gate,
@@ -537,7 +537,7 @@ class Phased(ABC):
             )
         self._asked += 1
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         """The answer, within ``error`` of the truth whatever m and the consistent set are.
 
         Unless the noise was too large, a hard answer is off by ``eps/100`` at most, and the easiness behind

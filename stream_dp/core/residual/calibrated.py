@@ -1,15 +1,15 @@
 """The calibrated profile: a memory mechanism whose promises are variances, not tests of the data.
 
 It keeps, for every sealed block and every small set of attributes, the best unbiased estimate of
-their interaction that all publications together imply, with its exact variance. A question that this
+their interaction that all publications together imply, with its exact variance. A query that this
 pins down is easy; one that it does not is hard, and the data is measured exactly as precisely as is
-lacking. Which of the two follows from the questions asked and from published numbers, never from the
+lacking. Which of the two follows from the queries asked and from published numbers, never from the
 data, so a quote is exact and free, and the flag leaks nothing.
 
 *Privacy.* Every look (``measuring``) is a discrete Gaussian release on named blocks, charged to the line
-of each before it is taken; see ``accounting``. *Accuracy.* For a question fixed before the tables it uses
+of each before it is taken; see ``accounting``. *Accuracy.* For a query fixed before the tables it uses
 were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
-the promised probability. Whoever chooses questions by looking at published answers can select noise;
+the promised probability. Whoever chooses queries by looking at published answers can select noise;
 ``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
 """
 
@@ -38,7 +38,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import (
@@ -51,7 +51,7 @@ from stream_dp.core.residual.belief.forms import (
 from stream_dp.core.residual.belief.sums import Sums, form_of_total, ratio_bar
 from stream_dp.core.residual.measuring import (
     BASE,
-    QUESTION,
+    QUERY,
     CountsLook,
     CountsRelease,
     Part,
@@ -118,7 +118,7 @@ _TOO_MANY_DRAWS = Refused(
 )
 
 MOST_DRAWN: Final = 2**22
-"""Draws of noise for one question: its measurements fit into one commit."""
+"""Draws of noise for one query: its measurements fit into one commit."""
 
 
 class Calibrated:
@@ -128,7 +128,7 @@ class Calibrated:
         universe: The possible rows.
         privacy: Lifetime promise for each row; delta must be positive.
         accuracy: Promise for each answer, and for each cell of a table.
-        on_exhausted: Whether a question that no line can pay for is answered without a promise, or
+        on_exhausted: Whether a query that no line can pay for is answered without a promise, or
             refused.
         base_share: Part of each new line spent when its phase opens; None derives it.
         pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
@@ -221,129 +221,126 @@ class Calibrated:
         """The same as a share of the line."""
         return self._purse.lines.worst(window).rho / UNITS
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
-    def answer(self, question: Question) -> Outcome | Look:
-        step = self._decide(question)
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        step = self._decide(query)
         if isinstance(step, Measure):
-            return self._look(question, step)
+            return self._look(query, step)
         if isinstance(step, Answered | TableAnswered) and step.path is not Path.REPEAT:
-            self._remember(question, step)
+            self._remember(query, step)
         return step
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         del look, release  # absorbed by now: what was published is all that counts
-        if question.total is not None:
-            return self._summed(question, Path.MEASURED)
-        evidence = self._evidence(question)
-        outcome = self._by_variance(question, evidence, self._terms.z_measured, Path.MEASURED)
-        self._remember(question, outcome)
+        if query.total is not None:
+            return self._summed(query, Path.MEASURED)
+        evidence = self._evidence(query)
+        outcome = self._by_variance(query, evidence, self._terms.z_measured, Path.MEASURED)
+        self._remember(query, outcome)
         return outcome
 
-    def quote(self, question: Question) -> Quote:
-        step = self._decide(question)
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self._decide(query)
         if isinstance(step, Measure):
             return Quote(None, step.charges)
         return Quote(step, ())
 
-    def _decide(self, question: Question) -> Outcome | Measure:
-        window, predicate = question.window, question.predicate
+    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+        window, predicate = query.window, query.predicate
         if window.stop > len(self._belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        known = self._verified.get(_repeat_key(question))
+        known = self._verified.get(_repeat_key(query))
         if known is not None:
-            return self._recalled(question, known)
+            return self._recalled(query, known)
         n_rows = self._belief.rows(window)
         if n_rows == 0:
             return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
-        if question.total is not None:
-            return self._decide_total(question)
-        if predicate.constant is False or (predicate.constant and not question.group_by):
-            return self._certain(question, n_rows if predicate.constant else 0, n_rows)
-        if self._too_many_cells(question):
+        if query.total is not None:
+            return self._decide_total(query)
+        if predicate.constant is False or (predicate.constant and not query.group_by):
+            return self._certain(query, n_rows if predicate.constant else 0, n_rows)
+        if self._too_many_cells(query):
             return _TOO_MANY_CELLS
-        evidence = self._evidence(question)
+        evidence = self._evidence(query)
         decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
         match decision:
             case Certified():
-                return self._by_variance(question, evidence, self._terms.z, Path.CERTIFIED)
+                return self._by_variance(query, evidence, self._terms.z, Path.CERTIFIED)
             case Measure():
-                return self._drawable(question, decision)
+                return self._drawable(query, decision)
             case Bounded():
-                return self._by_bounds(question, evidence, decision)
+                return self._by_bounds(query, evidence, decision)
             case Unproven():
-                return self._unproven(question, evidence, decision)
+                return self._unproven(query, evidence, decision)
 
-    def _decide_total(self, question: Question) -> Outcome | Measure:
-        if self._too_many_cells(question):
+    def _decide_total(self, query: LinearQuery) -> Outcome | Measure:
+        if self._too_many_cells(query):
             return _TOO_MANY_CELLS
-        decision = plan_total(self._evidence(question), self._terms, self._prices, self._purse)
+        decision = plan_total(self._evidence(query), self._terms, self._prices, self._purse)
         if isinstance(decision, Measure):
-            return self._drawable(question, decision)
+            return self._drawable(query, decision)
         if isinstance(decision, Certified):
-            return self._summed(question, Path.CERTIFIED)
+            return self._summed(query, Path.CERTIFIED)
         if self._on_exhausted == "refuse":
             return _REFUSALS[decision]
-        return self._summed(question, Path.UNVERIFIED)
+        return self._summed(query, Path.UNVERIFIED)
 
-    def _too_many_cells(self, question: Question) -> bool:
-        n_entries = math.prod([self._shape[a] + 1 for a in question.attributes])
-        n_answers = math.prod([self._shape[a] for a in question.group_by])
+    def _too_many_cells(self, query: LinearQuery) -> bool:
+        n_entries = math.prod([self._shape[a] + 1 for a in query.attributes])
+        n_answers = math.prod([self._shape[a] for a in query.group_by])
         return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
 
-    def _drawable(self, question: Question, measure: Measure) -> Refused | Measure:
+    def _drawable(self, query: LinearQuery, measure: Measure) -> Refused | Measure:
         """A measurement, unless it asks for more noise than is drawn at once."""
-        measured = question.attributes if measure.table else question.group_by
+        measured = query.attributes if measure.table else query.group_by
         n_draws = len(measure.steps) * math.prod(self._shape[a] for a in measured)
         return measure if n_draws <= MOST_DRAWN else _TOO_MANY_DRAWS
 
-    def _evidence(self, question: Question) -> Evidence:
-        if question.total is None:
-            form = form_of(question, self._shape)
-        else:
-            form = form_of_total(question, self._shape)
-        return self._belief.evidence(form, question.key, question.window)
+    def _evidence(self, query: LinearQuery) -> Evidence:
+        form = (form_of if query.total is None else form_of_total)(query, self._shape)
+        return self._belief.evidence(form, query.key, query.window)
 
-    def _look(self, question: Question, measure: Measure) -> Look:
-        attributes = question.attributes
+    def _look(self, query: LinearQuery, measure: Measure) -> Look:
+        attributes = query.attributes
         if measure.table:
             shape = tuple(self._shape[a] for a in attributes)
             parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
-            return TablesLook(QUESTION, parts, (shape,) * len(parts), measure.charges)
-        n_answers = math.prod(self._shape[a] for a in question.group_by)
-        return CountsLook(question, attributes, measure.steps, n_answers, measure.charges)
+            return TablesLook(QUERY, parts, (shape,) * len(parts), measure.charges)
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
+        return CountsLook(query, attributes, measure.steps, n_answers, measure.charges)
 
     # ------------------------------------------------------------ outcomes
 
     def _by_variance(
-        self, question: Question, evidence: Evidence, z: float, path: Path
+        self, query: LinearQuery, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
         values = evidence.values.tolist()
         bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
         simultaneous = self._simultaneous_by_variance(evidence, values)
-        return self._outcome(question, evidence.form, values, bars, simultaneous, path)
+        return self._outcome(query, evidence.form, values, bars, simultaneous, path)
 
     def _by_bounds(
-        self, question: Question, evidence: Evidence, bounded: Bounded
+        self, query: LinearQuery, evidence: Evidence, bounded: Bounded
     ) -> Answered | TableAnswered:
         margin = self.accuracy.error * evidence.n_rows
         nearest, farthest = bounded.high - margin, bounded.low + margin
         values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
-        return self._by_interval(question, evidence, values, bounded, Path.BOUNDED)
+        return self._by_interval(query, evidence, values, bounded, Path.BOUNDED)
 
-    def _unproven(self, question: Question, evidence: Evidence, unproven: Unproven) -> Outcome:
+    def _unproven(self, query: LinearQuery, evidence: Evidence, unproven: Unproven) -> Outcome:
         if self._on_exhausted == "refuse":
             return _REFUSALS[unproven.lack]
         values = evidence.likely().clip(unproven.low, unproven.high)
-        return self._by_interval(question, evidence, values, unproven, Path.UNVERIFIED)
+        return self._by_interval(query, evidence, values, unproven, Path.UNVERIFIED)
 
-    def _summed(self, question: Question, path: Path) -> Summed:
-        """Sums and means; each bar holds for a question fixed beforehand."""
-        assert question.total is not None, "the question has a total"
-        n, z, unit = self._belief.rows(question.window), self._terms.z, question.total.largest
-        known = self._belief.sums(question)
+    def _summed(self, query: LinearQuery, path: Path) -> Summed:
+        """Sums and means; each bar holds for a query fixed beforehand."""
+        assert query.total is not None, "the query has a total"
+        n, z, unit = self._belief.rows(query.window), self._terms.z, query.total.largest
+        known = self._belief.sums(query)
         slack = _ROUNDING * n
-        lowest, highest = min(question.total.values), max(question.total.values)
+        lowest, highest = min(query.total.values), max(query.total.values)
         cells = []
         for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
@@ -367,16 +364,16 @@ class Calibrated:
         if known.live is not None:
             some = iter(cells)
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
-        if question.rows is not None:
-            cells = self._with_rows(question, known, cells)
+        if query.rows is not None:
+            cells = self._with_rows(query, known, cells)
         confidence = 1.0 - self.accuracy.failure_probability
         return Summed(tuple(cells), n, confidence, path)
 
-    def _with_rows(self, question: Question, known: Sums, cells: list[Sum]) -> list[Sum]:
+    def _with_rows(self, query: LinearQuery, known: Sums, cells: list[Sum]) -> list[Sum]:
         """The same with the count of all rows."""
-        n, z = self._belief.rows(question.window), self._terms.z
-        assert question.rows is not None, "the question counts rows"
-        if question.rows.constant and not question.group_by:
+        n, z = self._belief.rows(query.window), self._terms.z
+        assert query.rows is not None, "the query counts rows"
+        if query.rows.constant and not query.group_by:
             return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
         assert known.rows is not None, "they were looked up"
         assert known.variance_of_rows is not None, "so was how sure they are"
@@ -389,7 +386,7 @@ class Calibrated:
 
     def _by_interval(
         self,
-        question: Question,
+        query: LinearQuery,
         evidence: Evidence,
         values: Floats,
         known: Bounded | Unproven,
@@ -403,7 +400,7 @@ class Calibrated:
             low, high = evidence.interval(half - self._conjunctions_log(form))
             reaches = np.maximum(high - values, values - low).tolist()
             simultaneous = list(map(min, simultaneous, reaches))
-        return self._outcome(question, form, answers, bars, simultaneous, path)
+        return self._outcome(query, form, answers, bars, simultaneous, path)
 
     def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for all predicates of the class served at once.
@@ -447,7 +444,7 @@ class Calibrated:
 
     def _outcome(
         self,
-        question: Question,
+        query: LinearQuery,
         form: Form,
         values: list[float],
         bars: list[float],
@@ -455,7 +452,7 @@ class Calibrated:
         path: Path,
     ) -> Answered | TableAnswered:
         """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
-        n_rows = self._belief.rows(question.window)
+        n_rows = self._belief.rows(query.window)
         total = float(n_rows)
         rows: list[_Row] = [
             (min(max(value, 0.0), total), bar / total + _ROUNDING, wide / total + _ROUNDING)
@@ -464,10 +461,10 @@ class Calibrated:
         if form.live is not None:
             live = iter(rows)
             rows = [next(live) if is_live else _ZERO for is_live in form.live.tolist()]
-        return self._answered(question, rows, n_rows, path)
+        return self._answered(query, rows, n_rows, path)
 
     def _answered(
-        self, question: Question, rows: Iterable[_Row], n: int, path: Path
+        self, query: LinearQuery, rows: Iterable[_Row], n: int, path: Path
     ) -> Answered | TableAnswered:
         confidence = 1.0 - self.accuracy.failure_probability
         cells = [
@@ -481,15 +478,15 @@ class Calibrated:
             )
             for count, bar, simultaneous in rows
         ]
-        if not question.group_by:
+        if not query.group_by:
             return cells[0]
-        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in question.group_by), path)
+        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
 
-    def _certain(self, question: Question, count: int, n_rows: int) -> Answered | TableAnswered:
+    def _certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""
-        n_answers = math.prod(self._shape[a] for a in question.group_by)
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0)] * n_answers
-        return self._answered(question, rows, n_rows, Path.CERTIFIED)
+        return self._answered(query, rows, n_rows, Path.CERTIFIED)
 
     # ------------------------------------------------------------ memory
 
@@ -524,10 +521,10 @@ class Calibrated:
     def recall(self, remembered: dict[bytes, bytes]) -> None:
         self._verified.update(remembered)
 
-    def _remember(self, question: Question, outcome: Answered | TableAnswered | Refused) -> None:
+    def _remember(self, query: LinearQuery, outcome: Answered | TableAnswered | Refused) -> None:
         if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
             return
-        key = _repeat_key(question)
+        key = _repeat_key(query)
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
         rows = [
             _ROW.pack(c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
@@ -536,11 +533,11 @@ class Calibrated:
         value = b"".join([bytes([_VERSION]), *rows])
         self._verified[key] = self._fresh[key] = value
 
-    def _recalled(self, question: Question, known: bytes) -> Answered | TableAnswered:
+    def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
         if known[0] != _VERSION:
             raise CorruptState("a remembered answer is stored in a version that is not known")
         rows = _ROW.iter_unpack(known[1:])
-        return self._answered(question, rows, self._belief.rows(question.window), Path.REPEAT)
+        return self._answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
 
     def release_from_bytes(self, data: bytes) -> Release:
         return measured_from_bytes(self._shape, data)
@@ -564,8 +561,8 @@ def _deviations(variances: Floats, n: int) -> list[float]:
     return deviations * (n // len(deviations))
 
 
-def _repeat_key(question: Question) -> bytes:
-    return question.key + struct.pack("<II", question.window.start, question.window.stop)
+def _repeat_key(query: LinearQuery) -> bytes:
+    return query.key + struct.pack("<II", query.window.start, query.window.stop)
 
 
 __all__ = ["MOST_DRAWN", "Calibrated"]

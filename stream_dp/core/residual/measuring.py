@@ -17,13 +17,13 @@ import numpy.typing as npt
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource, grid_sigma
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.errors import CorruptState
 
 Integers = npt.NDArray[np.int64]
 
 BASE: Final = "base"
-QUESTION: Final = "question"
+QUERY: Final = "question"
 
 _VERSION = 1
 _TABLES, _COUNTS = 1, 2
@@ -96,15 +96,15 @@ class TablesRelease:
 
 @dataclass(frozen=True, slots=True)
 class CountsLook:
-    """Measures the answers to one question alone, in some blocks of its window.
+    """Measures the answers to one query alone, in some blocks of its window.
 
     Attributes:
-        question: What is asked.
+        query: What is asked.
         attributes: All that it depends on, ascending.
         steps: Block and step of the public grid of scales.
     """
 
-    question: Question = field(repr=False)
+    query: LinearQuery = field(repr=False)
     attributes: tuple[int, ...]
     steps: tuple[tuple[int, int], ...]
     n_answers: int
@@ -114,9 +114,9 @@ class CountsLook:
     def description(self) -> dict[str, object]:
         return {
             "kind": "counts",
-            "predicate": self.question.key.hex(),
+            "predicate": self.query.key.hex(),
             "attributes": list(self.attributes),
-            "group_by": list(self.question.group_by),
+            "group_by": list(self.query.group_by),
             "answers": self.n_answers,
             "blocks": [list(step) for step in self.steps],
         }
@@ -129,14 +129,14 @@ class CountsLook:
         values = []
         for block, step in self.steps:
             (marginal,) = data.marginal(self.attributes, range(block, block + 1))
-            counts = _exact_answers(self.question, self.attributes, marginal)
+            counts = _exact_answers(self.query, self.attributes, marginal)
             values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
-        return CountsRelease(self.question.key, self.attributes, self.steps, np.array(values))
+        return CountsRelease(self.query.key, self.attributes, self.steps, np.array(values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountsRelease:
-    """Published answers to one question in some blocks: int64, shape (blocks, answers)."""
+    """Published answers to one query in some blocks: int64, shape (blocks, answers)."""
 
     key: bytes
     attributes: tuple[int, ...]
@@ -155,9 +155,9 @@ class CountsRelease:
         )
 
 
-def _exact_answers(question: Question, attributes: tuple[int, ...], marginal: Integers) -> Integers:
+def _exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Integers) -> Integers:
     """The true answers in one block, int64, shape (n_answers,). Private."""
-    predicate, group_by = question.predicate, question.group_by
+    predicate, group_by = query.predicate, query.group_by
     sizes = dict(zip(attributes, marginal.shape, strict=True))
     mask = predicate.mask.reshape(
         [sizes[a] if a in predicate.attributes else 1 for a in attributes]
@@ -238,7 +238,7 @@ class _Reader:
 
 __all__ = [
     "BASE",
-    "QUESTION",
+    "QUERY",
     "CountsLook",
     "CountsRelease",
     "Part",

@@ -1,6 +1,6 @@
-"""What to do with a question, from public numbers only.
+"""What to do with a query, from public numbers only.
 
-A question over N rows is promised an error of at most ``error * N`` except with probability beta. In
+A query over N rows is promised an error of at most ``error * N`` except with probability beta. In
 order of preference:
 
 1. *certified*: what is published pins it down already, by its variance alone;
@@ -9,11 +9,11 @@ order of preference:
 4. *unproven*: nothing can be promised any more.
 
 Whether to measure depends on published values (step 2), so beta is split: a fifth for the bounds,
-four fifths for the measurement. A question that step 1 settles never comes that far and has all of it.
-For a table question the promise, and beta, are each cell's own.
+four fifths for the measurement. A query that step 1 settles never comes that far and has all of it.
+For a table query the promise, and beta, are each cell's own.
 
-To measure there are two ways, chosen as skis are rented or bought: a *count* answers this question
-alone; a *table*, the marginal over the question's attributes, serves every later one on them. Both
+To measure there are two ways, chosen as skis are rented or bought: a *count* answers this query
+alone; a *table*, the marginal over the query's attributes, serves every later one on them. Both
 bring the blocks of the window down to a common level of variance, so that the sum just fits; a block
 that is better than that already pays nothing (water-filling: least total loss for counts).
 
@@ -103,7 +103,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A look to take: the marginal over the question's attributes, or the answer alone.
+    """A look to take: the marginal over the query's attributes, or the answer alone.
 
     Attributes:
         table: Whether the marginal.
@@ -312,7 +312,7 @@ def _count(
 def _table(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
 ) -> Measure | None:
-    """The same for the marginal over the question's attributes."""
+    """The same for the marginal over the query's attributes."""
     now = evidence.by_block()
     first, most = _most_precise(prices, room, 2)
     levels = water_fill(now, np.minimum(evidence.after_table(most), now), limit)
@@ -436,10 +436,10 @@ class BasePlan:
     an attribute that is then in no table gets its own. Tables share the loss in proportion to the
     square root of their cells, which makes the sum of cells / rho least.
 
-    The typical question is a conjunction that selects half of each of its attributes. Its mean
+    The typical query is a conjunction that selects half of each of its attributes. Its mean
     variance at total rho 1, over all sets of attributes that the tables cover, says which share of a
     line would certify it on the new block alone. A base release takes 1.5 times that, so that harder
-    questions are certified too, and at most 0.7, so that something is left for what is asked most.
+    queries are certified too, and at most 0.7, so that something is left for what is asked most.
 
     Args:
         shape: Sizes of the universe's attributes.

@@ -1,13 +1,13 @@
 """Private multiplicative weights that plain counts train first, and that are tested only where trained.
 
 PMW-Bypass of Turbo (Kostopoulou, Tholoniat, Cidon, Geambasu, Lecuyer 2023), with its constants. A test that
-fails costs as much as many counts, so a histogram that knows nothing yet is not tested: a question *bypasses*
+fails costs as much as many counts, so a histogram that knows nothing yet is not tested: a query *bypasses*
 it and pays for one count, from which the histogram learns. Each cell counts how often it was moved; a
-question is tested (``weights``) once all of its cells were moved often enough. A failed test raises that bar.
+query is tested (``weights``) once all of its cells were moved often enough. A failed test raises that bar.
 Published counts alone decide all of this. A repeat of a count costs nothing.
 
 Turbo's histogram is of fixed rows; this one grows as ``GrowingWeights`` does. The count that ends a segment
-is paid for with it, and a question that cannot pay for a test may still pay for a count.
+is paid for with it, and a query that cannot pay for a test may still pay for a count.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.universe import Universe
 
-_TRAINED: Final = 100  # moves of a cell before a question about it is tested
+_TRAINED: Final = 100  # moves of a cell before a query about it is tested
 _MORE: Final = 1  # moves beyond the least moved cell that a failed test asks for
 _MARGIN: Final = 0.05  # of the error: a count that is nearer to its prediction moves nothing
 _RATES: Final = ((100, 0.2 / 8), (50, 0.5 / 8), (0, 2.0 / 8))  # from so many moves of the least on
@@ -48,19 +48,19 @@ class Bypass(GrowingWeights):
         self._bars = np.full(universe.n_cells, _TRAINED, dtype=np.int64)
         self._known: dict[tuple[Predicate, range], int] = {}
 
-    def _step(self, question: Question) -> Outcome | Look:
-        known = self._known.get((question.predicate, question.window))
+    def _step(self, query: LinearQuery) -> Outcome | Look:
+        known = self._known.get((query.predicate, query.window))
         if known is not None:
-            return self._answered(known, self._rows(question.window), Path.REPEAT)
-        return super()._step(question)
+            return self._answered(known, self._rows(query.window), Path.REPEAT)
+        return super()._step(query)
 
-    def _look(self, question: Question) -> CountLook | None:
-        cells = question.predicate.whole_mask(self._universe)
+    def _look(self, query: LinearQuery) -> CountLook | None:
+        cells = query.predicate.whole_mask(self._universe)
         if np.all(self._moves[cells] >= self._bars[cells]):
-            test = super()._look(question)
+            test = super()._look(query)
             if test is not None and self._lines.afford(test.charges):
                 return test
-        return self._count(question)
+        return self._count(query)
 
     def _learn(self, release: CountRelease) -> None:
         """Moves the histogram by a count, unless that is too near to its prediction to say which way."""

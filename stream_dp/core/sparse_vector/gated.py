@@ -7,19 +7,19 @@ expected to look like those before it, which section 5.3 of the thesis conjectur
 experiment beside the calibrated profile, which does without gates.
 
 **Segments.** A line's budget is divided into S equal segments. A segment runs until its gate finds a
-prediction too far off; that question is measured by the same look. Its part of the budget pays both, half
+prediction too far off; that query is measured by the same look. Its part of the budget pays both, half
 each: a gate with scales ``b_t`` and ``b_q = sqrt(2) b_t``, ``1/b_t + 2/b_q``-DP and so half its square in
-zCDP, and one count with discrete Gaussian noise. A block pays for a segment with the first question that
-touches it, however many follow; a question that touches only blocks that have paid is free. So a segment
+zCDP, and one count with discrete Gaussian noise. A block pays for a segment with the first query that
+touches it, however many follow; a query that touches only blocks that have paid is free. So a segment
 may reach blocks that were sealed after it began: before it touches one, no output depends on that one's rows.
 
 **Guarantee.** What a line pays sums to its budget in rho at most, and ``privacy`` follows by conversion from
 zCDP. A released answer is within ``error`` of the truth, except with ``failure_probability`` for each
-question: half for a prediction that the gate lets pass wrongly (``gates.threshold``), half for the noise of a
+query: half for a prediction that the gate lets pass wrongly (``gates.threshold``), half for the noise of a
 measurement.
 
 **Restarts.** The threshold of a segment is a secret of the process that began it. A restart loses it, and the
-next question begins a new segment at a new charge.
+next query begins a new segment at a new charge.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from stream_dp.core.median.consistent_set.base import block_shares
 from stream_dp.core.noise import grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gates import (
     CountLook,
@@ -71,12 +71,12 @@ class Scales:
 
     Attributes:
         threshold: ``b_t``, in rows.
-        question: ``b_q``, in rows.
+        query: ``b_q``, in rows.
         count: sigma of a measurement, in rows.
     """
 
     threshold: Fraction
-    question: Fraction
+    query: Fraction
     count: Fraction
 
     @classmethod
@@ -91,7 +91,7 @@ class Scales:
     @property
     def rho(self) -> Fraction:
         """The exact zCDP loss of a segment and its measurement."""
-        gate = segment_loss(self.threshold, self.question)
+        gate = segment_loss(self.threshold, self.query)
         return gate * gate / 2 + gaussian_rho(self.count, squared_sensitivity=1)
 
 
@@ -157,17 +157,17 @@ class Gated(PredicateMechanism):
 
     @property
     def asked(self) -> int:
-        """Questions tested."""
+        """Queries tested."""
         return self._asked
 
     @property
     def hard(self) -> int:
-        """Questions whose prediction was too far off."""
+        """Queries whose prediction was too far off."""
         return self._hard
 
     @property
     def min_rows(self) -> int:
-        """Rows of a window below which no question about it is tested."""
+        """Rows of a window below which no query about it is tested."""
         return 1 + bisect_left(range(1, MAX_ROWS), True, key=lambda n: not self._too_small(n))
 
     def _threshold(self, n_rows: int) -> int:
@@ -175,7 +175,7 @@ class Gated(PredicateMechanism):
             error=self._accuracy.error,
             n_rows=n_rows,
             threshold_scale=self._scales.threshold,
-            question_scale=self._scales.question,
+            query_scale=self._scales.query,
             segments=self._afforded,
             failure_probability=self._accuracy.failure_probability / 2.0,
         )
@@ -191,8 +191,8 @@ class Gated(PredicateMechanism):
         self._set.add_block(n_rows)
         return super().open_phase(n_rows)
 
-    def _step(self, question: Question) -> Outcome | Look:
-        window = question.window
+    def _step(self, query: LinearQuery) -> Outcome | Look:
+        window = query.window
         n_rows = self._rows(window)
         if self._too_small(n_rows):
             return Refused(
@@ -211,15 +211,15 @@ class Gated(PredicateMechanism):
                 RefusalCode.INCONSISTENT,
                 "no hypothesis agrees with all measurements: no query can be answered any more",
             )
-        cells = question.predicate.whole_mask(self._universe)
+        cells = query.predicate.whole_mask(self._universe)
         share = self._set.distribution(cells, window).lower_median
         gate = self._segments.gate(
             predicted=predicted_rows(share, n_rows),
             threshold=self._threshold(n_rows),
             threshold_scale=self._scales.threshold,
-            question_scale=self._scales.question,
+            query_scale=self._scales.query,
         )
-        return CountLook(question, n_rows, "gaussian", self._scales.count, charges, gate)
+        return CountLook(query, n_rows, "gaussian", self._scales.count, charges, gate)
 
     def absorb(self, release: Release) -> None:
         """Prunes the set by a measurement.

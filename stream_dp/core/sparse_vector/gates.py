@@ -1,9 +1,9 @@
 """A test whether a prediction is good enough, by the sparse vector technique in integers.
 
 Dwork & Roth 2014, section 3.6 (AboveThreshold), with integer noise and a threshold that keeps its promise
-over a whole run. A *segment* compares one question after another with a secret threshold, drawn when it
+over a whole run. A *segment* compares one query after another with a secret threshold, drawn when it
 begins, and ends with the first that is above it. Below means: the public prediction is within the error. A
-segment costs the same however many questions it has; what was above must then be measured, and the same look
+segment costs the same however many queries it has; what was above must then be measured, and the same look
 does that.
 
 The statistic is ``|count - g|``, where ``g`` is the prediction as a whole number of rows, published with the
@@ -22,7 +22,7 @@ from typing import Final
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.noise import Kind, NoiseSource
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -30,13 +30,13 @@ _VERSION: Final = 1
 _BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, measured, noisy count
 
 
-def segment_loss(threshold_scale: Fraction, question_scale: Fraction) -> Fraction:
+def segment_loss(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
     """epsilon of a whole segment: ``1/b_t + 2/b_q``, for replace-one neighbours.
 
-    Where every question is below and the last above, shift the threshold's noise by one, and the last
-    question's by two: then all comparisons come out as on the neighbour (Dwork & Roth 2014, Theorem 3.23).
+    Where every query is below and the last above, shift the threshold's noise by one, and the last
+    query's by two: then all comparisons come out as on the neighbour (Dwork & Roth 2014, Theorem 3.23).
     """
-    return 1 / threshold_scale + 2 / question_scale
+    return 1 / threshold_scale + 2 / query_scale
 
 
 def tail(scale: Fraction, probability: float) -> int:
@@ -54,13 +54,13 @@ def threshold(
     error: float,
     n_rows: int,
     threshold_scale: Fraction,
-    question_scale: Fraction,
+    query_scale: Fraction,
     segments: int,
     failure_probability: float,
 ) -> int:
     """``T = A + 3 - L(b_t, beta/(2 S)) - L(b_q, beta/2)``, with ``A = floor(error n)``; no gate below 1.
 
-    So a question whose prediction is off by more than A rows is called below with probability beta at most:
+    So a query whose prediction is off by more than A rows is called below with probability beta at most:
     beta/2 for the noise of its own, and beta/2 for the threshold of any of the S segments. The threshold must
     hold in all of them at once: those with a high one live longest, so that one test's error rate is not that
     of a run.
@@ -69,7 +69,7 @@ def threshold(
         error: Share of the rows that a prediction may be off by.
         n_rows: Rows in the window.
         threshold_scale: ``b_t``, in rows.
-        question_scale: ``b_q``, in rows.
+        query_scale: ``b_q``, in rows.
         segments: S, that the budget affords at most.
         failure_probability: beta.
     """
@@ -77,7 +77,7 @@ def threshold(
         math.floor(error * n_rows)
         + 3
         - tail(threshold_scale, failure_probability / (2 * segments))
-        - tail(question_scale, failure_probability / 2.0)
+        - tail(query_scale, failure_probability / 2.0)
     )
 
 
@@ -93,20 +93,20 @@ class Segment:
     After a restart a new segment begins, under a charge of its own.
 
     Attributes:
-        question_scale: ``b_q``, in rows.
-        open: Whether no question was above yet; a closed segment tests nothing.
+        query_scale: ``b_q``, in rows.
+        open: Whether no query was above yet; a closed segment tests nothing.
     """
 
-    question_scale: Fraction
+    query_scale: Fraction
     _offset: int
     open: bool = True
 
     @classmethod
     def begin(
-        cls, noise: NoiseSource, *, threshold_scale: Fraction, question_scale: Fraction
+        cls, noise: NoiseSource, *, threshold_scale: Fraction, query_scale: Fraction
     ) -> Segment:
         """Draws the threshold's noise, once for the whole segment."""
-        return cls(question_scale, int(noise.laplace(threshold_scale, 1)[0]))
+        return cls(query_scale, int(noise.laplace(threshold_scale, 1)[0]))
 
     def __repr__(self) -> str:
         return f"Segment(open={self.open})"
@@ -117,7 +117,7 @@ class Segment:
         Args:
             count: True rows. Secret.
             predicted: ``g``, published.
-            threshold: T of this question's window; from public numbers, at least 1.
+            threshold: T of this query's window; from public numbers, at least 1.
 
         Raises:
             ValueError: The segment has ended, or the threshold is below 1.
@@ -126,17 +126,17 @@ class Segment:
             raise ValueError("the segment has ended")
         if threshold < 1:
             raise ValueError("there is no gate with a threshold below 1")
-        own = int(noise.laplace(self.question_scale, 1)[0])
+        own = int(noise.laplace(self.query_scale, 1)[0])
         self.open = abs(count - predicted) + own < threshold + self._offset
         return self.open
 
 
 @dataclass(frozen=True, slots=True)
 class CountRelease:
-    """What the look of one question gave. Published, but for the segment it leaves in this process.
+    """What the look of one query gave. Published, but for the segment it leaves in this process.
 
     Attributes:
-        number: Of the segment that tested the question, from 1; 0 where nothing was tested.
+        number: Of the segment that tested the query, from 1; 0 where nothing was tested.
         measured: Whether the count was released; False where the prediction passed the gate.
         noisy_count: 0 where not measured.
     """
@@ -149,7 +149,7 @@ class CountRelease:
     segment: Segment | None = field(repr=False, compare=False, default=None)
 
     def to_bytes(self) -> bytes:
-        """Bytes whose length depends on the question alone."""
+        """Bytes whose length depends on the query alone."""
         body = _BODY.pack(
             _VERSION,
             self.number,
@@ -185,7 +185,7 @@ class Gate:
         predicted: ``g``, in rows; published.
         threshold: T, in rows.
         threshold_scale: ``b_t``, in rows.
-        question_scale: ``b_q``, in rows.
+        query_scale: ``b_q``, in rows.
         segment: The one that is continued; None where this test begins it.
     """
 
@@ -193,7 +193,7 @@ class Gate:
     predicted: int
     threshold: int
     threshold_scale: Fraction
-    question_scale: Fraction
+    query_scale: Fraction
     segment: Segment | None = field(repr=False)
 
 
@@ -207,7 +207,7 @@ class CountLook:
         scale: Of the count's noise, in rows.
     """
 
-    question: Question
+    query: LinearQuery
     n_rows: int
     kind: Kind
     scale: Fraction
@@ -216,12 +216,12 @@ class CountLook:
 
     @property
     def description(self) -> dict[str, object]:
-        question, gate = self.question, self.gate
+        query, gate = self.query, self.gate
         facts: dict[str, object] = {
             "kind": "count" if gate is None else "gate",
-            "window": [question.window.start, question.window.stop],
-            "attributes": list(question.predicate.attributes),
-            "predicate": question.predicate.key.hex(),
+            "window": [query.window.start, query.window.stop],
+            "attributes": list(query.predicate.attributes),
+            "predicate": query.predicate.key.hex(),
             "noise": self.kind,
             "count_scale": float(self.scale),
             "segment": 0,
@@ -232,14 +232,14 @@ class CountLook:
                 "predicted": gate.predicted,
                 "threshold": gate.threshold,
                 "threshold_scale": float(gate.threshold_scale),
-                "question_scale": float(gate.question_scale),
+                "question_scale": float(gate.query_scale),
             }
         return facts
 
     def reserve(self, noise: NoiseSource) -> None:
         noise.reserve(self.kind, self.scale, 1)
         if self.gate is not None:
-            noise.reserve("laplace", self.gate.question_scale, 1)
+            noise.reserve("laplace", self.gate.query_scale, 1)
             if self.gate.segment is None:
                 noise.reserve("laplace", self.gate.threshold_scale, 1)
 
@@ -248,11 +248,11 @@ class CountLook:
         gate, segment = self.gate, None
         if gate is not None:
             segment = gate.segment or Segment.begin(
-                noise, threshold_scale=gate.threshold_scale, question_scale=gate.question_scale
+                noise, threshold_scale=gate.threshold_scale, query_scale=gate.query_scale
             )
         draw = noise.gaussian if self.kind == "gaussian" else noise.laplace
         of_count = int(draw(self.scale, 1)[0])
-        predicate, window = self.question.predicate, self.question.window
+        predicate, window = self.query.predicate, self.query.window
         count = count_of(data, predicate, window)
         if gate is None or segment is None:
             return CountRelease(0, window, predicate, True, count + of_count)
@@ -278,21 +278,21 @@ class Segments:
 
     @property
     def running(self) -> Segment | None:
-        """The one that a question continues; None where it begins one."""
+        """The one that a query continues; None where it begins one."""
         return self.newest if self.newest is not None and self.newest.open else None
 
     def unpaid(self, window: range) -> tuple[int, ...]:
-        """Blocks of a window that pay for the segment with a question about it."""
+        """Blocks of a window that pay for the segment with a query about it."""
         paid = self.paid if self.running is not None else frozenset()
         return tuple(block for block in window if block not in paid)
 
     def gate(
-        self, *, predicted: int, threshold: int, threshold_scale: Fraction, question_scale: Fraction
+        self, *, predicted: int, threshold: int, threshold_scale: Fraction, query_scale: Fraction
     ) -> Gate:
         """The next test; the scales are those of a segment that it begins, or that runs."""
         running = self.running
         number = self.number + (running is None)
-        return Gate(number, predicted, threshold, threshold_scale, question_scale, running)
+        return Gate(number, predicted, threshold, threshold_scale, query_scale, running)
 
     def after(self, release: CountRelease) -> Segments:
         """Raises CorruptState where the release is of neither the newest segment nor the next."""

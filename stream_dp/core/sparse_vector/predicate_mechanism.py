@@ -13,7 +13,7 @@ from stream_dp.core.accounting import Charge, Lines
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.universe import Universe
@@ -69,32 +69,32 @@ class PredicateMechanism(ABC):
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._lines.charge(look_charges)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
-    def answer(self, question: Question) -> Outcome | Look:
-        refused = self._wrong(question)
-        return self._step(question) if refused is None else refused
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        refused = self._wrong(query)
+        return self._step(query) if refused is None else refused
 
-    def quote(self, question: Question) -> Quote:
-        step = self.answer(question)
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self.answer(query)
         if isinstance(step, Outcome):
             return Quote(step, ())
         return Quote(None, step.charges)
 
     @abstractmethod
-    def _step(self, question: Question) -> Outcome | Look:
-        """What ``answer`` does with a question about open phases; changes nothing."""
+    def _step(self, query: LinearQuery) -> Outcome | Look:
+        """What ``answer`` does with a query about open phases; changes nothing."""
 
-    def _wrong(self, question: Question) -> Refused | None:
-        """Why the question is not one for this mechanism."""
-        if question.group_by:
+    def _wrong(self, query: LinearQuery) -> Refused | None:
+        """Why the query is not one for this mechanism."""
+        if query.group_by:
             return Refused(
                 RefusalCode.UNSUPPORTED_KIND,
-                "this profile answers predicate questions only; ask each cell as one",
+                "this profile answers predicate queries only; ask each cell as one",
             )
         if not self._sizes:
             return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
-        if question.window.stop > len(self._sizes):
+        if query.window.stop > len(self._sizes):
             return Refused(
                 RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
             )
@@ -106,12 +106,12 @@ class PredicateMechanism(ABC):
     def _charges(self, blocks: Iterable[int], loss: Fraction) -> tuple[Charge, ...]:
         return tuple(self._composition.charge(block, loss) for block in blocks)
 
-    def _count(self, question: Question) -> CountLook:
+    def _count(self, query: LinearQuery) -> CountLook:
         """A count as accurate as promised, on its own."""
-        n_rows = self._rows(question.window)
+        n_rows = self._rows(query.window)
         scale = self._composition.scale(self._accuracy, n_rows)
-        charges = self._charges(question.window, self._composition.of_count(scale))
-        return CountLook(question, n_rows, self._composition.kind, scale, charges)
+        charges = self._charges(query.window, self._composition.of_count(scale))
+        return CountLook(query, n_rows, self._composition.kind, scale, charges)
 
     def _answered(self, count: float, n_rows: int, path: Path) -> Answered:
         promised = path is not Path.UNVERIFIED
@@ -128,7 +128,7 @@ class PredicateMechanism(ABC):
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
 
-    def conclude(self, question: Question, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         assert isinstance(look, CountLook), "a look of another mechanism"
         assert isinstance(release, CountRelease), "a release of another mechanism"
         if release.measured:

@@ -6,13 +6,13 @@ where it is off, a noisy count is released, and the weights of the cells it is a
 ``exp(+-rate)``. What is published is the histogram's whole past, so it is itself synthetic data for nothing.
 
 **Scales.** A segment is opened at the accuracy that the rows of then ask for: its threshold's noise and each
-question's have scale ``1/e`` rows, with the least e for which ``(1/2 + x/4) exp(-x)``, the tail of their
+query's have scale ``1/e`` rows, with the least e for which ``(1/2 + x/4) exp(-x)``, the tail of their
 difference, plus ``exp(-2x)`` for the measurement is the failure probability, where ``x = e n error / 2``. The
 threshold is ``n error / 2``. As in the published systems this is the error of one test: over a run of many
-questions segments with a high secret threshold live longest, and more are off (``gates.threshold``).
+queries segments with a high secret threshold live longest, and more are off (``gates.threshold``).
 
 **Loss.** ``3 e`` for a segment, ``1/b_t + 2/b_q``, and ``e`` for the count that ends it, both paid by each
-block with the first question of the segment that touches it. Replacing a row moves a count by one at most
+block with the first query of the segment that touches it. Replacing a row moves a count by one at most
 whatever the number of rows, so a segment outlives arrivals.
 
 **When a line is full** predictions are still published, unverified, unless they are not wanted.
@@ -33,7 +33,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import (
     CountLook,
@@ -64,7 +64,7 @@ class GrowingWeights(PredicateMechanism):
 
     Args:
         universe: At most 2**20 cells.
-        on_exhausted: Whether a question that no line can pay for gets its prediction, or a refusal.
+        on_exhausted: Whether a query that no line can pay for gets its prediction, or a refusal.
 
     Raises:
         InvalidDefinition: The universe has too many cells.
@@ -105,43 +105,43 @@ class GrowingWeights(PredicateMechanism):
         share = float(self._shares[predicate.whole_mask(self._universe)].sum())
         return predicted_rows(Fraction(share), n_rows)
 
-    def _step(self, question: Question) -> Outcome | Look:
-        if question.window != range(len(self._sizes)):
+    def _step(self, query: LinearQuery) -> Outcome | Look:
+        if query.window != range(len(self._sizes)):
             return Refused(
                 RefusalCode.INVALID_QUERY,
                 "one histogram of all phases answers about all phases; leave the window out",
             )
-        look = self._look(question)
+        look = self._look(query)
         if look is not None and self._lines.afford(look.charges):
             return look
         if self._on_exhausted == "refuse":
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED, "a block has no budget left for another look"
             )
-        n_rows = self._rows(question.window)
-        predicted = self._predicted(question.predicate, n_rows)
+        n_rows = self._rows(query.window)
+        predicted = self._predicted(query.predicate, n_rows)
         return self._answered(predicted, n_rows, Path.UNVERIFIED)
 
-    def _look(self, question: Question) -> CountLook | None:
+    def _look(self, query: LinearQuery) -> CountLook | None:
         """The test of a prediction; None where the rows are too few for one."""
-        n_rows = self._rows(question.window)
+        n_rows = self._rows(query.window)
         threshold = math.floor(self._accuracy.error * n_rows / 2.0)
         if threshold < 1:
             return None
         running = self._segments.running
         # One that runs keeps its scale: the accuracy that the rows of its beginning asked for.
-        scale = gate_scale(self._accuracy, n_rows) if running is None else running.question_scale
+        scale = gate_scale(self._accuracy, n_rows) if running is None else running.query_scale
         price = self._composition.of_pure(segment_loss(scale, scale))
         price += self._composition.of_pure(1 / scale)
-        unpaid = self._segments.unpaid(question.window)
+        unpaid = self._segments.unpaid(query.window)
         gate = self._segments.gate(
-            predicted=self._predicted(question.predicate, n_rows),
+            predicted=self._predicted(query.predicate, n_rows),
             threshold=threshold,
             threshold_scale=scale,
-            question_scale=scale,
+            query_scale=scale,
         )
         charges = self._charges(unpaid, price)
-        return CountLook(question, n_rows, "laplace", scale, charges, gate)
+        return CountLook(query, n_rows, "laplace", scale, charges, gate)
 
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"

@@ -18,14 +18,14 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, Question
+from stream_dp.core.query import EVERYTHING, LinearQuery
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 QuickNoise = Callable[..., NoiseSource]
-Asks = Callable[[int], Iterator[Question]]
+Asks = Callable[[int], Iterator[LinearQuery]]
 
 PURE, PRIVACY = Privacy(1.0, 0.0), Privacy(1.0, 1e-9)
 ADULT_ROWS, COVID_ROWS = 48_842, 1_008_532
@@ -67,8 +67,8 @@ def test_the_small_census_answers_as_many_asks_as_measured_elsewhere(
     run = drive(adult, FreshCounts(adult, Accuracy(error, 0.001), composition), quick_noise(1))
     run.open(np.ones(140), ADULT_ROWS)
     paths = []
-    for question in make_asks(2):
-        outcome = run.ask(question)
+    for query in make_asks(2):
+        outcome = run.ask(query)
         if isinstance(outcome, Refused):
             break
         paths.append(outcome.path)
@@ -111,11 +111,11 @@ def test_the_static_workload_costs_what_was_measured_elsewhere(
 def test_the_growing_workload_costs_its_oldest_row_what_was_measured_elsewhere(
     adult: Universe, composition: Composition, loss: float
 ) -> None:
-    """W2: 200 fresh questions after each of 50 blocks, on everything so far; charges only."""
+    """W2: 200 fresh queries after each of 50 blocks, on everything so far; charges only."""
     mechanism = FreshCounts(adult, Accuracy(0.05, 0.001), composition)
     for phase in range(50):
         mechanism.open_phase(COVID_ROWS)
-        charges = mechanism.quote(Question(EVERYTHING, range(phase + 1))).charges
+        charges = mechanism.quote(LinearQuery(EVERYTHING, range(phase + 1))).charges
         mechanism.charged(tuple(Charge(c.block, 200 * c.rho) for c in charges))
     assert mechanism.spent(0) == pytest.approx(loss, rel=0.02)
     assert mechanism.spent(49) < mechanism.spent(0) / 20
@@ -128,10 +128,10 @@ def draws(
     composition: Composition, noise: NoiseSource, run: Any, size: int
 ) -> np.ndarray[Any, Any]:
     """What looks add to the exact count."""
-    question = run.question(np.arange(6) < 2)
+    query = run.query(np.arange(6) < 2)
     mechanism = FreshCounts(run.universe, Accuracy(0.05, 0.1), composition)
     mechanism.open_phase(6_000)
-    step = mechanism.answer(question)
+    step = mechanism.answer(query)
     assert isinstance(step, CountLook)
     return np.array([step.take(noise, run.data).noisy_count for _ in range(size)]) - 2_000
 
@@ -170,16 +170,16 @@ def test_a_repeat_is_the_same_answer_for_nothing_after_a_restart_too(
     run = drive(universe, FreshCounts(universe, accuracy, composition), quick_noise(3))
     run.open(np.arange(1, 7), 5_000)
     run.open(np.arange(1, 7), 5_000)
-    for question in (run.question([0] * 6), run.question([1] * 6), run.question([1, 0] * 3)):
-        first = run.ask(question)
+    for query in (run.query([0] * 6), run.query([1] * 6), run.query([1, 0] * 3)):
+        first = run.ask(query)
         assert first.path is Path.MEASURED
         spent = list(run.lines)
-        again = run.ask(question)
+        again = run.ask(query)
         assert again == Answered(first.count, 10_000, 0.05, None, 0.99, Path.REPEAT)
         assert run.lines == spent
-        assert run.ask(run.question([1, 0] * 3, range(1))).n == 5_000
+        assert run.ask(run.query([1, 0] * 3, range(1))).n == 5_000
     replayed = run.replayed(FreshCounts(universe, accuracy, composition))
-    assert replayed.answer(question) == again
+    assert replayed.answer(query) == again
     assert replayed.spent(0) == run.mechanism.spent(0)
 
 
@@ -205,19 +205,19 @@ def test_refusals_follow_from_public_facts(
 ) -> None:
     mechanism: Mechanism = FreshCounts(make_universe(2, 3), Accuracy(0.05, 0.01), composition)
 
-    def code(asked: Question) -> RefusalCode:
+    def code(asked: LinearQuery) -> RefusalCode:
         outcome = mechanism.answer(asked)
         assert isinstance(outcome, Refused)
         assert mechanism.quote(asked).outcome == outcome
         return outcome.code
 
-    question = Question(EVERYTHING, range(1))
-    assert code(question) is RefusalCode.NO_PHASE
+    query = LinearQuery(EVERYTHING, range(1))
+    assert code(query) is RefusalCode.NO_PHASE
     assert not mechanism.opens(9, 10)
     mechanism.open_phase(40)
-    assert code(Question(EVERYTHING, range(2))) is RefusalCode.INVALID_QUERY
-    assert code(Question(EVERYTHING, range(1), (0,))) is RefusalCode.UNSUPPORTED_KIND
-    assert code(question) is RefusalCode.BUDGET_EXHAUSTED  # 40 rows are too few for this accuracy
+    assert code(LinearQuery(EVERYTHING, range(2))) is RefusalCode.INVALID_QUERY
+    assert code(LinearQuery(EVERYTHING, range(1), (0,))) is RefusalCode.UNSUPPORTED_KIND
+    assert code(query) is RefusalCode.BUDGET_EXHAUSTED  # 40 rows are too few for this accuracy
 
 
 def test_a_lost_look_keeps_its_charge_and_releases_survive_their_bytes(
@@ -229,17 +229,17 @@ def test_a_lost_look_keeps_its_charge_and_releases_survive_their_bytes(
     universe = make_universe(2, 3)
     run = drive(universe, FreshCounts(universe, Accuracy(0.05, 0.01), composition), quick_noise(3))
     run.open(np.ones(6), 5_000)
-    question = run.question([1, 0] * 3)
-    run.lose(question)
+    query = run.query([1, 0] * 3)
+    run.lose(query)
     paid = run.lines[0][0]
     assert paid > 0
-    run.ask(question)
+    run.ask(query)
     assert run.lines[0][0] == 2 * paid
     stored = run.transcript[-1]
     assert run.mechanism.release_from_bytes(stored).to_bytes() == stored
     for damaged in (b"", stored[:-1], stored + b"\0", b"\x07" + stored[1:], stored[:9]):
         with pytest.raises(CorruptState):
             run.mechanism.release_from_bytes(damaged)
-    look = run.mechanism.answer(run.question([0, 1] * 3))
+    look = run.mechanism.answer(run.query([0, 1] * 3))
     json.dumps(look.description)
     assert "noisy" not in repr(run.mechanism)

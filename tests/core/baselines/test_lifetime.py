@@ -75,7 +75,7 @@ def test_a_full_line_of_gated_segments_keeps_the_promise(privacy: Privacy, segme
     budget = Budget.of(privacy)
     scales = Scales.of(budget.rho / segments)
     assert segments * budget.charge(0, scales.rho).rho <= UNITS
-    gate = float(segment_loss(scales.threshold, scales.question))
+    gate = float(segment_loss(scales.threshold, scales.query))
     rho = segments / (2 * float(scales.count) ** 2)
     assert revealed(privacy.epsilon, (gate, segments), rho=rho) <= privacy.delta
     if segments == 300 and privacy.epsilon >= 1.0:

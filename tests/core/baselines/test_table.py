@@ -19,7 +19,7 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, NOTHING, Question
+from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery
 from stream_dp.core.universe import MAX_KEPT_CELLS, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -34,7 +34,7 @@ def table(universe: Universe, error: float = 0.05, beta: float = 0.001) -> Whole
 @pytest.mark.parametrize("error", [0.05, 0.02])
 def test_the_small_census_is_answered_whole(
     adult: Universe,
-    make_asks: Callable[[int], Iterator[Question]],
+    make_asks: Callable[[int], Iterator[LinearQuery]],
     quick_noise: QuickNoise,
     drive: Any,
     error: float,
@@ -43,10 +43,10 @@ def test_the_small_census_is_answered_whole(
     run = drive(adult, table(adult, error), quick_noise(1))
     run.open(np.arange(140), 48_842)
     missed = 0
-    for question in islice(make_asks(3), 2_000):
-        outcome = run.ask(question)
+    for query in islice(make_asks(3), 2_000):
+        outcome = run.ask(query)
         assert outcome.path is Path.CERTIFIED
-        missed += abs(outcome.value - run.truth(question)) > error
+        missed += abs(outcome.value - run.truth(query)) > error
     assert missed <= 20  # of at most 2 expected
 
 
@@ -76,7 +76,7 @@ def test_what_is_certified_follows_from_the_number_of_cells_and_of_blocks(
     run.open(np.ones(100), rows)
 
     def certified(cells: int, window: range) -> bool:
-        outcome = run.ask(run.question(np.arange(100) < cells, window))
+        outcome = run.ask(run.query(np.arange(100) < cells, window))
         if isinstance(outcome, Refused):
             assert outcome.code is RefusalCode.BUDGET_EXHAUSTED
         return isinstance(outcome, Answered)
@@ -85,8 +85,8 @@ def test_what_is_certified_follows_from_the_number_of_cells_and_of_blocks(
     assert [certified(cells, one) for cells in (30, 31, 69, 70)] == [True, False, False, True]
     # Twice the noisy cells, twice the rows.
     assert [certified(cells, both) for cells in (30, 50)] == [True, True]
-    assert run.ask(Question(EVERYTHING, both)).count == 2 * rows
-    assert run.ask(Question(NOTHING, both)).count == 0
+    assert run.ask(LinearQuery(EVERYTHING, both)).count == 2 * rows
+    assert run.ask(LinearQuery(NOTHING, both)).count == 0
 
 
 def test_its_noise_has_its_scale_and_not_one_a_tenth_off(
@@ -119,9 +119,9 @@ def test_a_restart_reads_the_same_tables_back(
     run = drive(universe, table(universe), quick_noise(2))
     for _ in range(2):
         run.open(np.arange(1, 7), 30_000)
-    question = run.question([1, 1, 0, 0, 0, 1])
+    query = run.query([1, 1, 0, 0, 0, 1])
     replayed = run.replayed(table(universe))
-    assert replayed.answer(question) == run.ask(question)
+    assert replayed.answer(query) == run.ask(query)
     stored = run.transcript[-1]
     for damaged in (b"", stored[:3], stored[:-1], b"\x07" + stored[1:]):
         with pytest.raises(CorruptState):
@@ -136,7 +136,7 @@ def test_a_lost_table_is_spent_and_its_block_refused(
     (look,) = mechanism.open_phase(30_000)
     mechanism.charged(look.charges)
     mechanism.lost(json.loads(json.dumps(look.description)))
-    outcome = mechanism.answer(Question(EVERYTHING, range(1)))
+    outcome = mechanism.answer(LinearQuery(EVERYTHING, range(1)))
     assert isinstance(outcome, Refused)
     assert "lost" in outcome.message
 

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.core.accounting import Budget
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.parameters import Privacy
@@ -54,31 +54,31 @@ class Beside:
         for look in self.answerer.open_phase(block.n_rows):
             self._lose(look) if lost else self._look(look)
 
-    def ask(self, asked: Asked | str, attribute: int | None = None, **more: Any) -> Outcome:
-        """A question, or what ``asked`` makes one of."""
-        asked = asked if isinstance(asked, Asked) else self.asked(asked, attribute, **more)
+    def ask(self, asked: KindQuery | str, attribute: int | None = None, **more: Any) -> Outcome:
+        """A query, or what ``asked`` makes one of."""
+        asked = asked if isinstance(asked, KindQuery) else self.asked(asked, attribute, **more)
         step = self.answerer.answer(asked)
         if not isinstance(step, KindLook):
             return step
         return self.answerer.conclude(asked, step, self._look(step))
 
-    def lose(self, asked: Asked | str, attribute: int | None = None, **more: Any) -> None:
+    def lose(self, asked: KindQuery | str, attribute: int | None = None, **more: Any) -> None:
         """Asks, and a crash comes between the look and its release."""
-        asked = asked if isinstance(asked, Asked) else self.asked(asked, attribute, **more)
+        asked = asked if isinstance(asked, KindQuery) else self.asked(asked, attribute, **more)
         self._lose(self.look(asked))
 
-    def look(self, asked: Asked) -> KindLook:
-        """The look that a question needs."""
+    def look(self, asked: KindQuery) -> KindLook:
+        """The look that a query needs."""
         step = self.answerer.answer(asked)
         assert isinstance(step, KindLook), step
         return step
 
     def asked(
         self, kind: str, attribute: int | None, *, last: int | None = None, **more: Any
-    ) -> Asked:
+    ) -> KindQuery:
         """About the last phases, or all."""
         first = 0 if last is None else len(self.data) - last
-        return Asked(kind, range(first, len(self.data)), attribute, **more)
+        return KindQuery(kind, range(first, len(self.data)), attribute, **more)
 
     def restart(self) -> None:
         """Goes on with a fresh answerer that folded the transcript."""

@@ -16,7 +16,7 @@ from stream_dp.core.accounting import Budget
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.adaptive_threshold.answerer import Adaptive
 from stream_dp.core.kinds.adaptive_threshold.law import AdaptivePlan
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
 from stream_dp.core.kinds.between.answerer import Between, BetweenLook
 from stream_dp.core.kinds.interior_point.answerer import Interior
 from stream_dp.core.kinds.interior_point.law import InteriorPlan
@@ -87,10 +87,10 @@ def ages(counts: Iterable[int], missing: int = 0) -> list[dict[str, Any]]:
 
 def between(
     cells: Iterable[int] = (0,), low: float = 0.3, high: float = 0.7, window: range = range(1)
-) -> Asked:
+) -> KindQuery:
     """About the rows of some cities."""
     mask = np.isin(np.arange(100), list(cells))
-    return Asked(
+    return KindQuery(
         "between",
         window,
         predicate=Predicate.of_mask((CITY,), mask),
@@ -98,11 +98,11 @@ def between(
     )
 
 
-def up_to(kind: str, age: int, window: range = range(1)) -> Asked:
+def up_to(kind: str, age: int, window: range = range(1)) -> KindQuery:
     valued = {"not": {"attribute": "age", "is_missing": True}}
     last = age == N_AGES - 1
     where = compile_where(UNIVERSE, valued if last else {"attribute": "age", "le": age})
-    return Asked(kind, window, AGE, where)
+    return KindQuery(kind, window, AGE, where)
 
 
 def placed(outcome: Outcome) -> Placed:
@@ -125,7 +125,7 @@ class TestBetween(Driven):
             served.open(cities(n_rows))
         return served
 
-    def test_a_run_pays_for_the_window_of_its_first_question_and_answers_about_no_other_block(
+    def test_a_run_pays_for_the_window_of_its_first_query_and_answers_about_no_other_block(
         self,
     ) -> None:
         served = self.served(phases=3)
@@ -140,7 +140,7 @@ class TestBetween(Driven):
             *((3,), (), (0, 1, 2, 3)),
         ]
 
-    def test_the_last_answer_between_halts_it_and_the_next_question_pays_another(self) -> None:
+    def test_the_last_answer_between_halts_it_and_the_next_query_pays_another(self) -> None:
         served = self.served()
         asked = [between(HALF, 0.3 + i / 100) for i in range(3)]
         paths = [placed(served.ask(one)).path for one in (between([1]), *asked)]
@@ -216,7 +216,7 @@ class RedrawingLook(BetweenLook):
 
 
 class Redrawing(Between):
-    def _step(self, asked: Asked) -> Any:
+    def _step(self, asked: KindQuery) -> Any:
         step = super()._step(asked)
         return RedrawingLook(**vars(step)) if isinstance(step, BetweenLook) else step
 
@@ -391,7 +391,7 @@ class TestPoints(Driven):
             served.open(ROWS[kind])
         return served
 
-    def test_each_window_has_a_run_that_its_first_question_pays(self, kind: type[Answerer]) -> None:
+    def test_each_window_has_a_run_that_its_first_query_pays(self, kind: type[Answerer]) -> None:
         served = self.served(kind, phases=2)
         for window in (range(2), range(1, 2), range(2)):
             for age in (4, 5):
@@ -406,7 +406,7 @@ class TestPoints(Driven):
             served.ask(up_to(kind.name, age))
         assert served.data.vault == {}
 
-    def test_a_lost_answer_abandons_the_run_and_the_next_question_pays_another(
+    def test_a_lost_answer_abandons_the_run_and_the_next_query_pays_another(
         self, kind: type[Answerer]
     ) -> None:
         served = self.served(kind)
@@ -448,7 +448,7 @@ class TestPoints(Driven):
     def test_what_is_no_point_is_refused_in_words(
         self, kind: type[Answerer], attribute: int, where: Any, words: str
     ) -> None:
-        asked = Asked(kind.name, range(1), attribute, compile_where(UNIVERSE, where))
+        asked = KindQuery(kind.name, range(1), attribute, compile_where(UNIVERSE, where))
         assert words in refused(self.served(kind).answerer.answer(asked)).message
 
     def test_beyond_the_looks_that_were_promised_for_nothing_is_stated(
@@ -467,7 +467,7 @@ class TestPoints(Driven):
         assert stated[1] is None
 
 
-def asked_by(kind: type[Answerer]) -> list[Asked]:
+def asked_by(kind: type[Answerer]) -> list[KindQuery]:
     if kind is Between:
         cells = (range(1), range(50), range(99), range(1, 51), range(2))
         return [between(c, window=range(i % 2, 2)) for i, c in enumerate(cells)]

@@ -286,7 +286,7 @@ def test_the_point_has_the_most_entropy_of_all_that_satisfy_the_answers(
     assert point.reshape(-1) == pytest.approx(found.x, abs=0.03 * 0.02)
 
 
-def test_the_point_depends_neither_on_the_order_of_answers_nor_on_questions_in_between() -> None:
+def test_the_point_depends_neither_on_the_order_of_answers_nor_on_queries_in_between() -> None:
     answers = _random_answers(np.random.default_rng(7), 16, 2, 12)
     straight, asked = _filled(16, 2, answers), _filled(16, 2, [])
     for query, window, value, tolerance in answers:

@@ -19,7 +19,7 @@ from stream_dp.core.median.sequential import Median, Sequential
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, Question
+from stream_dp.core.query import EVERYTHING, LinearQuery
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -71,13 +71,13 @@ def test_each_guess_answers_its_queries_and_then_the_next_begins(
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([5, 3, 1, 2], 10**15)
     paid = [run.lines[0][0]]
-    question = run.question([1, 0, 0, 0])
+    query = run.query([1, 0, 0, 0])
     for s in (1, 2):
         for turn in range(first * 2 ** (s - 1)):
             assert mechanism.guess == (s if turn else max(1, s - 1))
-            outcome = run.ask(question)
+            outcome = run.ask(query)
             assert isinstance(outcome, Answered)
-            assert abs(outcome.value - run.truth(question)) <= 0.1
+            assert abs(outcome.value - run.truth(query)) <= 0.1
             if not turn:  # a new guess knows nothing
                 assert outcome.path is Path.MEASURED
         paid.append(run.lines[0][0])
@@ -96,15 +96,15 @@ def test_the_last_guess_that_the_rows_allow_refuses_what_is_beyond_it(
     assert enough == sorted(enough)
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([1, 1, 1, 1], enough[1])
-    question = run.question([1, 0, 0, 0])
+    query = run.query([1, 0, 0, 0])
     for _ in range(4 + 8):
-        assert isinstance(run.ask(question), Answered)
+        assert isinstance(run.ask(query), Answered)
     for _ in range(2):
-        refused = run.ask(question)
+        refused = run.ask(query)
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.QUERIES_EXHAUSTED
     assert mechanism.guess == 2
-    assert mechanism.quote(question).outcome == refused
+    assert mechanism.quote(query).outcome == refused
 
 
 def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
@@ -123,9 +123,9 @@ def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
     for _ in range(2):
         run.open([1, 1, 1, 1], mechanism.min_rows)
         for _ in range(4):
-            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Answered)
+            assert isinstance(run.ask(run.query([1, 0, 0, 0])), Answered)
         for _ in range(3):
-            assert isinstance(run.ask(run.question([1, 0, 0, 0])), Refused)
+            assert isinstance(run.ask(run.query([1, 0, 0, 0])), Refused)
     assert made == [4, 8, 8]
 
 
@@ -138,15 +138,15 @@ def test_a_phase_opens_under_the_guess_in_force(
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([1, 2, 3, 4], 10**15)
     for _ in range(first + 1):
-        run.ask(run.question([1, 0, 0, 0]))
+        run.ask(run.query([1, 0, 0, 0]))
     assert mechanism.guess == 2
     run.open([1, 2, 3, 4], 10**15)
     assert mechanism.guess == 2
-    question = run.question([1, 0, 0, 0])
+    query = run.query([1, 0, 0, 0])
     for _ in range(2 * first):
-        assert isinstance(run.ask(question), Answered)
+        assert isinstance(run.ask(query), Answered)
     assert mechanism.guess == 2
-    assert isinstance(run.ask(question), Answered)
+    assert isinstance(run.ask(query), Answered)
     assert mechanism.guess == 3
     assert all(rho <= UNITS and delta <= UNITS for rho, delta in run.lines)
     # No more than the parts of three guesses, each on two blocks.
@@ -160,16 +160,16 @@ def test_a_quote_tells_what_the_next_guess_will_cost_and_begins_nothing(
     mechanism = doubling(cells)
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([1, 1, 1, 1], 10**15)
-    question = run.question([1, 0, 0, 0])
-    assert mechanism.quote(question).charges == ()
+    query = run.query([1, 0, 0, 0])
+    assert mechanism.quote(query).charges == ()
     for _ in range(4):
-        run.ask(question)
-    quote = mechanism.quote(question)
+        run.ask(query)
+    quote = mechanism.quote(query)
     assert quote.outcome is None
     (charge,) = quote.charges
     assert charge.rho / UNITS == pytest.approx(6 / np.pi**2 / 4, rel=1e-6)
     assert mechanism.guess == 1
-    look = mechanism.answer(question)
+    look = mechanism.answer(query)
     assert isinstance(look, GuessLook)
     assert look.charges == quote.charges
     assert mechanism.guess == 1  # nothing was looked at yet
@@ -178,13 +178,13 @@ def test_a_quote_tells_what_the_next_guess_will_cost_and_begins_nothing(
 def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> None:
     mechanism: Mechanism = doubling(cells)
     (look,) = mechanism.open_phase(10**15)
-    question = Question(EVERYTHING, range(1))
-    outcome = mechanism.answer(question)
+    query = LinearQuery(EVERYTHING, range(1))
+    outcome = mechanism.answer(query)
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.RETRY_AFTER
-    assert mechanism.quote(question).outcome == outcome
+    assert mechanism.quote(query).outcome == outcome
     mechanism.charged(look.charges)
-    assert isinstance(mechanism.answer(question), GuessLook)
+    assert isinstance(mechanism.answer(query), GuessLook)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,16 +198,16 @@ def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
     run.open([5, 3, 1, 2], 10**15)
     rng = np.random.default_rng(1)
     for turn in range(first - 4 + 7):
-        question = run.question(rng.random(4) < 0.5)
-        (run.lose if turn - (first - 4) in lost else run.ask)(question)
+        query = run.query(rng.random(4) < 0.5)
+        (run.lose if turn - (first - 4) in lost else run.ask)(query)
     assert run.mechanism.guess == 2
     again = run.replayed(doubling(cells, kind, first))
     assert again.guess == 2
     inner, copy = run.mechanism.mechanism, again.mechanism
     assert (inner.asked, inner.hard) == (copy.asked, copy.hard)
     for _ in range(3):
-        question = run.question(rng.random(4) < 0.5)
-        here, there = run.mechanism.answer(question), again.answer(question)
+        query = run.query(rng.random(4) < 0.5)
+        here, there = run.mechanism.answer(query), again.answer(query)
         assert here.description == there.description
         assert here.look.easy_share == there.look.easy_share
         json.dumps(here.description)
@@ -218,9 +218,9 @@ def test_a_transcript_out_of_order_is_refused(
 ) -> None:
     run = drive(cells, doubling(cells), make_seeded_noise(3))
     run.open([1, 1, 1, 1], 10**15)
-    question = run.question([1, 0, 0, 0])
+    query = run.query([1, 0, 0, 0])
     for _ in range(13):
-        run.ask(question)
+        run.ask(query)
     assert run.mechanism.guess == 3
     again = doubling(cells)
     again.open_phase(10**15)

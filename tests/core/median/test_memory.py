@@ -23,7 +23,7 @@ from stream_dp.core.median.phased import PhaseLook, QueryLook, QueryRelease
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, Predicate, Question
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -57,14 +57,14 @@ def random_counts(
     return counts.reshape(universe.shape)
 
 
-def random_question(rng: np.random.Generator, universe: Universe, window: range) -> Question:
+def random_query(rng: np.random.Generator, universe: Universe, window: range) -> LinearQuery:
     attributes = tuple(range(len(universe.shape)))
-    return Question(Predicate.of_mask(attributes, rng.random(universe.shape) < 0.5), window)
+    return LinearQuery(Predicate.of_mask(attributes, rng.random(universe.shape) < 0.5), window)
 
 
-def true_count(data: Blocks, question: Question) -> int:
-    tables = data.marginal(question.predicate.attributes, question.window)
-    return sum(int(table[question.predicate.mask].sum()) for table in tables)
+def true_count(data: Blocks, query: LinearQuery) -> int:
+    tables = data.marginal(query.predicate.attributes, query.window)
+    return sum(int(table[query.predicate.mask].sum()) for table in tables)
 
 
 class Run:
@@ -96,17 +96,17 @@ class Run:
         self.memory.absorb(release)
         return release if isinstance(release, QueryRelease) else None
 
-    def ask(self, question: Question) -> Outcome:
-        step = self.memory.answer(question)
+    def ask(self, query: LinearQuery) -> Outcome:
+        step = self.memory.answer(query)
         if not isinstance(step, QueryLook):
             assert isinstance(step, Refused)
             return step
         release = self.look(step)
         assert release is not None
-        return self.memory.conclude(question, step, release)
+        return self.memory.conclude(query, step, release)
 
-    def lose(self, question: Question) -> None:
-        step = self.memory.answer(question)
+    def lose(self, query: LinearQuery) -> None:
+        step = self.memory.answer(query)
         assert isinstance(step, QueryLook)
         description = json.loads(json.dumps(step.description))
         step.take(self.noise, self.data)
@@ -364,18 +364,18 @@ def test_w6a_with_the_papers_constants_every_answer_is_within_the_error(
     for j in range(1, 4):
         run.open(random_counts(rng, cells, 2 * 10**17))
         for _ in range(60):
-            question = random_question(rng, cells, range(j))
-            outcome = run.ask(question)
+            query = random_query(rng, cells, range(j))
+            outcome = run.ask(query)
             assert isinstance(outcome, Answered)
-            assert abs(outcome.count - true_count(run.data, question)) <= 0.1 * outcome.n
+            assert abs(outcome.count - true_count(run.data, query)) <= 0.1 * outcome.n
             assert outcome.error_bar == 0.1
             assert outcome.confidence > 1.0 - 1e-6
             paths.append(outcome.path)
             if outcome.path is Path.MEASURED:
                 assert outcome.count == pytest.approx(
-                    true_count(run.data, question), abs=0.001 * outcome.n
+                    true_count(run.data, query), abs=0.001 * outcome.n
                 )
-        assert isinstance(run.ask(question), Refused)
+        assert isinstance(run.ask(query), Refused)
     facts = memory.published_budget
     assert set(paths) == {Path.GATED, Path.MEASURED}
     assert paths.count(Path.GATED) > paths.count(Path.MEASURED)
@@ -406,19 +406,19 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
     for j, limit in enumerate(limits, start=1):
         run.open(random_counts(rng, cells, 10**17))
         for _ in range(200):
-            question = random_question(rng, cells, range(j))
-            outcome = run.ask(question)
+            query = random_query(rng, cells, range(j))
+            outcome = run.ask(query)
             if isinstance(outcome, Refused):
                 break
             assert isinstance(outcome, Answered)
             assert outcome.error_bar == outcome.error_bar_simultaneous == 0.1
-            assert abs(outcome.count - true_count(run.data, question)) <= 0.1 * outcome.n
+            assert abs(outcome.count - true_count(run.data, query)) <= 0.1 * outcome.n
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
         assert f"{limit}" in outcome.message
         assert memory.hard == limit
     assert "last phase" in outcome.message
-    assert run.ask(question) == outcome  # and stays so
+    assert run.ask(query) == outcome  # and stays so
 
 
 def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
@@ -427,25 +427,25 @@ def test_an_emptied_set_refuses_for_good(make_seeded_noise: MakeNoise) -> None:
     run = Run(universe(2, 2), memory, make_seeded_noise(3))
     counts = np.array([[1, 1], [1, 0]], dtype=np.int64) * 10**15
     run.open(counts)
-    question = Question(
+    query = LinearQuery(
         Predicate.of_mask((0, 1), np.array([[True, False], [False, False]])), range(1)
     )
-    outcome = run.ask(question)
+    outcome = run.ask(query)
     assert isinstance(outcome, Answered)
     assert outcome.path is Path.MEASURED
     for phase in range(2):
-        outcome = run.ask(question)
+        outcome = run.ask(query)
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.INCONSISTENT
         if phase == 0:
             run.open(counts)
 
 
-# ---------------------------------------------------------------- refusals of questions
+# ---------------------------------------------------------------- refusals of queries
 
 
-def test_before_the_first_phase_every_question_is_refused() -> None:
-    outcome = small().answer(Question(EVERYTHING, range(1)))
+def test_before_the_first_phase_every_query_is_refused() -> None:
+    outcome = small().answer(LinearQuery(EVERYTHING, range(1)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.NO_PHASE
 
@@ -455,14 +455,14 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
 ) -> None:
     memory = small(50, queries_per_phase=20)
     run = opened(memory, seeded_noise)
-    question = Question(EVERYTHING, range(1))
+    query = LinearQuery(EVERYTHING, range(1))
     for _ in range(15):
-        assert isinstance(run.ask(question), Answered)
+        assert isinstance(run.ask(query), Answered)
     run.open(random_counts(np.random.default_rng(2), run.universe, 2**55))
-    question = Question(EVERYTHING, range(2))
+    query = LinearQuery(EVERYTHING, range(2))
     for _ in range(20):
-        assert isinstance(run.ask(question), Answered)
-    outcome = run.ask(question)
+        assert isinstance(run.ask(query), Answered)
+    outcome = run.ask(query)
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.QUERIES_EXHAUSTED
     assert "ask again in the next phase" in outcome.message
@@ -470,7 +470,7 @@ def test_queries_beyond_k_are_refused_and_unused_ones_are_not_carried_over(
 
 def test_tables_are_refused_as_unsupported(seeded_noise: NoiseSource) -> None:
     run = opened(small(), seeded_noise)
-    outcome = run.ask(Question(EVERYTHING, range(1), (0,)))
+    outcome = run.ask(LinearQuery(EVERYTHING, range(1), (0,)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.UNSUPPORTED_KIND
 
@@ -486,7 +486,7 @@ def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
     codes = {}
     for start in range(3):
         for stop in range(start + 1, 4):
-            outcome = run.ask(Question(EVERYTHING, range(start, stop)))
+            outcome = run.ask(LinearQuery(EVERYTHING, range(start, stop)))
             codes[start, stop] = outcome.code if isinstance(outcome, Refused) else None
     small_windows = [(0, 1), (1, 2), (2, 3), (0, 2)]
     assert [window for window, code in codes.items() if code] == sorted(small_windows)
@@ -494,7 +494,7 @@ def test_a_window_needs_the_rows_that_the_phase_asks_of_the_whole(
 
 
 def test_a_window_of_phases_not_open_is_refused(seeded_noise: NoiseSource) -> None:
-    outcome = opened(small(), seeded_noise).ask(Question(EVERYTHING, range(2)))
+    outcome = opened(small(), seeded_noise).ask(LinearQuery(EVERYTHING, range(2)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.INVALID_QUERY
 
@@ -506,15 +506,15 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(seeded_noise: NoiseSou
     run.data.append(
         block(run.universe, random_counts(np.random.default_rng(3), run.universe, 2**55))
     )
-    question = Question(EVERYTHING, range(2))
-    outcome = memory.answer(question)
+    query = LinearQuery(EVERYTHING, range(2))
+    outcome = memory.answer(query)
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.RETRY_AFTER
     assert outcome.retriable
     memory.charged(look.charges[:1])
-    assert isinstance(memory.answer(question), Refused)
+    assert isinstance(memory.answer(query), Refused)
     memory.charged(look.charges[1:])
-    assert isinstance(memory.answer(question), QueryLook)
+    assert isinstance(memory.answer(query), QueryLook)
 
 
 def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: NoiseSource) -> None:
@@ -532,14 +532,14 @@ def test_phases_open_from_n_min_rows_on_and_not_beyond_the_last(seeded_noise: No
 
 def test_a_quote_is_free_and_changes_nothing(seeded_noise: NoiseSource) -> None:
     memory = small()
-    question = Question(EVERYTHING, range(1))
-    assert isinstance(memory.quote(question).outcome, Refused)
+    query = LinearQuery(EVERYTHING, range(1))
+    assert isinstance(memory.quote(query).outcome, Refused)
     opened(memory, seeded_noise)
-    quote = memory.quote(question)
+    quote = memory.quote(query)
     assert quote.outcome is None
     assert quote.charges == ()
     assert memory.asked == 0
-    assert isinstance(memory.quote(Question(EVERYTHING, range(1), (0,))).outcome, Refused)
+    assert isinstance(memory.quote(LinearQuery(EVERYTHING, range(1), (0,))).outcome, Refused)
 
 
 # ---------------------------------------------------------------- looks
@@ -572,7 +572,7 @@ class Recorder:
 
 def looked(run: Run, mask: list[list[bool]]) -> QueryLook:
     predicate = Predicate.of_mask((0, 1), np.array(mask))
-    look = run.memory.answer(Question(predicate, range(len(run.data))))
+    look = run.memory.answer(LinearQuery(predicate, range(len(run.data))))
     assert isinstance(look, QueryLook)
     return look
 
@@ -606,7 +606,7 @@ def test_a_hard_answer_is_the_exact_count_plus_its_noise(seeded_noise: NoiseSour
     assert release.hard
     assert release.noisy_count == 2**60 + 2**59 + 4 - 12_345
     run.memory.absorb(release)
-    outcome = run.memory.conclude(look.question, look, release)
+    outcome = run.memory.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == release.noisy_count
     assert outcome.path is Path.MEASURED
@@ -619,7 +619,7 @@ def test_an_easy_answer_is_the_median_and_releases_no_count(seeded_noise: NoiseS
     release = look.take(Recorder(draw=5), run.data)
     assert not release.hard
     assert release.noisy_count == 0
-    outcome = run.memory.conclude(look.question, look, release)
+    outcome = run.memory.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == round(look.easy_share * outcome.n)
     assert outcome.value == pytest.approx(0.5)
@@ -634,7 +634,7 @@ def test_an_answer_is_clipped_to_what_a_count_can_be_but_the_release_is_not(
     look = looked(run, [[True, True], [False, False]])
     release = look.take(Recorder(draw=-9), run.data)
     assert release.noisy_count == -9
-    outcome = run.memory.conclude(look.question, look, release)
+    outcome = run.memory.conclude(look.query, look, release)
     assert isinstance(outcome, Answered)
     assert outcome.count == 0
 
@@ -717,8 +717,8 @@ def test_a_lost_look_counts_as_a_hard_query(seeded_noise: NoiseSource) -> None:
     assert memory.constants.phases[0].hard_limit == 27
     for lost in range(27):
         assert (memory.asked, memory.hard) == (lost, lost)
-        run.lose(Question(EVERYTHING, range(1)))
-    outcome = run.ask(Question(EVERYTHING, range(1)))
+        run.lose(LinearQuery(EVERYTHING, range(1)))
+    outcome = run.ask(LinearQuery(EVERYTHING, range(1)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
 
@@ -729,24 +729,22 @@ def test_a_lost_phase_look_keeps_its_charge_and_costs_no_query(seeded_noise: Noi
     memory.charged(look.charges)
     memory.lost(json.loads(json.dumps(look.description)))
     assert (memory.asked, memory.hard) == (0, 0)
-    assert isinstance(memory.answer(Question(EVERYTHING, range(1))), QueryLook)
+    assert isinstance(memory.answer(LinearQuery(EVERYTHING, range(1))), QueryLook)
 
 
 def story(noise: NoiseSource, memory: Memory, seed: int) -> Run:
-    """Three phases of random questions over random windows, some of them lost."""
+    """Three phases of random queries over random windows, some of them lost."""
     rng, cells = np.random.default_rng(seed), universe(2, 2)
     run = Run(cells, memory, noise)
     for j in range(1, 4):
         run.open(random_counts(rng, cells, 2**57))
         for _ in range(12):
             start = int(rng.integers(j))
-            question = random_question(
-                rng, cells, range(start, int(rng.integers(start + 1, j + 1)))
-            )
+            query = random_query(rng, cells, range(start, int(rng.integers(start + 1, j + 1))))
             if rng.random() < 0.15:
-                run.lose(question)
+                run.lose(query)
             else:
-                assert isinstance(run.ask(question), Answered)
+                assert isinstance(run.ask(query), Answered)
     return run
 
 
@@ -773,8 +771,8 @@ def test_a_replay_of_the_transcript_gives_the_same_state(
     rng = np.random.default_rng(6)
     for _ in range(30):
         start = int(rng.integers(3))
-        question = random_question(rng, run.universe, range(start, int(rng.integers(start + 1, 4))))
-        before, after = run.memory.answer(question), again.answer(question)
+        query = random_query(rng, run.universe, range(start, int(rng.integers(start + 1, 4))))
+        before, after = run.memory.answer(query), again.answer(query)
         assert isinstance(before, QueryLook)
         assert isinstance(after, QueryLook)
         assert before.description == after.description
@@ -833,8 +831,8 @@ def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoi
     for n_rows in first.data.sizes:
         elsewhere.data.append(block(first.universe, random_counts(rng, first.universe, n_rows)))
     for _ in range(20):
-        question = random_question(rng, first.universe, range(3))
-        here, there = first.memory.answer(question), other.answer(question)
+        query = random_query(rng, first.universe, range(3))
+        here, there = first.memory.answer(query), other.answer(query)
         assert isinstance(here, QueryLook)
         assert isinstance(there, QueryLook)
         assert (here.description, here.easy_share) == (there.description, there.easy_share)
@@ -842,12 +840,12 @@ def test_decisions_follow_from_published_values_alone(make_seeded_noise: MakeNoi
         release = here.take(first.noise, first.data)
         for memory, look in ((first.memory, here), (other, there)):
             memory.absorb(release)
-            memory.conclude(question, look, release)
+            memory.conclude(query, look, release)
 
 
 def test_neither_the_mechanism_nor_a_look_holds_the_data(make_seeded_noise: MakeNoise) -> None:
     run = story(make_seeded_noise(4), small(10**6), 5)
-    look = run.memory.answer(random_question(np.random.default_rng(1), run.universe, range(3)))
+    look = run.memory.answer(random_query(np.random.default_rng(1), run.universe, range(3)))
     reached: set[int] = set()
     waiting: list[object] = [run.memory, look]
     while waiting:

@@ -252,20 +252,20 @@ def test_the_median_mechanism_answers_within_the_error_with_every_representation
     run.open([5, 3, 1, 2], 10**17)
     rng, paths = np.random.default_rng(3), []
     for _ in range(60):
-        question = run.question(rng.random(4) < 0.5)
-        outcome = run.ask(question)
+        query = run.query(rng.random(4) < 0.5)
+        outcome = run.ask(query)
         if isinstance(outcome, Refused):  # nine rows hold no answer to eps/50
             assert representation == "exhaustive"
             assert outcome.code is RefusalCode.INCONSISTENT
             break
         assert isinstance(outcome, Answered)
-        assert abs(outcome.value - run.truth(question)) <= 0.1
+        assert abs(outcome.value - run.truth(query)) <= 0.1
         assert outcome.error_bar == 0.1
         paths.append(outcome.path)
     assert Path.MEASURED in paths
     if representation != "exhaustive":
         assert paths.count(Path.GATED) > paths.count(Path.MEASURED)
-        assert isinstance(run.ask(question), Refused)  # k were asked
+        assert isinstance(run.ask(query), Refused)  # k were asked
 
 
 def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
@@ -281,13 +281,13 @@ def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
     paths = []
     values = np.arange(8)
     for wanted in (*values, values[:4], values[2:7], values[::2]):  # of the first attribute
-        question = run.question(np.isin(np.arange(128) // 16, wanted))
-        step = mechanism.answer(question)
+        query = run.query(np.isin(np.arange(128) // 16, wanted))
+        step = mechanism.answer(query)
         assert 50 < step.description["effective_size"] <= 512  # type: ignore[union-attr, operator]
-        outcome = run.ask(question)
+        outcome = run.ask(query)
         assert isinstance(outcome, Answered)
         assert outcome.error_bar == 0.1
-        assert abs(outcome.value - run.truth(question)) <= 0.1
+        assert abs(outcome.value - run.truth(query)) <= 0.1
         paths.append(outcome.path)
     assert Path.MEASURED in paths
     assert paths[-3:] == [Path.GATED] * 3  # sums of what was answered
@@ -311,16 +311,16 @@ def test_memory_over_polytopes_remembers_earlier_phases(
     first = np.array([1, 1, 0, 0, 0, 0, 0, 0])
     shares = [10, 6, 1, 1, 1, 1, 1, 1]
     run.open(shares, 2 * 10**13)
-    assert run.ask(run.question(first)).path is Path.MEASURED
-    assert run.ask(run.question(first)).path is Path.GATED
+    assert run.ask(run.query(first)).path is Path.MEASURED
+    assert run.ask(run.query(first)).path is Path.GATED
     run.open(shares, 10**13)
-    assert run.ask(run.question(first, range(1))).path is Path.GATED
-    whole = run.ask(run.question(first))
+    assert run.ask(run.query(first, range(1))).path is Path.GATED
+    whole = run.ask(run.query(first))
     assert whole.value == pytest.approx(16 / 22, abs=0.1)
     rng = np.random.default_rng(1)
     for _ in range(20):
-        question = run.question(rng.random(8) < 0.5)
-        assert abs(run.ask(question).value - run.truth(question)) <= 0.1
+        query = run.query(rng.random(8) < 0.5)
+        assert abs(run.ask(query).value - run.truth(query)) <= 0.1
 
 
 def _sequential(cells: Universe, representation: Representation = "polytope") -> Sequential:
@@ -345,11 +345,11 @@ def test_a_new_phase_forgets_what_the_one_before_it_published(
     shares, first = [10, 6, 1, 1, 1, 1, 1, 1], np.array([1, 1, 0, 0, 0, 0, 0, 0])
     for _ in range(3):
         run.open(shares, 10**14)
-        assert run.ask(run.question(first)).path is Path.MEASURED
-        assert run.ask(run.question(first)).path is Path.GATED
+        assert run.ask(run.query(first)).path is Path.MEASURED
+        assert run.ask(run.query(first)).path is Path.GATED
         for _ in range(18):
-            assert isinstance(run.ask(run.question(first)), Answered)
-        refused = run.ask(run.question(first))
+            assert isinstance(run.ask(run.query(first)), Answered)
+        refused = run.ask(run.query(first))
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.QUERIES_EXHAUSTED
     assert mechanism.asked == 60
@@ -364,11 +364,11 @@ def test_a_query_is_about_the_whole_dataset(
     run.open([1, 1, 1, 1], 10**14)
     run.open([1, 1, 1, 1], 10**14)
     for window in (range(1), range(1, 2)):
-        refused = run.ask(run.question([1, 0, 0, 0], window))
+        refused = run.ask(run.query([1, 0, 0, 0], window))
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.INVALID_QUERY
         assert "leave the window out" in refused.message
-    assert isinstance(run.ask(run.question([1, 0, 0, 0])), Answered)
+    assert isinstance(run.ask(run.query([1, 0, 0, 0])), Answered)
 
 
 def test_the_limit_on_hard_queries_binds_in_each_phase_anew(
@@ -384,8 +384,8 @@ def test_the_limit_on_hard_queries_binds_in_each_phase_anew(
     for _ in range(2):
         run.open([1, 1, 1, 1], 10**12)
         for _ in range(limit):
-            run.lose(run.question([1, 0, 0, 0]))
-        refused = run.ask(run.question([1, 0, 0, 0]))
+            run.lose(run.query([1, 0, 0, 0]))
+        refused = run.ask(run.query([1, 0, 0, 0]))
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.HARD_QUERIES_EXHAUSTED
 
@@ -414,17 +414,17 @@ def test_a_replay_gives_the_same_state(
     for _ in range(1 if kind == "median" else 2):
         run.open(rng.dirichlet(np.full(6, 0.5)), 10**15)
         for turn in range(8):
-            question = run.question(rng.random(6) < 0.5)
+            query = run.query(rng.random(6) < 0.5)
             if turn == 3:
-                run.lose(question)
+                run.lose(query)
             else:
-                run.ask(question)
+                run.ask(query)
     again = run.replayed(make())
     assert (again.asked, again.hard) == (run.mechanism.asked, run.mechanism.hard)
     assert run.mechanism.hard > 1
     for _ in range(5):
-        question = run.question(rng.random(6) < 0.5)
-        here, there = run.mechanism.answer(question), again.answer(question)
+        query = run.query(rng.random(6) < 0.5)
+        here, there = run.mechanism.answer(query), again.answer(query)
         assert here.description == there.description
         assert here.easy_share == there.easy_share
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.bounds import _forms, sides, two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Conjunction, form_of, spectrum, variance
@@ -31,8 +31,8 @@ def evidence_of(
     for attributes in subsets:
         others = tuple(a for a in range(counts.ndim) if a not in attributes)
         belief.absorb_table(attributes, 0, counts.sum(axis=others), noise)
-    question = Question(predicate, range(1))
-    return belief.evidence(form_of(question, counts.shape), question.key, range(1))
+    query = LinearQuery(predicate, range(1))
+    return belief.evidence(form_of(query, counts.shape), query.key, range(1))
 
 
 def pairs(k: int) -> list[tuple[int, ...]]:
@@ -147,12 +147,12 @@ def test_a_table_is_bounded_cell_by_cell_as_its_predicates_are() -> None:
         noisy = counts.sum(axis=other)
         belief.absorb_table(attributes, 0, noisy + rng.normal(0, 2, noisy.shape), 4.0)
     condition = np.array([True, True, False, False])
-    table = Question(Predicate.conjunction({1: condition}), range(1), (2, 0))
+    table = LinearQuery(Predicate.conjunction({1: condition}), range(1), (2, 0))
     lows, highs = belief.evidence(form_of(table, shape), table.key, range(1)).interval(-5.0)
     for index, (c, a) in enumerate(np.ndindex(2, 3)):
         cell = Predicate.conjunction({0: np.arange(3) == a, 1: condition, 2: np.arange(2) == c})
-        question = Question(cell, range(1))
-        evidence = belief.evidence(form_of(question, shape), question.key, range(1))
+        query = LinearQuery(cell, range(1))
+        evidence = belief.evidence(form_of(query, shape), query.key, range(1))
         low, high = evidence.interval(-5.0)
         assert (lows[index], highs[index]) == pytest.approx((low[0], high[0]))
 
@@ -164,8 +164,8 @@ def test_where_nothing_is_known_the_bounds_are_everything() -> None:
         np.array([[True, False, True], [False, True, True]]),
         np.eye(2, 3, dtype=np.bool_),
     ):
-        question = Question(Predicate.of_mask((0, 1), mask), range(1))
-        evidence = belief.evidence(form_of(question, (2, 3)), question.key, range(1))
+        query = LinearQuery(Predicate.of_mask((0, 1), mask), range(1))
+        evidence = belief.evidence(form_of(query, (2, 3)), query.key, range(1))
         low, high = evidence.interval(math.log(0.01))
         assert (low.tolist(), high.tolist()) == ([0.0], [70.0])
 

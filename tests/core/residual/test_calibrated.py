@@ -29,7 +29,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, NOTHING, Predicate, Question, Total
+from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import conjunctions_log
 from stream_dp.core.residual.calibrated import MOST_DRAWN, Calibrated
@@ -117,10 +117,10 @@ class Host:
         self.mechanism.absorb(release)
         return release
 
-    def ask(self, question: Question) -> Outcome:
-        step = self.mechanism.answer(question)
+    def ask(self, query: LinearQuery) -> Outcome:
+        step = self.mechanism.answer(query)
         if not isinstance(step, Answered | TableAnswered | Refused):
-            step = self.mechanism.conclude(question, step, self.take(step))
+            step = self.mechanism.conclude(query, step, self.take(step))
         self.verified |= self.mechanism.remembered()
         return step
 
@@ -147,15 +147,15 @@ class Host:
         other.mechanism.recall(self.verified)
         return other
 
-    def truth(self, question: Question) -> npt.NDArray[np.int64]:
-        predicate = question.predicate
+    def truth(self, query: LinearQuery) -> npt.NDArray[np.int64]:
+        predicate = query.predicate
         every = tuple(range(len(SIZES)))
-        counts = self.data.marginal(every, question.window).sum(axis=0)
+        counts = self.data.marginal(every, query.window).sum(axis=0)
         shape = [n if a in predicate.attributes else 1 for a, n in enumerate(SIZES)]
         counts = np.where(predicate.mask.reshape(shape), counts, 0)
-        kept = sorted(question.group_by)
+        kept = sorted(query.group_by)
         counts = counts.sum(axis=tuple(a for a in every if a not in kept))
-        return np.asarray(counts.transpose([kept.index(a) for a in question.group_by]).reshape(-1))
+        return np.asarray(counts.transpose([kept.index(a) for a in query.group_by]).reshape(-1))
 
 
 def host(
@@ -177,10 +177,10 @@ def conjunction(rng: np.random.Generator, size: int | None = None) -> Predicate:
     return Predicate.conjunction(factors)
 
 
-def stream(seed: int, n: int, n_phases: int) -> list[Question]:
+def stream(seed: int, n: int, n_phases: int) -> list[LinearQuery]:
     """Conjunctions, their complements, any masks, and tables, on windows of all lengths."""
     rng = np.random.default_rng(seed)
-    questions = []
+    queries = []
     for i in range(n):
         predicate = conjunction(rng)
         group_by: tuple[int, ...] = ()
@@ -194,8 +194,8 @@ def stream(seed: int, n: int, n_phases: int) -> list[Question]:
         elif i % 4 == 3:
             group_by = tuple(rng.choice(4, rng.integers(1, 3), replace=False).tolist())
         first = int(rng.integers(n_phases))
-        questions.append(Question(predicate, range(first, n_phases), group_by))
-    return questions
+        queries.append(LinearQuery(predicate, range(first, n_phases), group_by))
+    return queries
 
 
 # ---------------------------------------------------------------- answers
@@ -213,12 +213,12 @@ def test_answers_keep_their_promise_and_say_how_they_came_about(error: float) ->
     it = host(3, error=error)
     promised = missed = outside = 0
     paths = Counter[Path]()
-    for question in stream(7, 300, 3):
-        outcome = it.ask(question)
+    for query in stream(7, 300, 3):
+        outcome = it.ask(query)
         assert isinstance(outcome, Answered | TableAnswered)
         paths[outcome.path] += 1
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-        truth = it.truth(question)
+        truth = it.truth(query)
         assert len(cells) == len(truth)
         for cell, exact in zip(cells, truth, strict=True):
             assert 0.0 <= cell.count <= cell.n
@@ -253,13 +253,13 @@ def test_a_simultaneous_bar_reaches_from_the_answer_over_all_that_its_statement_
     it = host(2, error=error, base_share=0.05)
     half = 0.01 / 2.0
     n_of_any_predicate = 0
-    for question in stream(11, 300, 2):
-        outcome = it.ask(question)
+    for query in stream(11, 300, 2):
+        outcome = it.ask(query)
         if not isinstance(outcome, Answered) or not 0.0 < outcome.count < outcome.n:
             continue
         if outcome.path is Path.REPEAT:
             continue
-        evidence = it.mechanism._evidence(question)
+        evidence = it.mechanism._evidence(query)
         sizes = tuple(SIZES[a] for a in evidence.form.attributes)
         allowed = [outcome.n]
         if evidence.form.conjunctive:
@@ -281,10 +281,10 @@ def test_a_simultaneous_bar_reaches_from_the_answer_over_all_that_its_statement_
 
 def test_a_repeat_is_the_same_answer_for_free() -> None:
     it = host(2)
-    for question in stream(3, 60, 2):
-        first = it.ask(question)
+    for query in stream(3, 60, 2):
+        first = it.ask(query)
         spent = list(it.charges)
-        again = it.ask(question)
+        again = it.ask(query)
         assert isinstance(first, Answered | TableAnswered)
         assert isinstance(again, Answered | TableAnswered)
         assert again.path is Path.REPEAT
@@ -298,12 +298,12 @@ def _numbers(outcome: Outcome) -> list[tuple[float, float | None, float | None]]
     return [(c.count, c.error_bar, c.error_bar_simultaneous) for c in cells]
 
 
-def test_two_spellings_of_one_predicate_are_one_question() -> None:
+def test_two_spellings_of_one_predicate_are_one_query() -> None:
     it = host()
     factor = np.arange(6) < 2
     spelt_as_mask = Predicate.of_mask((0, 1), np.repeat(factor[:, None], 3, axis=1))
-    first = it.ask(Question(Predicate.conjunction({0: factor}), range(1)))
-    again = it.ask(Question(spelt_as_mask, range(1)))
+    first = it.ask(LinearQuery(Predicate.conjunction({0: factor}), range(1)))
+    again = it.ask(LinearQuery(spelt_as_mask, range(1)))
     assert isinstance(again, Answered)
     assert again.path is Path.REPEAT
     assert _numbers(again) == _numbers(first)
@@ -312,10 +312,10 @@ def test_two_spellings_of_one_predicate_are_one_question() -> None:
 def test_everything_and_nothing_are_known_exactly() -> None:
     it = host(2)
     for predicate, count in [(EVERYTHING, 40_000.0), (NOTHING, 0.0)]:
-        outcome = it.ask(Question(predicate, range(2)))
+        outcome = it.ask(LinearQuery(predicate, range(2)))
         assert isinstance(outcome, Answered)
         assert (outcome.count, outcome.error_bar, outcome.path) == (count, 0.0, Path.CERTIFIED)
-    table = it.ask(Question(NOTHING, range(2), (1,)))
+    table = it.ask(LinearQuery(NOTHING, range(2), (1,)))
     assert isinstance(table, TableAnswered)
     assert [c.count for c in table.cells] == [0.0] * 3
 
@@ -323,44 +323,44 @@ def test_everything_and_nothing_are_known_exactly() -> None:
 def test_a_table_lists_its_cells_in_the_order_asked() -> None:
     it = host(error=0.002)
     condition = Predicate.conjunction({0: np.arange(6) < 3})
-    table = it.ask(Question(condition, range(1), (2, 0)))
+    table = it.ask(LinearQuery(condition, range(1), (2, 0)))
     assert isinstance(table, TableAnswered)
     assert table.shape == (4, 6)
-    truth = it.truth(Question(condition, range(1), (2, 0))).reshape(4, 6)
+    truth = it.truth(LinearQuery(condition, range(1), (2, 0))).reshape(4, 6)
     counts = np.array([c.count for c in table.cells]).reshape(4, 6)
     np.testing.assert_allclose(counts, truth, atol=0.004 * 20_000)
     assert (counts[:, 3:] == 0.0).all(), "cells that the condition excludes are known"
 
 
-def test_a_question_pays_only_on_the_blocks_of_its_window() -> None:
+def test_a_query_pays_only_on_the_blocks_of_its_window() -> None:
     it = host(5, error=0.005)
     before = [it.mechanism.spent_share(range(b, b + 1)) for b in range(5)]
-    for question in stream(5, 40, 5):
-        inside = Question(question.predicate, range(2, 4), question.group_by)
+    for query in stream(5, 40, 5):
+        inside = LinearQuery(query.predicate, range(2, 4), query.group_by)
         it.ask(inside)
     after = [it.mechanism.spent_share(range(b, b + 1)) for b in range(5)]
     assert [a > b for a, b in zip(after, before, strict=True)] == [False, False, True, True, False]
 
 
 def test_counts_paid_for_earlier_windows_are_used_again() -> None:
-    """A question asked each month pays for the new month, not for the history again."""
+    """A query asked each month pays for the new month, not for the history again."""
     it = host(3, error=0.003, base_share=0.0)
     predicate = conjunction(np.random.default_rng(1), 3)
-    it.ask(Question(predicate, range(3)))
+    it.ask(LinearQuery(predicate, range(3)))
     it.open(20_000, 9)
-    step = it.mechanism.answer(Question(predicate, range(4)))
+    step = it.mechanism.answer(LinearQuery(predicate, range(4)))
     assert isinstance(step, CountsLook)
     assert {block for block, _ in step.steps} == {3}
 
 
 def test_before_the_first_phase_and_beyond_the_last_there_is_no_answer() -> None:
     mechanism = make()
-    question = Question(EVERYTHING, range(1))
+    query = LinearQuery(EVERYTHING, range(1))
     for _ in range(2):
-        outcome = mechanism.answer(question)
+        outcome = mechanism.answer(query)
         assert isinstance(outcome, Refused)
         assert outcome.code is RefusalCode.NO_PHASE
-        question = Question(EVERYTHING, range(2))
+        query = LinearQuery(EVERYTHING, range(2))
         mechanism.open_phase(10)
 
 
@@ -372,7 +372,7 @@ def test_too_many_cells_are_refused_before_any_work() -> None:
     mechanism.open_phase(1000)
     one = np.arange(200) < 1
     outcome = mechanism.answer(
-        Question(Predicate.conjunction(dict.fromkeys(range(4), one)), range(1))
+        LinearQuery(Predicate.conjunction(dict.fromkeys(range(4), one)), range(1))
     )
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.TOO_MANY_CELLS
@@ -392,9 +392,9 @@ def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None
         mechanism.open_phase(10**12)
     half = Predicate.conjunction({1: np.arange(1024) < 512})
     total = Total(0, wide.attributes[0].values)
-    look = mechanism.answer(Question(half, range(1, blocks + 1), (), total))
+    look = mechanism.answer(LinearQuery(half, range(1, blocks + 1), (), total))
     assert isinstance(look, TablesLook)
-    every = Question(half, range(blocks + 1), (), total)
+    every = LinearQuery(half, range(blocks + 1), (), total)
     for refused in (mechanism.answer(every), mechanism.quote(every).outcome):
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.TOO_MANY_CELLS
@@ -475,12 +475,12 @@ def test_every_look_is_charged_before_it_is_taken_with_the_scale_that_is_drawn()
         it.data.append(Block.seal(UNIVERSE, rows(20_000, phase)))
         for look in it.mechanism.open_phase(20_000):
             taken(look)
-        for question in stream(phase, 60, phase + 1):
-            step = it.mechanism.answer(question)
+        for query in stream(phase, 60, phase + 1):
+            step = it.mechanism.answer(query)
             if isinstance(step, TablesLook | CountsLook):
                 kinds[type(step).__name__] += 1
                 release = taken(step)
-                outcome = it.mechanism.conclude(question, step, release)
+                outcome = it.mechanism.conclude(query, step, release)
                 assert isinstance(outcome, Answered | TableAnswered)
                 assert outcome.path is Path.MEASURED
     assert witness.read
@@ -494,8 +494,8 @@ def test_a_row_that_moves_changes_a_look_by_no_more_than_it_is_charged_for() -> 
     rng = np.random.default_rng(3)
     it = host(1, error=0.004, base_share=0.0, pacing=False)
     base = rows(300, 1)
-    for question in stream(8, 60, 1):
-        step = it.mechanism.answer(question)
+    for query in stream(8, 60, 1):
+        step = it.mechanism.answer(query)
         if not isinstance(step, TablesLook | CountsLook):
             continue
         row = int(rng.integers(300))
@@ -517,7 +517,7 @@ def test_a_row_that_moves_changes_a_look_by_no_more_than_it_is_charged_for() -> 
 @pytest.mark.parametrize("on_exhausted", ["unverified", "refuse"])
 def test_an_exhausted_line_is_never_passed(on_exhausted: str) -> None:
     it = host(2, error=0.0015, on_exhausted=on_exhausted, pacing=False)
-    outcomes = [it.ask(question) for question in stream(4, 250, 2)]
+    outcomes = [it.ask(query) for query in stream(4, 250, 2)]
     left = [UNITS - sum(c.rho for c in it.charges if c.block == b) for b in range(2)]
     assert min(left) >= 0
     unproven = [o for o in outcomes if isinstance(o, Refused) or o.path is Path.UNVERIFIED]
@@ -534,16 +534,16 @@ def test_unverified_answers_are_not_remembered_and_still_say_what_they_know() ->
     it = host(1, error=0.0015, pacing=False)
     it.mechanism.charged((Charge(0, UNITS - it.charges[0].rho),))
     seen = 0
-    for question in stream(2, 60, 1):
-        outcome = it.ask(question)
+    for query in stream(2, 60, 1):
+        outcome = it.ask(query)
         assert isinstance(outcome, Answered | TableAnswered)
         if outcome.path is not Path.UNVERIFIED:
             continue
-        again = it.ask(question)
+        again = it.ask(query)
         assert isinstance(again, Answered | TableAnswered)
         assert again.path is Path.UNVERIFIED
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-        for cell, exact in zip(cells, it.truth(question), strict=True):
+        for cell, exact in zip(cells, it.truth(query), strict=True):
             seen += 1
             if cell.error_bar is not None:
                 assert abs(cell.count - exact) <= cell.error_bar * cell.n * 1.5
@@ -552,24 +552,24 @@ def test_unverified_answers_are_not_remembered_and_still_say_what_they_know() ->
 
 def test_a_window_that_is_too_small_for_the_promise_is_told_so() -> None:
     it = host(1, n=60, on_exhausted="refuse")
-    outcome = it.ask(Question(conjunction(np.random.default_rng(0)), range(1)))
+    outcome = it.ask(LinearQuery(conjunction(np.random.default_rng(0)), range(1)))
     assert isinstance(outcome, Refused)
     assert outcome.code is RefusalCode.WINDOW_TOO_SMALL
 
 
 def test_a_quote_is_exact_free_and_changes_nothing() -> None:
     it = host(3, error=0.008)
-    for question in stream(6, 80, 3):
-        quote = it.mechanism.quote(question)
-        assert it.mechanism.quote(question) == quote
-        step = it.mechanism.answer(question)
+    for query in stream(6, 80, 3):
+        quote = it.mechanism.quote(query)
+        assert it.mechanism.quote(query) == quote
+        step = it.mechanism.answer(query)
         if isinstance(step, Answered | TableAnswered | Refused):
             assert quote.charges == ()
             assert quote.outcome == step
         else:
             assert quote.outcome is None
             assert quote.charges == step.charges
-            it.mechanism.conclude(question, step, it.take(step))
+            it.mechanism.conclude(query, step, it.take(step))
 
 
 def test_spent_is_the_worst_line_of_the_window_as_epsilon() -> None:
@@ -594,8 +594,8 @@ def test_decisions_follow_from_what_was_published_and_from_nothing_else() -> Non
             assert isinstance(release, bytes)
             other.mechanism.charged(look.charges)
             other.mechanism.absorb(other.mechanism.release_from_bytes(release))
-    for question in stream(12, 150, 2):
-        first, second = one.mechanism.answer(question), other.mechanism.answer(question)
+    for query in stream(12, 150, 2):
+        first, second = one.mechanism.answer(query), other.mechanism.answer(query)
         if isinstance(first, TablesLook | CountsLook):
             assert isinstance(second, TablesLook | CountsLook)
             assert second.description == first.description
@@ -603,8 +603,8 @@ def test_decisions_follow_from_what_was_published_and_from_nothing_else() -> Non
             release = one.take(first)
             other.mechanism.charged(second.charges)
             other.mechanism.absorb(release)
-            assert one.mechanism.conclude(question, first, release) == other.mechanism.conclude(
-                question, second, release
+            assert one.mechanism.conclude(query, first, release) == other.mechanism.conclude(
+                query, second, release
             )
         else:
             assert first == second
@@ -613,25 +613,25 @@ def test_decisions_follow_from_what_was_published_and_from_nothing_else() -> Non
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replay_of_what_was_stored_answers_as_before(seed: int) -> None:
     it = host(2, error=0.006, seed=10 * seed)
-    for question in stream(seed, 120, 2):
-        it.ask(question)
+    for query in stream(seed, 120, 2):
+        it.ask(query)
     replayed = it.restarted()
     later = stream(seed, 120, 2)[::7] + stream(seed + 40, 80, 2)
-    for question in later:
-        assert replayed.mechanism.quote(question) == it.mechanism.quote(question)
+    for query in later:
+        assert replayed.mechanism.quote(query) == it.mechanism.quote(query)
     assert replayed.mechanism.spent(range(2)) == it.mechanism.spent(range(2))
 
 
 def test_a_lost_look_keeps_its_charge_and_nothing_else() -> None:
     it = host(1, error=0.004)
-    question = next(
+    query = next(
         q for q in stream(1, 200, 1) if isinstance(it.mechanism.answer(q), TablesLook | CountsLook)
     )
-    look = it.mechanism.answer(question)
+    look = it.mechanism.answer(query)
     assert isinstance(look, TablesLook | CountsLook)
     it.mechanism.charged(look.charges)
     it.mechanism.lost(json.loads(json.dumps(look.description)))
-    again = it.mechanism.answer(question)
+    again = it.mechanism.answer(query)
     assert isinstance(again, TablesLook | CountsLook)
     assert again.description == look.description
 
@@ -655,12 +655,12 @@ def test_a_lost_base_release_is_taken_again_when_the_next_phase_opens() -> None:
 
 def test_remembered_answers_are_handed_over_once() -> None:
     it = host(base_share=0.5)
-    question = Question(Predicate.conjunction({0: np.arange(6) < 2}), range(1))
-    it.mechanism.answer(question)
+    query = LinearQuery(Predicate.conjunction({0: np.arange(6) < 2}), range(1))
+    it.mechanism.answer(query)
     first = it.mechanism.remembered()
     assert len(first) == 1
     assert it.mechanism.remembered() == {}
-    it.mechanism.answer(question)
+    it.mechanism.answer(query)
     assert it.mechanism.remembered() == {}
 
 
@@ -676,8 +676,8 @@ def test_remembered_answers_are_handed_over_once() -> None:
 )
 def test_damaged_releases_are_refused(damage: Callable[[bytes], bytes]) -> None:
     it = host(1, error=0.004)
-    for question in stream(1, 60, 1):
-        it.ask(question)
+    for query in stream(1, 60, 1):
+        it.ask(query)
     stored = [entry for entry in it.transcript if isinstance(entry, bytes)]
     assert len({entry[1] for entry in stored}) == 2, "both kinds of release"
     for entry in stored:
@@ -726,8 +726,8 @@ def test_a_release_is_as_long_as_its_look_says_whatever_it_holds() -> None:
 
 def test_no_repr_shows_what_was_drawn_or_counted() -> None:
     it = host(1, error=0.004)
-    for question in stream(1, 30, 1):
-        it.ask(question)
+    for query in stream(1, 30, 1):
+        it.ask(query)
     release = it.mechanism.release_from_bytes(
         next(entry for entry in it.transcript[::-1] if isinstance(entry, bytes))
     )
@@ -746,7 +746,7 @@ def test_definitions_that_cannot_be_kept_are_refused() -> None:
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=10, deadline=None)
-def test_any_stream_of_questions_is_answered_without_error(seed: int) -> None:
+def test_any_stream_of_queries_is_answered_without_error(seed: int) -> None:
     it = host(3, error=0.01, noise_seed=seed % 1000)
-    for question in stream(seed, 25, 3):
-        assert isinstance(it.ask(question), Answered | TableAnswered)
+    for query in stream(seed, 25, 3):
+        assert isinstance(it.ask(query), Answered | TableAnswered)

@@ -1,4 +1,4 @@
-"""The planner: never more loss than a question lacks, never less noise than is charged."""
+"""The planner: never more loss than a query lacks, never less noise than is charged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.stats import norm
 from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.planner import (
@@ -70,17 +70,17 @@ class Stage:
                     attributes, block, table + rng.normal(0, math.sqrt(variance), cells), variance
                 )
 
-    def evidence(self, question: Question) -> Evidence:
-        return self.belief.evidence(form_of(question, SHAPE), question.key, question.window)
+    def evidence(self, query: LinearQuery) -> Evidence:
+        return self.belief.evidence(form_of(query, SHAPE), query.key, query.window)
 
-    def plan(self, question: Question) -> object:
-        evidence = self.evidence(question)
+    def plan(self, query: LinearQuery) -> object:
+        evidence = self.evidence(query)
         return plan(evidence, TERMS, self.policy, self.prices, self.purse)
 
-    def look(self, question: Question, measure: Measure) -> None:
+    def look(self, query: LinearQuery, measure: Measure) -> None:
         """Takes a look whose release is of no interest."""
         self.purse.lines.charge(measure.charges)
-        form = form_of(question, SHAPE)
+        form = form_of(query, SHAPE)
         for block, step in measure.steps:
             variance = float(grid_sigma(step)) ** 2
             if measure.table:
@@ -89,14 +89,16 @@ class Stage:
                 self.purse.bought(form.attributes, block)
             else:
                 values = np.full(form.n_answers, 100.0)
-                self.belief.absorb_count(question.key, block, values, variance)
+                self.belief.absorb_count(query.key, block, values, variance)
                 units = next(c.rho for c in measure.charges if c.block == block)
                 self.purse.rented(form.attributes, block, units)
 
 
-def halves(*attributes: int, window: range = range(1), group_by: tuple[int, ...] = ()) -> Question:
+def halves(
+    *attributes: int, window: range = range(1), group_by: tuple[int, ...] = ()
+) -> LinearQuery:
     factors = {a: np.arange(SHAPE[a]) < SHAPE[a] // 2 for a in attributes}
-    return Question(Predicate.conjunction(factors), window, group_by)
+    return LinearQuery(Predicate.conjunction(factors), window, group_by)
 
 
 # ---------------------------------------------------------------- water-filling
@@ -193,7 +195,7 @@ def test_beta_is_split_between_bounds_and_measurement() -> None:
     assert math.exp(TERMS.log_bounds_failure) == pytest.approx(0.2 * 0.01)
 
 
-def test_a_question_is_certified_up_to_the_very_variance_that_the_promise_allows() -> None:
+def test_a_query_is_certified_up_to_the_very_variance_that_the_promise_allows() -> None:
     for factor, expected in [(0.999, Certified), (1.001, Measure)]:
         deviation = factor * 0.02 * 20_000 / TERMS.z
         # Half of six cells: variance 6/4 of a cell's.
@@ -208,30 +210,30 @@ def test_a_rare_value_is_bounded_although_its_interaction_was_never_measured() -
     for _ in range(20):
         stage.belief.absorb_table((0,), 0, rare, 100.0)
     cell = Predicate.conjunction({0: np.arange(6) == 5, 1: np.arange(5) < 2})
-    decision = stage.plan(Question(cell, range(1)))
+    decision = stage.plan(LinearQuery(cell, range(1)))
     assert isinstance(decision, Bounded)
     assert decision.high[0] - decision.low[0] <= 2 * 0.02 * 20_000
     assert isinstance(stage.plan(halves(0, 1)), Measure | Bounded)
 
 
-@pytest.mark.parametrize("question", [halves(0), halves(0, 1, 2), halves(1, group_by=(2, 0))])
+@pytest.mark.parametrize("query", [halves(0), halves(0, 1, 2), halves(1, group_by=(2, 0))])
 @pytest.mark.parametrize("known", [(), ((0, 1), (1, 2))])
 def test_a_look_is_just_precise_enough(
-    question: Question, known: tuple[tuple[int, ...], ...]
+    query: LinearQuery, known: tuple[tuple[int, ...], ...]
 ) -> None:
     """After the look the promise holds; with the scale one step coarser it would not."""
     stage = Stage(known=known, variance=3e5)
-    decision = stage.plan(question)
+    decision = stage.plan(query)
     assert isinstance(decision, Measure)
     limit = (0.02 * 20_000 / TERMS.z_measured) ** 2
     ((block, step),) = decision.steps
-    evidence = stage.evidence(question)
+    evidence = stage.evidence(query)
     after = evidence.after_table if decision.table else evidence.after_count
     precision = [float(grid_sigma(s)) ** -2.0 for s in (step, step + 1)]
     assert after(np.array(precision[:1])) <= limit
     assert after(np.array(precision[1:])) > limit
     assert block == 0
-    squared = 1 if not decision.table and not question.group_by else 2
+    squared = 1 if not decision.table and not query.group_by else 2
     exact = gaussian_rho(grid_sigma(step), squared_sensitivity=squared) / BUDGET.rho * UNITS
     assert decision.charges == (Charge(0, math.ceil(exact)),)
 
@@ -247,7 +249,7 @@ def test_only_blocks_of_the_window_that_lack_precision_pay() -> None:
 
 
 def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
-    """Counts first; then one table; then its successors' questions are certified."""
+    """Counts first; then one table; then its successors' queries are certified."""
     stage = Stage(known=((0, 1), (0, 2), (1, 2)), variance=1e3)
     rng = np.random.default_rng(2)
     kinds, rent_when_bought, table = [], 0, None
@@ -257,14 +259,14 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
             factor = np.zeros(SHAPE[a], dtype=np.bool_)
             factor[rng.choice(SHAPE[a], SHAPE[a] // 2, replace=False)] = True
             factors[a] = factor
-        question = Question(Predicate.conjunction(factors), range(1))
-        decision = stage.plan(question)
+        query = LinearQuery(Predicate.conjunction(factors), range(1))
+        decision = stage.plan(query)
         kinds.append(type(decision).__name__ + str(getattr(decision, "table", "")))
         if isinstance(decision, Measure):
             if decision.table:
                 rent_when_bought = stage.purse.rent((0, 1, 2), range(1))
                 table = decision
-            stage.look(question, decision)
+            stage.look(query, decision)
     assert kinds[0] == "MeasureFalse"
     assert table is not None
     bought = kinds.index("MeasureTrue")
@@ -378,8 +380,8 @@ def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     belief.open_block(10**6)
     purse.open(0.0)
     purse.rented((0, 1), 0, UNITS)
-    question = Question(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
-    evidence = belief.evidence(form_of(question, shape), question.key, range(1))
+    query = LinearQuery(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
+    evidence = belief.evidence(form_of(query, shape), query.key, range(1))
     decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), purse)
     assert isinstance(decision, Measure)
     assert not decision.table

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.core.query import Predicate, Question
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import (
     Cells,
@@ -103,7 +103,7 @@ def least_squares(weights: Floats, history: Sequence[Measured], block: int) -> t
     return estimate, float(q @ inverse @ q) if determined else math.inf
 
 
-def questions(rng: np.random.Generator) -> list[Question]:
+def queries(rng: np.random.Generator) -> list[LinearQuery]:
     """One of each kind of form: conjunction, its complement, any mask, and tables of these."""
 
     def some(size: int) -> npt.NDArray[np.bool_]:
@@ -119,24 +119,24 @@ def questions(rng: np.random.Generator) -> list[Question]:
     everything = Predicate.of_mask((), np.ones((), dtype=np.bool_))
     window = range(1)
     return [
-        Question(conjunction, window),
-        Question(complement, window),
-        Question(anything, window),
-        Question(everything, window, (2, 0)),
-        Question(conjunction, window, (1,)),
-        Question(anything, window, (2, 1)),
-        Question(Predicate.of_mask((0, 2), rng.random((2, 4)) < 0.5), window, (1,)),
+        LinearQuery(conjunction, window),
+        LinearQuery(complement, window),
+        LinearQuery(anything, window),
+        LinearQuery(everything, window, (2, 0)),
+        LinearQuery(conjunction, window, (1,)),
+        LinearQuery(anything, window, (2, 1)),
+        LinearQuery(Predicate.of_mask((0, 2), rng.random((2, 4)) < 0.5), window, (1,)),
     ]
 
 
-def masks_of(question: Question) -> list[Floats]:
+def masks_of(query: LinearQuery) -> list[Floats]:
     """The answers' masks over the whole universe, in the order asked."""
-    shape = [n if a in question.predicate.attributes else 1 for a, n in enumerate(SHAPE)]
-    whole = np.broadcast_to(question.predicate.mask.reshape(shape), SHAPE).astype(np.float64)
+    shape = [n if a in query.predicate.attributes else 1 for a, n in enumerate(SHAPE)]
+    whole = np.broadcast_to(query.predicate.mask.reshape(shape), SHAPE).astype(np.float64)
     masks = []
-    for cell in itertools.product(*(range(SHAPE[a]) for a in question.group_by)):
+    for cell in itertools.product(*(range(SHAPE[a]) for a in query.group_by)):
         inside = np.ones(SHAPE)
-        for attribute, value in zip(question.group_by, cell, strict=True):
+        for attribute, value in zip(query.group_by, cell, strict=True):
             picked = np.zeros(SHAPE[attribute])
             picked[value] = 1.0
             inside = inside * picked.reshape([-1 if a == attribute else 1 for a in EVERY])
@@ -160,13 +160,13 @@ def test_estimates_and_variances_are_those_of_generalised_least_squares(seed: in
     n_blocks = 3
     history = random_history(rng, n_blocks, 9)
     memory = memory_of(history, n_blocks)
-    for question in questions(rng):
-        if not question.group_by and question.predicate.constant is not None:
+    for query in queries(rng):
+        if not query.group_by and query.predicate.constant is not None:
             continue
-        form = form_of(question, SHAPE)
+        form = form_of(query, SHAPE)
         for window in (range(1), range(1, 3), range(n_blocks)):
             values, variances = answers(form, memory, window)
-            for mask, value, v in zip(masks_of(question), values, variances, strict=True):
+            for mask, value, v in zip(masks_of(query), values, variances, strict=True):
                 parts = [least_squares(mask, history, block) for block in window]
                 assert v == pytest.approx(sum(part[1] for part in parts), rel=1e-6, abs=1e-9)
                 if math.isfinite(v):
@@ -232,7 +232,7 @@ def test_an_interaction_that_a_mask_does_not_have_may_stay_unknown() -> None:
     memory.open_block(100)
     for pair in [(0, 1), (0, 2), (1, 2)]:
         memory.absorb(pair, 0, np.full((2, 2), 25.0), 2.0)
-    form = form_of(Question(predicate, range(1)), (2, 2, 2))
+    form = form_of(LinearQuery(predicate, range(1)), (2, 2, 2))
     view = memory.view(EVERY, range(1))
     assert math.isinf(view.variances[-1])
     assert np.isfinite(variance(form.norms, view.variances)).all()
@@ -259,9 +259,9 @@ def test_a_block_that_is_not_open_cannot_be_measured() -> None:
 def test_a_conjunction_is_the_same_whether_or_not_its_mask_is_built(seed: int) -> None:
     rng = np.random.default_rng(seed)
     memory = memory_of(random_history(rng, 2, 6), 2)
-    question = questions(rng)[0]
-    factored = form_of(question, SHAPE)
-    built = Cells(question.predicate, (), SHAPE)
+    query = queries(rng)[0]
+    factored = form_of(query, SHAPE)
+    built = Cells(query.predicate, (), SHAPE)
     view = memory.view(factored.attributes, range(2))
     assert isinstance(factored, Conjunction)
     np.testing.assert_allclose(factored.norms, built.norms, atol=1e-12)
@@ -276,7 +276,7 @@ def test_a_conjunction_is_the_same_whether_or_not_its_mask_is_built(seed: int) -
 
 def test_the_complement_of_a_conjunction_is_recognised() -> None:
     either = np.array([[True, True, True], [True, False, False]])  # a = 0 or b = 0
-    form = form_of(Question(Predicate.of_mask((0, 1), either), range(1)), SHAPE)
+    form = form_of(LinearQuery(Predicate.of_mask((0, 1), either), range(1)), SHAPE)
     assert isinstance(form, Conjunction)
     assert form.complement
     assert form.total(np.ones((2, 3))) == pytest.approx([4.0])
@@ -320,14 +320,14 @@ def test_a_planned_measurement_does_what_was_planned() -> None:
         belief.open_block(1000)
     for m in random_history(rng, 2, 5):
         belief.absorb_table(m.attributes, m.block, m.table, m.variance)
-    question = questions(rng)[5]
-    form = form_of(question, SHAPE)
+    query = queries(rng)[5]
+    form = form_of(query, SHAPE)
     precision = np.array([0.3, 2.0])
-    evidence = belief.evidence(form, question.key, range(2))
+    evidence = belief.evidence(form, query.key, range(2))
     by_table, by_count = evidence.after_table(precision), evidence.after_count(precision)
     for block, p in enumerate(precision):
-        belief.absorb_count(question.key, block, np.zeros(form.n_answers), 1.0 / p)
-    counted = belief.evidence(form, question.key, range(2))
+        belief.absorb_count(query.key, block, np.zeros(form.n_answers), 1.0 / p)
+    counted = belief.evidence(form, query.key, range(2))
     assert counted.by_block() == pytest.approx(by_count)
     other = belief.evidence(form, b"other", range(2))
     for block, p in enumerate(precision):
@@ -345,11 +345,11 @@ def test_a_table_never_beats_a_count_by_more_than_the_ratio_says() -> None:
         for m in random_history(rng, 1, 5):
             belief.absorb_table(m.attributes, m.block, m.table, m.variance)
         belief.absorb_table(EVERY, 0, np.ones(SHAPE), 100.0)
-        for question in questions(rng):
-            if not question.group_by and question.predicate.constant is not None:
+        for query in queries(rng):
+            if not query.group_by and query.predicate.constant is not None:
                 continue
-            form = form_of(question, SHAPE)
-            evidence = belief.evidence(form, question.key, range(1))
+            form = form_of(query, SHAPE)
+            evidence = belief.evidence(form, query.key, range(1))
             p = np.array([float(rng.uniform(0.001, 10.0))])
             needed = 1.0 / evidence.after_table(p) - 1.0 / evidence.by_block()
             assert p[0] >= needed[0] * evidence.table_cost_ratio() * (1 - 1e-9)

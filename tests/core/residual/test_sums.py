@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from stream_dp.core.query import Predicate, Question, Total
+from stream_dp.core.query import LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import Cells, form_of
 from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar
@@ -22,7 +22,7 @@ ALARM = 1e-6
 GROUPS, BINS = 60, 5
 VALUES = (-10.0, 0.0, 15.0, 45.0, 80.0)
 EARLY = Predicate.conjunction({1: np.array([True, True, True, True, False])})
-QUESTION = Question(EARLY, range(1), (0,), Total(1, VALUES))
+QUERY = LinearQuery(EARLY, range(1), (0,), Total(1, VALUES))
 
 
 def believing(truth: npt.NDArray[np.int64], scale: float, draw: np.random.Generator) -> Belief:
@@ -50,7 +50,7 @@ def test_weights_of_one_and_zero_ask_what_a_predicate_asks(mask: list[bool]) -> 
 
 def test_estimates_of_exact_tables_are_the_sums_and_counts_themselves() -> None:
     truth = np.random.default_rng(2).integers(0, 500, (GROUPS, BINS))
-    known = believing(truth, 0.0, np.random.default_rng(3)).sums(QUESTION)
+    known = believing(truth, 0.0, np.random.default_rng(3)).sums(QUERY)
     inside = truth[:, :4]
     assert known.counts == pytest.approx(inside.sum(axis=1))
     assert known.totals * 80.0 == pytest.approx(inside @ np.array(VALUES[:4]))
@@ -63,16 +63,18 @@ def test_the_count_of_all_rows_is_estimated_from_the_same_table_as_a_predicate_i
     mask[7, 1] = False
     valued = Predicate.of_mask((0, 1), mask & (np.arange(BINS) < 4))
     every = Predicate.of_mask((0, 1), mask)
-    question = Question(valued, range(1), (0,), Total(1, VALUES), every)
+    query = LinearQuery(valued, range(1), (0,), Total(1, VALUES), every)
     truth = np.random.default_rng(2).integers(1, 500, (GROUPS, BINS))
     belief = believing(truth, 0.0, np.random.default_rng(3))
-    known = belief.sums(question)
+    known = belief.sums(query)
     assert known.live is not None
     assert not known.live[7]
     assert known.rows == pytest.approx((truth * mask).sum(axis=1))
-    alone = belief.evidence(form_of(Question(every, range(1), (0,)), truth.shape), b"q", range(1))
+    alone = belief.evidence(
+        form_of(LinearQuery(every, range(1), (0,)), truth.shape), b"q", range(1)
+    )
     assert known.variance_of_rows == pytest.approx(alone.variances)
-    both = belief.evidence(form_of_total(question, truth.shape), b"both", range(1))
+    both = belief.evidence(form_of_total(query, truth.shape), b"both", range(1))
     assert len(both.values) == GROUPS - 1 + GROUPS
     assert max(both.variances) == pytest.approx(max(alone.variances))
 
@@ -88,7 +90,7 @@ def test_bars_of_sums_and_means_cover_as_often_as_they_say(factor: float, holds:
     covered = np.zeros(3, dtype=np.int64)
     rounds = 150
     for _ in range(rounds):
-        known = believing(truth, 20.0 * factor, draw).sums(QUESTION)
+        known = believing(truth, 20.0 * factor, draw).sums(QUERY)
         covered[0] += np.sum(np.abs(known.totals - totals) <= z * np.sqrt(known.variance_of_totals))
         covered[1] += np.sum(np.abs(known.counts - counts) <= z * np.sqrt(known.variance_of_counts))
         for cell in range(GROUPS):

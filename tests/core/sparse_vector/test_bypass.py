@@ -1,4 +1,4 @@
-"""Weights trained by plain counts: when a question is tested, what it costs, and that answers hold."""
+"""Weights trained by plain counts: when a query is tested, what it costs, and that answers hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Path, RefusalCode
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import NOTHING, Predicate, Question
+from stream_dp.core.query import NOTHING, LinearQuery, Predicate
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Composition, Concentrated
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
@@ -69,7 +69,7 @@ def train(mechanism: Bypass, times: int = 100) -> None:
 
 
 def is_tested(mechanism: Bypass, mask: npt.ArrayLike) -> bool:
-    step = mechanism.answer(Question(predicate(mask), range(1)))
+    step = mechanism.answer(LinearQuery(predicate(mask), range(1)))
     assert isinstance(step, CountLook)
     return step.gate is not None
 
@@ -77,17 +77,17 @@ def is_tested(mechanism: Bypass, mask: npt.ArrayLike) -> bool:
 # ---------------------------------------------------------------- prices
 
 
-def test_a_question_that_bypasses_costs_one_count_and_a_repeat_nothing(
+def test_a_query_that_bypasses_costs_one_count_and_a_repeat_nothing(
     make_run: Callable[..., Any], composition: Composition
 ) -> None:
     run = make_run(composition)
     run.open(np.ones(16), ROWS)
-    first = run.ask(run.question(HALF))
+    first = run.ask(run.query(HALF))
     assert first.path is Path.MEASURED
     scale = composition.scale(ACCURACY, 2 * ROWS)
     one = composition.charge(0, composition.of_count(scale)).rho
     assert run.lines == [(one, 0), (one, 0)]
-    again = run.ask(run.question(HALF))
+    again = run.ask(run.query(HALF))
     assert (again.path, again.count) == (Path.REPEAT, first.count)
     assert run.lines == [(one, 0), (one, 0)]
 
@@ -101,7 +101,7 @@ def test_a_test_costs_a_segment_and_its_count_once_however_many_pass(
     e = 1 / gate_scale(ACCURACY, ROWS)
     share = 4 * e if composition is PURE else 5 * e**2 / Budget.of(PRIVACY).rho
     for mask in (EVEN, np.arange(16) < 4, np.arange(16) > 9):
-        assert run.ask(run.question(mask)).path is Path.GATED
+        assert run.ask(run.query(mask)).path is Path.GATED
     assert run.lines == [(math.ceil(share * UNITS), 0)]
 
 
@@ -114,19 +114,19 @@ def test_what_cannot_pay_for_a_test_pays_for_counts_and_then_gets_a_prediction_o
     train(run.mechanism)
     rng, outcomes = np.random.default_rng(1), []
     while not outcomes or outcomes[-1].path is Path.MEASURED:
-        outcomes.append(run.ask(run.question(rng.random(16) < 0.5)))
+        outcomes.append(run.ask(run.query(rng.random(16) < 0.5)))
     one = poor.charge(0, poor.of_count(poor.scale(ACCURACY, ROWS))).rho
     assert len(outcomes) - 1 == UNITS // one > 3
     assert (outcomes[-1].path, outcomes[-1].error_bar) == (Path.UNVERIFIED, None)
     strict = run.replayed(Bypass(cells, ACCURACY, poor, on_exhausted="refuse"))
-    refused = strict.answer(run.question(rng.random(16) < 0.5))
+    refused = strict.answer(run.query(rng.random(16) < 0.5))
     assert refused.code is RefusalCode.BUDGET_EXHAUSTED
 
 
 @pytest.mark.parametrize(("error", "paid"), [(0.05, 353), (0.02, 141)])
 def test_the_small_census_is_never_trained_within_a_pure_budget(
     adult: Universe,
-    make_asks: Callable[[int], Iterator[Question]],
+    make_asks: Callable[[int], Iterator[LinearQuery]],
     quick_noise: QuickNoise,
     drive: Any,
     error: float,
@@ -136,8 +136,8 @@ def test_the_small_census_is_never_trained_within_a_pure_budget(
     run = drive(adult, Bypass(adult, Accuracy(error, 0.001), PURE), quick_noise(1))
     run.open(np.arange(140), 48_842)
     paths = []
-    for question in make_asks(2):
-        paths.append(run.ask(question).path)
+    for query in make_asks(2):
+        paths.append(run.ask(query).path)
         if paths[-1] is Path.UNVERIFIED:
             break
     assert paths.count(Path.MEASURED) == paid
@@ -148,7 +148,7 @@ def test_the_small_census_is_never_trained_within_a_pure_budget(
 # ---------------------------------------------------------------- what is learnt
 
 
-def test_a_question_is_tested_once_each_of_its_cells_was_moved_often_enough(
+def test_a_query_is_tested_once_each_of_its_cells_was_moved_often_enough(
     make_run: Callable[..., Any],
 ) -> None:
     mechanism = make_run(PURE).mechanism
@@ -213,7 +213,7 @@ def test_a_failed_test_asks_for_one_more_move_of_its_least_moved_cell(
 # ---------------------------------------------------------------- answers and restarts
 
 
-def test_many_questions_cost_less_than_plain_counts_and_less_than_weights_tested_from_the_start(
+def test_many_queries_cost_less_than_plain_counts_and_less_than_weights_tested_from_the_start(
     make_run: Callable[..., Any], composition: Composition
 ) -> None:
     """Answers may be off once in a thousand; false alarms at five standard deviations."""
@@ -222,10 +222,10 @@ def test_many_questions_cost_less_than_plain_counts_and_less_than_weights_tested
     run = make_run(composition, shares=shares)
     missed = 0
     for mask in masks:
-        question = run.question(mask)
-        outcome = run.ask(question)
+        query = run.query(mask)
+        outcome = run.ask(query)
         assert outcome.error_bar == ACCURACY.error
-        missed += abs(outcome.value - run.truth(question)) > ACCURACY.error
+        missed += abs(outcome.value - run.truth(query)) > ACCURACY.error
     assert missed <= 3 + 5 * math.sqrt(3)
     one = composition.charge(0, composition.of_count(composition.scale(ACCURACY, ROWS))).rho
     (ours, _) = run.lines[0]
@@ -233,7 +233,7 @@ def test_many_questions_cost_less_than_plain_counts_and_less_than_weights_tested
     weights = make_run(composition, Weights, shares)
     asked = 0
     while weights.lines[0][0] <= ours:
-        assert weights.ask(weights.question(masks[asked])).path is not Path.UNVERIFIED
+        assert weights.ask(weights.query(masks[asked])).path is not Path.UNVERIFIED
         asked += 1
     assert asked < len(masks) / 2
 
@@ -244,14 +244,14 @@ def test_a_restart_reads_back_what_was_learnt_and_begins_a_new_segment(
     run = make_run(PURE, shares=np.random.default_rng(2).dirichlet(np.full(16, 0.3)))
     rng = np.random.default_rng(5)
     for _ in range(1_000):
-        run.ask(run.question(rng.random(16) < 0.5))
+        run.ask(run.query(rng.random(16) < 0.5))
     replayed = run.replayed(Bypass(cells, ACCURACY, PURE))
     assert np.array_equal(replayed.shares, run.mechanism.shares)
     assert replayed.spent(0) == run.mechanism.spent(0)
     tested = 0
     for _ in range(100):
-        question = run.question(rng.random(16) < 0.5)
-        here, there = run.mechanism.answer(question), replayed.answer(question)
+        query = run.query(rng.random(16) < 0.5)
+        here, there = run.mechanism.answer(query), replayed.answer(query)
         assert (here.gate is None) == (there.gate is None)
         if here.gate is not None:
             tested += 1
@@ -264,17 +264,17 @@ def test_a_restart_reads_back_what_was_learnt_and_begins_a_new_segment(
 
 def test_a_lost_count_keeps_its_charge_and_teaches_nothing(make_run: Callable[..., Any]) -> None:
     run = make_run(PURE)
-    run.lose(run.question(HALF))
+    run.lose(run.query(HALF))
     (paid, _) = run.lines[0]
     assert run.mechanism.shares == pytest.approx(np.full(16, 1 / 16))
-    assert run.ask(run.question(HALF)).path is Path.MEASURED
+    assert run.ask(run.query(HALF)).path is Path.MEASURED
     assert run.lines == [(2 * paid, 0)]
 
 
 def test_a_lost_test_keeps_its_charge_and_ends_its_segment(make_run: Callable[..., Any]) -> None:
     run = make_run(PURE)
     train(run.mechanism)
-    run.lose(run.question(EVEN))
+    run.lose(run.query(EVEN))
     (paid, _) = run.lines[0]
-    assert run.ask(run.question(EVEN)).path is Path.GATED
+    assert run.ask(run.query(EVEN)).path is Path.GATED
     assert run.lines == [(2 * paid, 0)]

@@ -20,7 +20,7 @@ from stream_dp.core.median.consistent_set import Entropic
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, Question
+from stream_dp.core.query import EVERYTHING, LinearQuery
 from stream_dp.core.sparse_vector.gated import Gated, Prior, Scales
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease, threshold
 from stream_dp.core.universe import Universe
@@ -49,13 +49,13 @@ def test_a_segment_costs_its_part_and_hardly_less(segments: int) -> None:
     """By the exact scales: (1/b_t + 2/b_q)^2 / 2 for the gate, 1/(2 sigma^2) for the measurement."""
     part = Budget.of(PRIVACY).rho / segments
     scales = Scales.of(part)
-    gate = 1 / scales.threshold + 2 / scales.question
+    gate = 1 / scales.threshold + 2 / scales.query
     assert scales.rho == gate**2 / 2 + 1 / (2 * scales.count**2)
     assert 0.9 * part < scales.rho <= part
-    assert float(scales.question / scales.threshold) == pytest.approx(math.sqrt(2), rel=0.03)
+    assert float(scales.query / scales.threshold) == pytest.approx(math.sqrt(2), rel=0.03)
 
 
-def test_a_block_pays_once_a_segment_however_many_questions_touch_it(
+def test_a_block_pays_once_a_segment_however_many_queries_touch_it(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = gated(cells)
@@ -66,12 +66,12 @@ def test_a_block_pays_once_a_segment_however_many_questions_touch_it(
     price = Budget.of(PRIVACY).charge(0, mechanism.scales.rho).rho
     assert price <= UNITS / 20
     for _ in range(3):  # uniform, so the prediction stands
-        assert run.ask(run.question(half, range(1))).path is Path.GATED
+        assert run.ask(run.query(half, range(1))).path is Path.GATED
     assert [rho for rho, _ in run.lines] == [price, 0]
     for _ in range(3):
-        assert run.ask(run.question(half)).path is Path.GATED
+        assert run.ask(run.query(half)).path is Path.GATED
     assert [rho for rho, _ in run.lines] == [price, price]
-    assert mechanism.quote(run.question(half)).charges == ()
+    assert mechanism.quote(run.query(half)).charges == ()
 
 
 def test_a_prediction_that_is_far_off_is_measured_ends_the_segment_and_is_remembered(
@@ -80,17 +80,17 @@ def test_a_prediction_that_is_far_off_is_measured_ends_the_segment_and_is_rememb
     mechanism = gated(cells)
     run = drive(cells, mechanism, make_seeded_noise(1))
     run.open([9] + [1] * 15, ROWS)
-    question = run.question(np.arange(16) == 0)
-    first = run.ask(question)
+    query = run.query(np.arange(16) == 0)
+    first = run.ask(query)
     assert first.path is Path.MEASURED
     assert first.value == pytest.approx(9 / 24, abs=0.05)
     paid = run.lines[0][0]
-    assert len(mechanism.quote(question).charges) == 1  # the segment has ended
-    again = run.ask(question)
+    assert len(mechanism.quote(query).charges) == 1  # the segment has ended
+    again = run.ask(query)
     assert again.path is Path.GATED
     assert again.value == pytest.approx(9 / 24, abs=0.05)
     assert run.lines[0][0] == 2 * paid
-    assert run.ask(run.question(np.arange(16) < 4)).path is Path.GATED
+    assert run.ask(run.query(np.arange(16) < 4)).path is Path.GATED
     assert (mechanism.asked, mechanism.hard) == (3, 1)
 
 
@@ -102,7 +102,7 @@ def test_no_line_passes_its_budget(
     rng = np.random.default_rng(2)
     run.open(rng.dirichlet(np.full(16, 0.3)), 10 * ROWS)
     for _ in range(400):
-        outcome = run.ask(run.question(rng.random(16) < 0.5))
+        outcome = run.ask(run.query(rng.random(16) < 0.5))
         if isinstance(outcome, Refused):
             break
     assert isinstance(outcome, Refused)
@@ -118,7 +118,7 @@ def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
     """Scales are rounded up to the grid, so a line may pay for a few segments more than were asked for."""
     mechanism, n_rows = gated(cells, segments), 10**7
     mechanism.open_phase(n_rows)
-    look = mechanism.answer(Question(EVERYTHING, range(1)))
+    look = mechanism.answer(LinearQuery(EVERYTHING, range(1)))
     assert isinstance(look, CountLook)
     assert look.gate is not None
     (charge,) = look.charges
@@ -128,7 +128,7 @@ def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
         error=ACCURACY.error,
         n_rows=n_rows,
         threshold_scale=mechanism.scales.threshold,
-        question_scale=mechanism.scales.question,
+        query_scale=mechanism.scales.query,
         segments=paid_for,
         failure_probability=ACCURACY.failure_probability / 2,
     )
@@ -140,7 +140,7 @@ def test_a_threshold_keeps_its_promise_in_every_segment_that_a_line_pays_for(
 def test_answers_are_within_the_error_as_often_as_promised(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
-    """Over twelve drifting phases, 25 questions each; false alarms at five standard deviations."""
+    """Over twelve drifting phases, 25 queries each; false alarms at five standard deviations."""
     mechanism = gated(cells, segments=40, prior="carry_over")
     run, rng = drive(cells, mechanism, make_seeded_noise(4)), np.random.default_rng(5)
     shares, missed, answered = rng.dirichlet(np.full(16, 0.5)), 0, 0
@@ -149,11 +149,11 @@ def test_answers_are_within_the_error_as_often_as_promised(
         run.open(shares, 3 * ROWS)
         for _ in range(25):
             start = int(rng.integers(max(0, phase - 3), phase + 1))
-            question = run.question(rng.random(16) < 0.5, range(start, phase + 1))
-            outcome = run.ask(question)
+            query = run.query(rng.random(16) < 0.5, range(start, phase + 1))
+            outcome = run.ask(query)
             if isinstance(outcome, Answered):
                 answered += 1
-                missed += abs(outcome.value - run.truth(question)) > 0.05
+                missed += abs(outcome.value - run.truth(query)) > 0.05
                 assert outcome.error_bar == 0.05
                 assert outcome.confidence == 0.95
     assert answered > 250
@@ -164,7 +164,7 @@ def test_answers_are_within_the_error_as_often_as_promised(
 def hard_queries(
     cells: Universe, prior: Prior, noise: NoiseSource, drive: Any, *, drifting: bool
 ) -> int:
-    """Of 6 phases with 15 questions each about the newest one."""
+    """Of 6 phases with 15 queries each about the newest one."""
     mechanism = gated(cells, segments=15, prior=prior)
     run, rng = drive(cells, mechanism, noise), np.random.default_rng(6)
     shares = rng.dirichlet(np.full(16, 0.4))
@@ -174,7 +174,7 @@ def hard_queries(
         run.open(shares, ROWS)
         for _ in range(15):
             assert isinstance(
-                run.ask(run.question(rng.random(16) < 0.5, range(phase, phase + 1))), Answered
+                run.ask(run.query(rng.random(16) < 0.5, range(phase, phase + 1))), Answered
             )
     return mechanism.hard
 
@@ -214,22 +214,22 @@ def test_the_prior_is_the_mixture_of_the_blocks_before() -> None:
 
 def test_refusals_follow_from_public_facts(cells: Universe) -> None:
     mechanism = gated(cells)
-    question = Question(EVERYTHING, range(1))
+    query = LinearQuery(EVERYTHING, range(1))
 
-    def code(asked: Question) -> RefusalCode:
+    def code(asked: LinearQuery) -> RefusalCode:
         outcome = mechanism.answer(asked)
         assert isinstance(outcome, Refused)
         assert mechanism.quote(asked).outcome == outcome
         return outcome.code
 
-    assert code(question) is RefusalCode.NO_PHASE
+    assert code(query) is RefusalCode.NO_PHASE
     assert not mechanism.opens(9, 10)
     mechanism.open_phase(mechanism.min_rows - 1)
-    assert code(question) is RefusalCode.WINDOW_TOO_SMALL
-    assert code(Question(EVERYTHING, range(2))) is RefusalCode.INVALID_QUERY
-    assert code(Question(EVERYTHING, range(1), (0,))) is RefusalCode.UNSUPPORTED_KIND
+    assert code(query) is RefusalCode.WINDOW_TOO_SMALL
+    assert code(LinearQuery(EVERYTHING, range(2))) is RefusalCode.INVALID_QUERY
+    assert code(LinearQuery(EVERYTHING, range(1), (0,))) is RefusalCode.UNSUPPORTED_KIND
     mechanism.open_phase(mechanism.min_rows)
-    assert isinstance(mechanism.answer(Question(EVERYTHING, range(1, 2))), CountLook)
+    assert isinstance(mechanism.answer(LinearQuery(EVERYTHING, range(1, 2))), CountLook)
     with pytest.raises(InvalidDefinition, match="segments"):
         gated(cells, segments=0)
 
@@ -239,9 +239,9 @@ def test_a_restart_begins_a_new_segment_at_a_new_charge(
 ) -> None:
     run = drive(cells, gated(cells), make_seeded_noise(1))
     run.open([9] + [1] * 15, ROWS)
-    even = run.question(np.arange(16) % 2 == 1)
+    even = run.query(np.arange(16) % 2 == 1)
     for cell in (0, 3):
-        run.ask(run.question(np.arange(16) == cell))
+        run.ask(run.query(np.arange(16) == cell))
     run.ask(even)
     assert run.mechanism.quote(even).charges == ()
     again = run.replayed(gated(cells))
@@ -264,12 +264,12 @@ def test_a_lost_look_keeps_its_charge_and_loses_its_segment(
 ) -> None:
     run = drive(cells, gated(cells), make_seeded_noise(1))
     run.open(np.ones(16), ROWS)
-    question = run.question(np.arange(16) < 8)
-    run.lose(question)
+    query = run.query(np.arange(16) < 8)
+    run.lose(query)
     paid = run.lines[0][0]
     assert paid > 0
     assert run.mechanism.asked == 0
-    run.ask(question)
+    run.ask(query)
     assert run.lines[0][0] == 2 * paid
     again = run.replayed(gated(cells))
     assert (again.asked, again.hard) == (1, 0)
@@ -281,7 +281,7 @@ def test_releases_survive_their_bytes_and_damaged_ones_do_not(
     run = drive(cells, gated(cells), make_seeded_noise(1))
     run.open([9] + [1] * 15, ROWS)
     for cell in (0, 5):
-        run.ask(run.question(np.arange(16) == cell))
+        run.ask(run.query(np.arange(16) == cell))
     stored = [entry for entry in run.transcript if isinstance(entry, bytes)]
     assert len({len(entry) for entry in stored}) == 1
     for entry in stored:
@@ -300,7 +300,7 @@ def test_no_repr_and_no_description_tells_a_secret(
     mechanism: Mechanism = gated(cells)
     run = drive(cells, mechanism, make_seeded_noise(1))
     run.open([12_345] + [1] * 15, ROWS)
-    look = run.mechanism.answer(run.question(np.arange(16) == 0))
+    look = run.mechanism.answer(run.query(np.arange(16) == 0))
     release = look.take(make_seeded_noise(2), run.data)
     assert release.measured
     for item in (mechanism, look, release):

@@ -24,7 +24,7 @@ from stream_dp.core.sparse_vector.gates import (
 
 MakeNoise = Callable[[int], NoiseSource]
 
-THRESHOLD_SCALE, QUESTION_SCALE = Fraction(3, 2), Fraction(2)
+THRESHOLD_SCALE, QUERY_SCALE = Fraction(3, 2), Fraction(2)
 REACH = 24  # further noise has a probability below 1e-5, and is left out on both sides alike
 
 
@@ -61,14 +61,12 @@ LIMIT = 4  # the threshold without its noise
 
 
 @cache
-def below(distance: int, offset: int, question_scale: Fraction) -> float:
+def below(distance: int, offset: int, query_scale: Fraction) -> float:
     """Probability that a prediction so far off stands, given the threshold's noise; by every draw."""
     total = 0.0
-    for draw, chance in law(question_scale).items():
+    for draw, chance in law(query_scale).items():
         noise = Told(offset, draw)
-        segment = Segment.begin(
-            noise, threshold_scale=THRESHOLD_SCALE, question_scale=QUESTION_SCALE
-        )
+        segment = Segment.begin(noise, threshold_scale=THRESHOLD_SCALE, query_scale=QUERY_SCALE)
         total += chance * segment.is_below(
             noise, count=100 + distance, predicted=100, threshold=LIMIT
         )
@@ -76,15 +74,15 @@ def below(distance: int, offset: int, question_scale: Fraction) -> float:
 
 
 def runs(distances: tuple[int, ...], broken: str = "") -> list[float]:
-    """Probability that the first question is above, the second, ..., none."""
+    """Probability that the first query is above, the second, ..., none."""
     weights = np.array(list(law(THRESHOLD_SCALE).values()))
-    scale = QUESTION_SCALE / 3 if broken == "a third of the noise" else QUESTION_SCALE
+    scale = QUERY_SCALE / 3 if broken == "a third of the noise" else QUERY_SCALE
     found, so_far = [], np.ones_like(weights)
     for place, distance in enumerate(distances):
         stands = np.array([below(distance, x, scale) for x in range(-REACH, REACH + 1)])
         if broken == "every second threshold with its sign flipped" and place % 2:
             stands = stands[::-1]
-        if broken == "the threshold drawn anew for every question":
+        if broken == "the threshold drawn anew for every query":
             stands = np.full_like(stands, weights @ stands)
         found.append(float(weights @ (so_far * (1.0 - stands))))
         so_far = so_far * stands
@@ -92,7 +90,7 @@ def runs(distances: tuple[int, ...], broken: str = "") -> list[float]:
 
 
 def worst_log_ratio(broken: str = "") -> float:
-    """Over runs of five questions and their neighbours: every count one up, one down, or as it was."""
+    """Over runs of five queries and their neighbours: every count one up, one down, or as it was."""
     worst = 0.0
     for distances in ((4, 4, 4, 4, 4), (0, 5, 0, 5, 9), (12, 12, 12, 12, 12), (1, 1, 1, 1, 14)):
         here = runs(distances, broken)
@@ -104,7 +102,7 @@ def worst_log_ratio(broken: str = "") -> float:
 
 def test_a_segment_is_as_private_as_it_costs() -> None:
     """By exact enumeration: every run, every neighbour, every draw; and it is not far below."""
-    loss = float(segment_loss(THRESHOLD_SCALE, QUESTION_SCALE))
+    loss = float(segment_loss(THRESHOLD_SCALE, QUERY_SCALE))
     assert loss == pytest.approx(1 / 1.5 + 2 / 2)
     assert 0.75 * loss < worst_log_ratio() <= loss
 
@@ -113,21 +111,21 @@ def test_a_segment_is_as_private_as_it_costs() -> None:
     "broken",
     [
         "a third of the noise",
-        "the threshold drawn anew for every question",
+        "the threshold drawn anew for every query",
         "every second threshold with its sign flipped",
     ],
 )
 def test_a_broken_segment_is_not(broken: str) -> None:
-    assert worst_log_ratio(broken) > 1.05 * float(segment_loss(THRESHOLD_SCALE, QUESTION_SCALE))
+    assert worst_log_ratio(broken) > 1.05 * float(segment_loss(THRESHOLD_SCALE, QUERY_SCALE))
 
 
 def test_the_thresholds_noise_is_drawn_once_a_segment() -> None:
     noise = Told(3, 0, 0, 0)
-    segment = Segment.begin(noise, threshold_scale=THRESHOLD_SCALE, question_scale=QUESTION_SCALE)
+    segment = Segment.begin(noise, threshold_scale=THRESHOLD_SCALE, query_scale=QUERY_SCALE)
     assert segment.is_below(noise, count=26, predicted=20, threshold=4)  # 6 < 4 + 3
     assert segment.is_below(noise, count=14, predicted=20, threshold=4)
     assert not segment.is_below(noise, count=27, predicted=20, threshold=4)
-    assert noise.asked == [THRESHOLD_SCALE, *[QUESTION_SCALE] * 3]
+    assert noise.asked == [THRESHOLD_SCALE, *[QUERY_SCALE] * 3]
     assert not segment.open
     with pytest.raises(ValueError, match="ended"):
         segment.is_below(noise, count=20, predicted=20, threshold=4)
@@ -135,7 +133,7 @@ def test_the_thresholds_noise_is_drawn_once_a_segment() -> None:
 
 
 def test_there_is_no_gate_with_a_threshold_below_one() -> None:
-    segment = Segment(QUESTION_SCALE, 0)
+    segment = Segment(QUERY_SCALE, 0)
     with pytest.raises(ValueError, match="below 1"):
         segment.is_below(Told(0), count=20, predicted=20, threshold=0)
 
@@ -158,7 +156,7 @@ def test_a_prediction_that_is_too_far_off_passes_as_seldom_as_promised() -> None
         error=error,
         n_rows=n_rows,
         threshold_scale=Fraction(30),
-        question_scale=Fraction(42),
+        query_scale=Fraction(42),
         segments=segments,
         failure_probability=beta,
     )
@@ -187,7 +185,7 @@ def test_a_run_of_segments_misses_no_more_than_promised(make_seeded_noise: MakeN
         error=0.01,
         n_rows=10_000,
         threshold_scale=Fraction(4),
-        question_scale=Fraction(6),
+        query_scale=Fraction(6),
         segments=segments,
         failure_probability=beta,
     )
@@ -196,7 +194,7 @@ def test_a_run_of_segments_misses_no_more_than_promised(make_seeded_noise: MakeN
     segment = Segment(Fraction(6), 0, open=False)
     for _ in range(3_000):
         if not segment.open:
-            segment = Segment.begin(noise, threshold_scale=Fraction(4), question_scale=Fraction(6))
+            segment = Segment.begin(noise, threshold_scale=Fraction(4), query_scale=Fraction(6))
         missed += segment.is_below(noise, count=601, predicted=500, threshold=limit)
     assert missed <= 3_000 * beta + 5 * math.sqrt(3_000 * beta)
     assert missed > 0

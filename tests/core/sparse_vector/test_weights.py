@@ -35,17 +35,17 @@ def test_the_scale_is_the_largest_that_misses_no_more_often_than_allowed() -> No
     assert missed == pytest.approx(0.01, rel=1e-6)
 
 
-def test_a_segment_costs_four_epsilons_however_many_questions_pass(
+def test_a_segment_costs_four_epsilons_however_many_queries_pass(
     cells: Universe, quick_noise: QuickNoise, drive: Any
 ) -> None:
     run = drive(cells, growing(cells), quick_noise(1))
     run.open(np.ones(16), ROWS)
-    half = run.question(np.arange(16) < 8)
+    half = run.query(np.arange(16) < 8)
     assert [run.ask(half).path for _ in range(5)] == [Path.GATED] * 5
     price = 4 / float(gate_scale(ACCURACY, ROWS))
     assert run.mechanism.spent(0) == pytest.approx(price, rel=1e-9)
     run.open(np.ones(16), ROWS)
-    assert run.ask(run.question(np.arange(16) < 8)).path is Path.GATED
+    assert run.ask(run.query(np.arange(16) < 8)).path is Path.GATED
     assert run.mechanism.spent(1) == pytest.approx(price, rel=1e-9)
     assert run.mechanism.spent(0) == pytest.approx(price, rel=1e-9)
 
@@ -59,10 +59,10 @@ def test_it_learns_what_it_is_asked_and_answers_are_as_right_as_promised(
     run.open(shares, ROWS)
     paths, missed = [], 0
     for _ in range(400):
-        question = run.question(rng.random(16) < 0.5)
-        outcome = run.ask(question)
+        query = run.query(rng.random(16) < 0.5)
+        outcome = run.ask(query)
         paths.append(outcome.path)
-        missed += abs(outcome.value - run.truth(question)) > 0.1
+        missed += abs(outcome.value - run.truth(query)) > 0.1
     assert missed <= 4 + 5 * 2
     assert 0 < paths.count(Path.MEASURED) < 100
     assert paths[200:].count(Path.MEASURED) < paths[:200].count(Path.MEASURED)
@@ -77,7 +77,7 @@ def test_a_full_line_still_gets_predictions_and_they_are_not_promised(
 ) -> None:
     run = drive(cells, growing(cells, 0.001), quick_noise(1))
     run.open([9] + [1] * 15, ROWS)
-    outcome = run.ask(run.question(np.arange(16) == 0))
+    outcome = run.ask(run.query(np.arange(16) == 0))
     assert (outcome.path, outcome.error_bar) == (Path.UNVERIFIED, None)
     assert run.lines == [(0, 0)]
 
@@ -87,11 +87,11 @@ def test_arrivals_mix_with_the_uniform_and_windows_are_whole(
 ) -> None:
     run = drive(cells, growing(cells), quick_noise(1))
     run.open([99] + [1] * 15, ROWS)
-    assert run.ask(run.question(np.arange(16) == 0)).path is Path.MEASURED
+    assert run.ask(run.query(np.arange(16) == 0)).path is Path.MEASURED
     before = run.mechanism.shares
     run.open([1] * 16, ROWS)
     assert run.mechanism.shares == pytest.approx(before / 2 + 1 / 32)
-    refused = run.ask(run.question(np.arange(16) == 0, range(1)))
+    refused = run.ask(run.query(np.arange(16) == 0, range(1)))
     assert refused.code is RefusalCode.INVALID_QUERY
 
 
@@ -102,8 +102,8 @@ def test_a_lost_look_keeps_its_charge_and_the_fixed_form_opens_once(
     run = drive(cells, mechanism, quick_noise(1))
     run.open(np.ones(16), ROWS)
     assert not mechanism.opens(ROWS, 1)
-    question = run.question(np.arange(16) < 8)
-    run.lose(question)
+    query = run.query(np.arange(16) < 8)
+    run.lose(query)
     paid = run.lines[0][0]
-    assert run.ask(question).path is Path.GATED
+    assert run.ask(query).path is Path.GATED
     assert run.lines[0][0] == 2 * paid

@@ -1,9 +1,9 @@
 """Kind ``between``: whether counts lie below, between or above two thresholds; only "between" uses a run up.
 
-A run (``core/kinds/between/law.py``) is about the blocks of its first question's window. It pays for all of
-them with that question, and then answers about this window and those inside it for free. Thresholds are
+A run (``core/kinds/between/law.py``) is about the blocks of its first query's window. It pays for all of
+them with that query, and then answers about this window and those inside it for free. Thresholds are
 shares of a window's rows, in whole rows, the lower one rounded down and the higher one up. When as many
-answers were "between" as the plan allows the run has halted; the next question, or one about other blocks,
+answers were "between" as the plan allows the run has halted; the next query, or one about other blocks,
 begins another: a new secret, new charges.
 
 A block that did not pay at once may not join later, though no answer depended on its rows so far: the run's
@@ -24,7 +24,7 @@ from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks, count_of
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, secret_of, window_of
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, as_share, secret_of, window_of
 from stream_dp.core.kinds.between.law import BetweenPlan, BetweenThresholds
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
@@ -34,7 +34,7 @@ from stream_dp.core.parameters import as_written
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
-_STORED = struct.Struct("<BIII16sB")  # version, run, window, question, side
+_STORED = struct.Struct("<BIII16sB")  # version, run, window, query, side
 _VERSION = 1
 _SIDES = tuple(Side)
 
@@ -45,8 +45,8 @@ class BetweenRelease:
 
     Attributes:
         number: Of the run, from 1.
-        window: Of the question.
-        key: Of the question.
+        window: Of the query.
+        key: Of the query.
     """
 
     number: int
@@ -94,7 +94,7 @@ class BetweenLook(KindLook):
 
     run: Run
     begins: bool
-    asked: Asked
+    asked: KindQuery
     thresholds: tuple[int, int]
     charges: tuple[Charge, ...]
 
@@ -162,7 +162,7 @@ class Between(Answerer):
         self._running: dict[int, Run] = {}
         self._published: dict[bytes, Side] = {}
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         known = self._published.get(asked.key)
         if known is not None:
             return self._placed(asked, known, Path.REPEAT)
@@ -196,7 +196,7 @@ class Between(Answerer):
     def lost(self, look: Mapping[str, object]) -> None:
         self._fold(look["run"], window_of(look), None)
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         """Hard is what used something up: a charge, or one of the answers that may be "between"."""
         assert isinstance(release, BetweenRelease), "a release of another answerer"
         hard = bool(look.charges) or release.side is Side.BETWEEN
@@ -234,13 +234,13 @@ class Between(Answerer):
         if run.state.halted:
             del self._running[run.number]
 
-    def _placed(self, asked: Asked, side: Side, path: Path) -> Placed:
+    def _placed(self, asked: KindQuery, side: Side, path: Path) -> Placed:
         n_rows = self._rows(asked.window)
         bar = as_share(self._error, n_rows)
         confidence = None if bar is None else 1.0 - self._failure_probability
         return Placed(side, n_rows, bar, confidence, path)
 
-    def _too_close(self, asked: Asked, gap: int) -> Refused:
+    def _too_close(self, asked: KindQuery, gap: int) -> Refused:
         low, high = (as_written(share) for share in asked.numbers)
         enough = math.ceil(self._plan.min_gap / (high - low))
         return Refused(
@@ -250,7 +250,7 @@ class Between(Answerer):
         )
 
 
-def _in_rows(asked: Asked, n_rows: int) -> tuple[int, int]:
+def _in_rows(asked: KindQuery, n_rows: int) -> tuple[int, int]:
     """Two thresholds, shares as they were written, in whole rows."""
     low, high = (as_written(share) * n_rows for share in asked.numbers)
     return math.floor(low), math.ceil(high)

@@ -1,6 +1,6 @@
 """Kind ``correlated_vector``: a public response to one private bit of each row, in order of arrival.
 
-The responses of a block are drawn once, when its phase opens; from then on every question is free, in any
+The responses of a block are drawn once, when its phase opens; from then on every query is free, in any
 window, and so is whatever is computed from the answer. The source and the guarantee are in ``law.py``.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import MAX_ORDERED, Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
@@ -116,7 +116,7 @@ class CorrelatedVectors(Answerer):
             if self._sizes[block] <= MAX_ORDERED
         ]
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         if asked.attribute != self._attribute:
             return Refused(
                 RefusalCode.INVALID_QUERY,
@@ -172,8 +172,8 @@ class CorrelatedVectors(Answerer):
         assert isinstance(release, ResponsesRelease), "a release of another answerer"
         self._bits[release.block] = release.bits
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
-        raise AssertionError("no question needs a look")
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
+        raise AssertionError("no query needs a look")
 
     def lost(self, look: Mapping[str, object]) -> None:
         block = look["block"]

@@ -1,6 +1,6 @@
 """Kinds ``median`` and ``mode``: the exact cell where it is stable, else "no answer".
 
-Every new question is one look at each block of its window, "no answer" included; the same question again is
+Every new query is one look at each block of its window, "no answer" included; the same query again is
 free and gets the same. Sources and guarantees: ``core/kinds/median_mode/law.py``.
 """
 
@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of, ordered
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, counts_of, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.median_mode.law import (
     DisjointMode,
@@ -40,10 +40,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StableRelease:
-    """What was answered to one question.
+    """What was answered to one query.
 
     Attributes:
-        key: Of the question.
+        key: Of the query.
         attribute: Index.
         code: The cell; None for "no answer".
     """
@@ -59,7 +59,7 @@ class StableRelease:
 
 @dataclass(frozen=True)
 class StableLook(KindLook):
-    """Tests whether the answer to one question is stable, and if so reads it."""
+    """Tests whether the answer to one query is stable, and if so reads it."""
 
     key: bytes
     attribute: int
@@ -121,7 +121,7 @@ class _Stable(Answerer):
     def min_rows(self) -> int:
         return self._least
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         if asked.key in self._answered:
             return self._outcome(asked, Path.REPEAT)
         assert asked.attribute is not None, "both kinds are about an attribute"
@@ -150,11 +150,11 @@ class _Stable(Answerer):
         assert isinstance(release, StableRelease), "a release of another answerer"
         self._answered[release.key] = release.code
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         del look, release  # absorbed by now
         return self._outcome(asked, Path.MEASURED)
 
-    def _outcome(self, asked: Asked, path: Path) -> Found:
+    def _outcome(self, asked: KindQuery, path: Path) -> Found:
         assert asked.attribute is not None, "both kinds are about an attribute"
         code = self._answered[asked.key]
         rank_error, confidence = (None, None) if code is None else self._exact

@@ -19,7 +19,7 @@ import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, counts_of
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, counts_of
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.prefix_batch.law import MAX_ENUMERATED, Cells, PrefixPlan
 from stream_dp.core.mechanism import Release
@@ -138,7 +138,7 @@ class Batches(Answerer):
         super().__init__(universe, budget, share, failure_probability)
         self._releases: dict[tuple[int, range], list[BatchRelease]] = {}
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         attribute = asked.attribute
         assert attribute is not None, "a batch is about an attribute"
         for number, predicate in enumerate(asked.predicates):
@@ -159,7 +159,7 @@ class Batches(Answerer):
         assert isinstance(release, BatchRelease), "a release of another answerer"
         self._releases.setdefault((release.attribute, release.window), []).append(release)
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         assert isinstance(release, BatchRelease), "a release of another answerer"
         return self._answered(asked, release, Path.MEASURED)
 
@@ -180,7 +180,7 @@ class Batches(Answerer):
 
     # ------------------------------------------------------------ looks and answers
 
-    def _look(self, asked: Asked, attribute: int) -> Outcome | KindLook:
+    def _look(self, asked: KindQuery, attribute: int) -> Outcome | KindLook:
         """The look at the histogram whose stated error is the least."""
         n_rows = self._rows(asked.window)
         predicates = {predicate.key: predicate for predicate in asked.predicates}
@@ -233,7 +233,7 @@ class Batches(Answerer):
         best = at_one - spread
         return math.ceil(spread / (WORST_ERROR - best)) + 1 if best < WORST_ERROR else math.inf
 
-    def _answered(self, asked: Asked, release: BatchRelease, path: Path) -> BatchAnswered:
+    def _answered(self, asked: KindQuery, release: BatchRelease, path: Path) -> BatchAnswered:
         rows = (release.rows[predicate.key] for predicate in asked.predicates)
         return BatchAnswered(
             values=tuple(count / release.hypothesis_rows for count in rows),

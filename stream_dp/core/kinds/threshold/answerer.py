@@ -1,6 +1,6 @@
 """Kinds ``threshold`` and ``quantile``: every threshold of an ordered attribute, from one release a block.
 
-The first question about an attribute looks at each block of its window that was not looked at for it; from
+The first query about an attribute looks at each block of its window that was not looked at for it; from
 then on all thresholds, ranges and quantiles of that attribute are free, in any window of these blocks. What a
 look publishes is a matter of its plan: a tree of counts, or a partition of the bins with the tree of its
 segments. Sources and guarantees: ``core/kinds/threshold/tree.py`` and ``partition.py``.
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, Asked, KindLook, as_share, bin_range, ordered
+from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, as_share, bin_range, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.threshold.tree import TreePlan
@@ -157,7 +157,7 @@ class Thresholds(Answerer):
             return TreePlan(n_bins, epsilon)
         return PartitionPlan(n_bins, epsilon / 4, epsilon / 2, self._failure_probability)
 
-    def _step(self, asked: Asked) -> Outcome | KindLook:
+    def _step(self, asked: KindQuery) -> Outcome | KindLook:
         attribute = asked.attribute
         assert attribute is not None, "both kinds are about an attribute"
         refused = ordered(self._universe, attribute, asked.kind)
@@ -188,7 +188,7 @@ class Thresholds(Answerer):
         for block, published in zip(release.blocks, release.published, strict=True):
             self._published[release.attribute, block] = plan.from_bytes(published)
 
-    def conclude(self, asked: Asked, look: KindLook, release: Release) -> Outcome:
+    def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         del look, release  # absorbed by now
         return self._answered(asked, Path.MEASURED)
 
@@ -212,7 +212,7 @@ class Thresholds(Answerer):
 
     # ------------------------------------------------------------ answers
 
-    def _answered(self, asked: Asked, path: Path) -> Outcome:
+    def _answered(self, asked: KindQuery, path: Path) -> Outcome:
         attribute, window = asked.attribute, asked.window
         assert attribute is not None, "both kinds are about an attribute"
         plan = self._plans[attribute]
@@ -245,7 +245,7 @@ class Thresholds(Answerer):
             path=path,
         )
 
-    def _quantile(self, asked: Asked, attribute: int, curve: Curve, path: Path) -> Found:
+    def _quantile(self, asked: KindQuery, attribute: int, curve: Curve, path: Path) -> Found:
         """The bin at a rank among the rows that have a value."""
         (wanted,) = asked.numbers
         of_it = self._universe.attributes[attribute]

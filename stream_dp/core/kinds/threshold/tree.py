@@ -218,7 +218,7 @@ class Tree:
 
 
 def search(n_values: int, rank: int, at_most: Callable[[int], int]) -> int:
-    """The value from which on ``at_most`` reaches ``rank``, by at most ``ceil(log2 n_values)`` questions.
+    """The value from which on ``at_most`` reaches ``rank``, by at most ``ceil(log2 n_values)`` queries.
 
     ``at_most`` need not grow. If every answer is within e of a count that does: the value v has
     ``count(v) >= rank - e`` and ``count(v - 1) < rank + e``.

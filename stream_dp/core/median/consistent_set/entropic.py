@@ -56,7 +56,7 @@ class Entropic:
 
     Deterministic, without sampling. The point is found by an interior-point method on the dual problem, from
     the same start whenever it is asked for after a change: the result is a function of blocks and answers,
-    not of the questions asked in between. A query's value is taken as normal around its value at the point,
+    not of the queries asked in between. A query's value is taken as normal around its value at the point,
     with the covariance of ``hypothesis_rows`` independent rows a block, conditioned on the answered queries
     keeping within their bounds: each enters as a normal observation with the moments of the density that
     the tilted set has between its two ends, and with the rounding of shares to multiples of

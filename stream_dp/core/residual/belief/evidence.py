@@ -1,6 +1,6 @@
-"""Everything published that bears on one question, whatever it was published for.
+"""Everything published that bears on one query, whatever it was published for.
 
-Tables feed the residual memory. A count of one predicate, measured for one question, is remembered
+Tables feed the residual memory. A count of one predicate, measured for one query, is remembered
 under its key and combined, block by block, with what the tables say about the same predicate; the
 noises are independent, so the weights are inverse variances.
 """
@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream_dp.core.query import Question
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
@@ -64,7 +64,7 @@ class Belief:
         self._tables.absorb(attributes, block, table, variance)
 
     def absorb_count(self, key: bytes, block: int, values: Floats, variance: float) -> None:
-        """Folds in measured answers to one question on one block.
+        """Folds in measured answers to one query on one block.
 
         Args:
             key: Identifies what was asked, whatever the window.
@@ -81,18 +81,18 @@ class Belief:
             known.variance = combined
 
     def evidence(self, form: Form, key: bytes, window: range) -> Evidence:
-        """What is known about a question over a window."""
+        """What is known about a query over a window."""
         counts = self._counts.get(key)
         inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
         return Evidence(form, window, self._tables, inside)
 
-    def sums(self, question: Question) -> Sums:
-        """What is known about a question with a total."""
-        return sums(question, self._shape, self._tables)
+    def sums(self, query: LinearQuery) -> Sums:
+        """What is known about a query with a total."""
+        return sums(query, self._shape, self._tables)
 
 
 class Evidence:
-    """What is known about one question over one window. Only ``Belief`` makes it.
+    """What is known about one query over one window. Only ``Belief`` makes it.
 
     Attributes:
         values: Best estimates of the live answers in rows, shape (answers,).

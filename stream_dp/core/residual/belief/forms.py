@@ -1,8 +1,8 @@
-"""Questions as linear forms in interactions.
+"""Queries as linear forms in interactions.
 
 Counts over attributes A split into one part for each subset T of A: what the attributes in T say
 together beyond what any fewer of them say (the T-residual: summed over A without T, centred along
-every axis of T). The parts are orthogonal, so a question with weights q answers
+every axis of T). The parts are orthogonal, so a query with weights q answers
 
     sum over T of <x_T, residual_T>,   x_T = q averaged over A without T, centred along T,
 
@@ -27,7 +27,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.query import Predicate, Question, factors_of
+from stream_dp.core.query import LinearQuery, Predicate, factors_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -57,7 +57,7 @@ def spectrum(array: Floats, *, first_axis: int = 0, average: bool) -> Floats:
     """All parts of ``array`` at once, along the axes from ``first_axis`` on.
 
     Args:
-        average: Average over the attributes outside T (weights of a question), else sum (counts).
+        average: Average over the attributes outside T (weights of a query), else sum (counts).
     """
     for axis in range(first_axis, array.ndim):
         total = array.sum(axis=axis, keepdims=True)
@@ -381,20 +381,20 @@ def _columns(condition: Mask, share: float) -> Floats:
     return columns
 
 
-def form_of(question: Question, shape: tuple[int, ...]) -> Form:
-    """The form of a question that is no constant.
+def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
+    """The form of a query that is no constant.
 
     Args:
         shape: Sizes of all attributes of the universe.
     """
-    predicate = question.predicate
-    if not question.group_by:
+    predicate = query.predicate
+    if not query.group_by:
         if predicate.factors is not None:
             return Conjunction(predicate.attributes, predicate.factors)
         outside = factors_of(~predicate.mask)
         if outside is not None:
             return Conjunction(predicate.attributes, outside, complement=True)
-    return Cells(predicate, question.group_by, shape)
+    return Cells(predicate, query.group_by, shape)
 
 
 @cache

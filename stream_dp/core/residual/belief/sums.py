@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stream_dp.core.query import Mask, Question
+from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.forms import Cells, Floats, Form, Together
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 
@@ -31,7 +31,7 @@ class Sums:
         covariances: Of totals and counts.
         live: Which of all answers these are, shape (n_answers,); None for all. The others are 0 for sure.
         rows: All rows of each answer, those without a number included, shape (n_answers,); None where the
-            question does not count them.
+            query does not count them.
         variance_of_rows: Likewise, for ``rows``.
     """
 
@@ -45,45 +45,45 @@ class Sums:
     variance_of_rows: Floats | None = None
 
 
-def form_of_total(question: Question, shape: tuple[int, ...]) -> Form:
+def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     """The sum, in units of its largest value; and with it the count of all rows, where that is asked too."""
-    assert question.total is not None, "the question has a total"
-    total = _weighted(question, shape, np.array(question.total.values) / question.total.largest)
-    return total if question.rows is None else Together([total, _rows(question, shape)])
+    assert query.total is not None, "the query has a total"
+    total = _weighted(query, shape, np.array(query.total.values) / query.total.largest)
+    return total if query.rows is None else Together([total, _rows(query, shape)])
 
 
-def _weighted(question: Question, shape: tuple[int, ...], weights: Floats) -> Cells:
+def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> Cells:
     """What the rows that have a number count for."""
-    assert question.total is not None, "the question has a total"
-    along = question.total.attribute, weights
-    among = question.attributes
-    return Cells(question.predicate, question.group_by, shape, along, among=among)
+    assert query.total is not None, "the query has a total"
+    along = query.total.attribute, weights
+    among = query.attributes
+    return Cells(query.predicate, query.group_by, shape, along, among=among)
 
 
-def _rows(question: Question, shape: tuple[int, ...]) -> Cells:
+def _rows(query: LinearQuery, shape: tuple[int, ...]) -> Cells:
     """The count of all rows, read off the same table as the sum."""
-    assert question.total is not None, "the question has a total"
-    assert question.rows is not None, "the question counts rows"
-    along = question.total.attribute, np.ones(len(question.total.values))
-    return Cells(question.rows, question.group_by, shape, along, among=question.attributes)
+    assert query.total is not None, "the query has a total"
+    assert query.rows is not None, "the query counts rows"
+    along = query.total.attribute, np.ones(len(query.total.values))
+    return Cells(query.rows, query.group_by, shape, along, among=query.attributes)
 
 
-def sums(question: Question, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
-    """What the tables say about a question with a total."""
-    assert question.total is not None, "the question has a total"
-    values = np.array(question.total.values) / question.total.largest
+def sums(query: LinearQuery, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
+    """What the tables say about a query with a total."""
+    assert query.total is not None, "the query has a total"
+    values = np.array(query.total.values) / query.total.largest
     weights = values, np.ones(len(values)), values + 1.0
-    parts = [_weighted(question, shape, each) for each in weights]
-    view = tables.view(parts[0].attributes, question.window)
+    parts = [_weighted(query, shape, each) for each in weights]
+    view = tables.view(parts[0].attributes, query.window)
     totals, counts, _ = (part.values(view) for part in parts)
     of_totals, of_counts, of_both = (view.variance(part.norms) for part in parts)
     known = np.isfinite(of_both)
     covariances = np.zeros(len(of_both))
     covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
     found = Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
-    if question.rows is None:
+    if query.rows is None:
         return found
-    form = _rows(question, shape)
+    form = _rows(query, shape)
     rows, of_rows = np.zeros(form.n_answers), np.zeros(form.n_answers)
     live = slice(None) if form.live is None else form.live
     rows[live], of_rows[live] = form.values(view), view.variance(form.norms)

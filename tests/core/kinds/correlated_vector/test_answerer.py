@@ -57,7 +57,7 @@ def smokers(beside: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def test_rows_respond_once_when_their_phase_opens_and_questions_are_free(
+def test_rows_respond_once_when_their_phase_opens_and_queries_are_free(
     smokers: Callable[..., Any],
 ) -> None:
     world = smokers()

@@ -1,4 +1,4 @@
-"""Medians and modes of windows: the exact cell or no answer, a look for each new question.
+"""Medians and modes of windows: the exact cell or no answer, a look for each new query.
 
 Statistical tests have seeded noise and fail by chance with probability at most 1e-6.
 """
@@ -121,7 +121,7 @@ def test_a_cell_is_named_as_often_as_the_plan_says_and_noise_a_tenth_off_is_noti
         assert (chance > ALARM) == right, chance
 
 
-def test_a_lost_look_stays_paid_and_the_question_is_a_new_look(beside: Callable[..., Any]) -> None:
+def test_a_lost_look_stays_paid_and_the_query_is_a_new_look(beside: Callable[..., Any]) -> None:
     world = beside(Medians, UNIVERSE)
     world.open(CLEAR)
     world.lose("median", AGE)

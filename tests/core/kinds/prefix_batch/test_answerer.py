@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.base import Asked
+from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.kinds.prefix_batch.answerer import LONGEST_S, Batches, BatchLook
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, Refused
@@ -29,9 +29,9 @@ CROSSING = tuple({"attribute": "x", "between": [low, low + 9]} for low in range(
 
 def asked(
     wheres: Sequence[dict[str, Any]] = BELOW, blocks: range = range(1), attribute: int = 0
-) -> Asked:
+) -> KindQuery:
     predicates = tuple(compile_where(UNIVERSE, where) for where in wheres)
-    return Asked("prefix_batch", blocks, attribute, predicates=predicates)
+    return KindQuery("prefix_batch", blocks, attribute, predicates=predicates)
 
 
 def answerer(
@@ -55,24 +55,24 @@ def blocks(*sizes: int) -> Blocks:
     return data
 
 
-def truth(question: Asked, data: Blocks) -> list[float]:
-    counts = data.marginal((0,), question.window).sum(axis=0)
-    shares = [np.broadcast_to(p.mask, counts.shape) @ counts for p in question.predicates]
+def truth(query: KindQuery, data: Blocks) -> list[float]:
+    counts = data.marginal((0,), query.window).sum(axis=0)
+    shares = [np.broadcast_to(p.mask, counts.shape) @ counts for p in query.predicates]
     return [float(share) / int(counts.sum()) for share in shares]
 
 
-def answered(batches: Batches, question: Asked, data: Blocks, noise: NoiseSource) -> BatchAnswered:
-    step: Any = batches.answer(question)
+def answered(batches: Batches, query: KindQuery, data: Blocks, noise: NoiseSource) -> BatchAnswered:
+    step: Any = batches.answer(query)
     if isinstance(step, BatchLook):
         release = step.take(noise, data)
         batches.absorb(batches.release_from_bytes(release.to_bytes()))
-        step = batches.conclude(question, step, release)
+        step = batches.conclude(query, step, release)
     assert isinstance(step, BatchAnswered), step
     return step
 
 
-def off(found: BatchAnswered, question: Asked, data: Blocks) -> float:
-    return max(abs(a - b) for a, b in zip(found.values, truth(question, data), strict=True))
+def off(found: BatchAnswered, query: KindQuery, data: Blocks) -> float:
+    return max(abs(a - b) for a, b in zip(found.values, truth(query, data), strict=True))
 
 
 @pytest.mark.parametrize(("wheres", "n"), [(BELOW, 10), (CROSSING[::4], 2)])
@@ -81,28 +81,28 @@ def test_all_answers_are_within_the_one_error(
 ) -> None:
     """False alarm 1e-5; a copy that mixes up the order is off."""
     sizes = 20_000, 30_000
-    data, question = blocks(*sizes), asked(wheres, range(2))
+    data, query = blocks(*sizes), asked(wheres, range(2))
     for seed in range(n):
-        found = answered(answerer(*sizes), question, data, quick_noise(seed))
-        assert off(found, question, data) <= found.error_bar < 0.4
+        found = answered(answerer(*sizes), query, data, quick_noise(seed))
+        assert off(found, query, data) <= found.error_bar < 0.4
         assert found.confidence == 1 - 1e-6
         broken = dataclasses.replace(found, values=found.values[::-1])
-        assert off(broken, question, data) > found.error_bar
+        assert off(broken, query, data) > found.error_bar
 
 
 def test_a_batch_is_one_look_on_each_block_and_free_again(
     quick_noise: Callable[..., NoiseSource],
 ) -> None:
     sizes = 20_000, 30_000
-    data, question, batches = blocks(*sizes), asked(blocks=range(2)), answerer(*sizes)
-    look = batches.answer(question)
+    data, query, batches = blocks(*sizes), asked(blocks=range(2)), answerer(*sizes)
+    look = batches.answer(query)
     assert isinstance(look, BatchLook)
     for block, charge in enumerate(look.charges):
         assert charge.block == block
         assert UNITS // 2 - 1 <= charge.rho <= UNITS // 2 + 1
         assert charge.delta == 0
     assert look.plan.epsilon**2 / 2 <= Fraction(1, 2) * BUDGET.rho
-    first = answered(batches, question, data, quick_noise(1))
+    first = answered(batches, query, data, quick_noise(1))
     assert first.path is Path.MEASURED
     again = batches.answer(asked(blocks=range(2)))
     assert isinstance(again, BatchAnswered)
@@ -117,14 +117,14 @@ def test_a_batch_is_one_look_on_each_block_and_free_again(
 def test_a_restart_reads_the_same_answers_and_refuses_others(
     quick_noise: Callable[..., NoiseSource],
 ) -> None:
-    data, question, batches = blocks(20_000), asked(), answerer(20_000)
-    look = batches.answer(question)
+    data, query, batches = blocks(20_000), asked(), answerer(20_000)
+    look = batches.answer(query)
     assert isinstance(look, BatchLook)
     stored = look.take(quick_noise(1), data).to_bytes()
-    first = batches.conclude(question, look, batches.release_from_bytes(stored))
+    first = batches.conclude(query, look, batches.release_from_bytes(stored))
     restarted = answerer(20_000)
     restarted.absorb(restarted.release_from_bytes(stored))
-    again = restarted.answer(question)
+    again = restarted.answer(query)
     assert isinstance(first, BatchAnswered)
     assert isinstance(again, BatchAnswered)
     assert (again.values, again.error_bar) == (first.values, first.error_bar)
@@ -157,10 +157,10 @@ def test_what_cannot_be_drawn_in_time_is_refused() -> None:
     wide = Universe((Number("x", tuple(range(2_000))),))
     many = tuple(compile_where(wide, {"attribute": "x", "ge": edge}) for edge in range(2_000))
     for n_conditions, words in ((999, "999 conditions are too many"), (2_000, "too many")):
-        question = Asked("prefix_batch", range(1), 0, predicates=many[:n_conditions])
-        assert words in refusal(answerer(10**9, universe=wide).answer(question))
-    question = Asked("prefix_batch", range(1), 0, predicates=many[:500])
-    assert isinstance(answerer(10**9, universe=wide).answer(question), BatchLook)
+        query = KindQuery("prefix_batch", range(1), 0, predicates=many[:n_conditions])
+        assert words in refusal(answerer(10**9, universe=wide).answer(query))
+    query = KindQuery("prefix_batch", range(1), 0, predicates=many[:500])
+    assert isinstance(answerer(10**9, universe=wide).answer(query), BatchLook)
 
 
 def test_conditions_on_another_attribute_are_refused() -> None:

@@ -81,7 +81,7 @@ def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(
 
 
 @forms
-def test_a_lost_look_stays_paid_and_the_next_question_takes_another(
+def test_a_lost_look_stays_paid_and_the_next_query_takes_another(
     beside: Callable[..., Any], partition: bool
 ) -> None:
     world = beside(Thresholds, UNIVERSE, partition=partition)

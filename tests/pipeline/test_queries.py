@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.outcome import Refused
-from stream_dp.core.query import Question, compile_where
+from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.messages import TOPICS
 from stream_dp.pipeline.answering import MOST_PAID, _outcome
 from stream_dp.pipeline.compiling import MOST_CELLS
@@ -41,9 +41,7 @@ def _spent(world: Any) -> Any:
     return world.store._datasets["flights"].spent
 
 
-async def test_before_the_first_phase_a_question_is_refused_for_good(
-    world: Any, process: Any
-) -> None:
+async def test_before_the_first_phase_a_query_is_refused_for_good(world: Any, process: Any) -> None:
     world.define("flights")
     await process.run()
     world.ask("flights", "early", AA)
@@ -93,7 +91,7 @@ async def test_an_id_belongs_to_one_analyst(first: Any, process: Any) -> None:
         {},
     ],
 )
-async def test_an_id_is_not_used_for_another_question(
+async def test_an_id_is_not_used_for_another_query(
     first: Any, process: Any, other: dict[str, Any]
 ) -> None:
     first.ask("flights", "q", AA)
@@ -109,7 +107,7 @@ async def test_an_id_is_not_used_for_another_question(
     assert first.complaints() == []
 
 
-async def test_a_question_refused_under_an_id_keeps_the_id(first: Any, process: Any) -> None:
+async def test_a_query_refused_under_an_id_keeps_the_id(first: Any, process: Any) -> None:
     cut = {"attribute": "delay", "ge": 7}
     for where in (cut, cut, AA):
         first.ask("flights", "q", where)
@@ -188,7 +186,7 @@ async def test_items_of_a_message_are_answered_each_in_order(first: Any, process
     assert first.complaints() == []
 
 
-async def test_a_message_may_hold_thousands_of_questions(first: Any, process: Any) -> None:
+async def test_a_message_may_hold_thousands_of_queries(first: Any, process: Any) -> None:
     """Its commits stay small, and the order is kept."""
     items = [{"query_id": f"q{n}", "where": AA} for n in range(2_500)]
     first.ask_many("flights", items)
@@ -312,12 +310,12 @@ async def test_what_would_be_paid_in_more_phases_than_a_ledger_entry_names_is_re
     for _ in range(MOST_PAID):
         dataset.mechanism.open_phase(10**9)
     window = range(MOST_PAID + 1)
-    question = Question(compile_where(dataset.universe, AA), window)
-    outcome, charges = await _outcome(dataset, question)
+    query = LinearQuery(compile_where(dataset.universe, AA), window)
+    outcome, charges = await _outcome(dataset, query)
     assert isinstance(outcome, Refused)
     assert "8,192 phases" in outcome.message
     assert charges == ()
-    step = dataset.mechanism.answer(Question(question.predicate, window[1:]))
+    step = dataset.mechanism.answer(LinearQuery(query.predicate, window[1:]))
     assert len(step.charges) == MOST_PAID
     first.ask("flights", "one", AA)
     await process.run()

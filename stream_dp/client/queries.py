@@ -1,4 +1,4 @@
-"""What is asked: counts, and the other kinds of questions, as a person says them and as messages do."""
+"""What is asked: counts, and the other kinds of queries, as a person says them and as messages do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stream_dp.client import documents
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import FIELDS, TOPICS
 
-__all__ = ["Condition", "Question", "packed", "question_of", "spelt"]
+__all__ = ["Condition", "Query", "packed", "query_of", "spelt"]
 
-_QUESTIONS_A_RECORD: Final = 100
+_QUERIES_A_RECORD: Final = 100
 _HEAD_BYTES: Final = 1000
 
 Condition: TypeAlias = str | Mapping[str, Any]
@@ -26,10 +26,10 @@ class _More(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One question, as ``ask``, ``quote`` and ``ask_many`` take it.
+class Query:
+    """One query, as ``ask``, ``quote`` and ``ask_many`` take it.
 
-    ``Question("age >= 30")`` counts rows. Every other kind has a constructor of its name, which takes
+    ``Query("age >= 30")`` counts rows. Every other kind has a constructor of its name, which takes
     ``last_phases`` and ``query_id`` too; a data set answers those that its definition names. See
     docs/messages.md.
 
@@ -129,66 +129,66 @@ class Question:
     def adaptive_threshold(
         cls, attribute: str, condition: Condition, **more: Unpack[_More]
     ) -> Self:
-        """Rows up to a value, ``"age < 45"``, with one error for all questions however chosen."""
+        """Rows up to a value, ``"age < 45"``, with one error for all queries however chosen."""
         return cls(condition, kind="adaptive_threshold", attribute=attribute, **more)
 
 
-def question_of(
-    question: Question | Condition | None,
+def query_of(
+    query: Query | Condition | None,
     group_by: Sequence[str],
     last_phases: int | None,
     query_id: str | None,
-) -> Question:
+) -> Query:
     """What was asked, in one piece.
 
     Raises:
-        InvalidInput: It is a question already, and something is said beside it.
+        InvalidInput: It is a query already, and something is said beside it.
     """
-    if not isinstance(question, Question):
-        return Question(question, tuple(group_by), last_phases, query_id)
+    if not isinstance(query, Query):
+        return Query(query, tuple(group_by), last_phases, query_id)
     if group_by or last_phases is not None or query_id is not None:
         raise InvalidInput(
-            "question", "it is a Question already", "say group_by, last_phases and query_id in it"
+            "query", "it is a Query already", "say group_by, last_phases and query_id in it"
         )
-    return question
+    return query
 
 
 Parse: TypeAlias = Callable[[str], dict[str, Any]]
 """SQL to fields of a query message: ``sql.parse`` for the attributes of a data set."""
 
 
-def spelt(question: Question, parse: Parse) -> dict[str, Any]:
-    """A question as its message says it, under a new id where it has none.
+def spelt(query: Query, parse: Parse) -> dict[str, Any]:
+    """A query as its message says it, under a new id where it has none.
 
     Raises:
         InvalidInput: What it says does not go together.
         InvalidQuery: ``parse`` does not take its SQL.
     """
-    item: dict[str, Any] = {"query_id": question.query_id or uuid.uuid4().hex}
-    if isinstance(question.condition, str):
-        item.update(parse(question.condition))
-    elif question.condition is not None:
-        item["where"] = dict(question.condition)
-    if question.group_by:
+    item: dict[str, Any] = {"query_id": query.query_id or uuid.uuid4().hex}
+    if isinstance(query.condition, str):
+        item.update(parse(query.condition))
+    elif query.condition is not None:
+        item["where"] = dict(query.condition)
+    if query.group_by:
         if item.get("kind", "predicate") == "predicate":
             item["kind"] = "table"
-        item["group_by"] = list(question.group_by)
-    if question.kind is not None:
-        if item.get("kind", "predicate") not in ("predicate", "table", question.kind):
+        item["group_by"] = list(query.group_by)
+    if query.kind is not None:
+        if item.get("kind", "predicate") not in ("predicate", "table", query.kind):
             raise InvalidInput(
-                "kind", f"the question asks {item['kind']} itself", "leave the kind out"
+                "kind", f"the query asks {item['kind']} itself", "leave the kind out"
             )
-        item["kind"] = question.kind
+        item["kind"] = query.kind
     for name in ("attribute", "rank", "low", "high"):
-        if (said := getattr(question, name)) is not None:
+        if (said := getattr(query, name)) is not None:
             item[name] = said
-    if question.count_rows:
+    if query.count_rows:
         item["count_rows"] = True
-    if question.conditions:
-        item["wheres"] = [_where(condition, parse) for condition in question.conditions]
+    if query.conditions:
+        item["wheres"] = [_where(condition, parse) for condition in query.conditions]
     _name_attribute(item)
-    if question.last_phases is not None:
-        item["window"] = {"last_phases": question.last_phases}
+    if query.last_phases is not None:
+        item["window"] = {"last_phases": query.last_phases}
     return item
 
 
@@ -234,7 +234,7 @@ def _attributes_of(where: object) -> Iterator[str]:
 def packed(
     head: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[bytes, int]]:
-    """Questions in as few records as their number and size allow: each record, and how many are in it.
+    """Queries in as few records as their number and size allow: each record, and how many are in it.
 
     Args:
         head: What they have in common.
@@ -245,7 +245,7 @@ def packed(
     size = _HEAD_BYTES
     for item in items:
         more = len(documents.to_json(item)) + 1
-        if chunk and (size + more > limit or len(chunk) == _QUESTIONS_A_RECORD):
+        if chunk and (size + more > limit or len(chunk) == _QUERIES_A_RECORD):
             yield documents.to_json({**head, "queries": chunk}), len(chunk)
             chunk, size = [], _HEAD_BYTES
         chunk.append(item)
