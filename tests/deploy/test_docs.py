@@ -92,22 +92,16 @@ def test_the_readme_links_every_decision() -> None:
         ("record on `datasets`", TOPICS["datasets"].max_value_bytes),
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
-        ("nesting of a definition or question", MAX_NESTING),
+        ("nesting of a definition or query", MAX_NESTING),
+        ("values in all answers to the queries of one record", worker.MOST_VALUES),
+        ("draws of noise for the queries of one record", dataset.MOST_DRAWN),
         (
-            (
-                "values that the answers to the questions of one record have together; a count is one, a "
-                "table has one a cell"
-            ),
-            worker.MOST_VALUES,
+            "characters of one value in a row (of a nested value, its characters as JSON)",
+            universe.MAX_SCALAR,
         ),
-        (
-            "draws of noise that the questions of one record lead to; seconds that its looks may last",
-            dataset.MOST_DRAWN,
-        ),
-        ("characters of one value in a row; of a nested one, as JSON", universe.MAX_SCALAR),
         ("nesting of `where`", query.MAX_DEPTH),
         ("conditions in `where`", query.MAX_NODES),
-        ("cells of the attributes that one question touches", query.MAX_TOUCHED_CELLS),
+        ("cells of the attributes that one query touches", query.MAX_TOUCHED_CELLS),
         ("attributes of a data set", universe.MAX_ATTRIBUTES),
         ("cells of one attribute", universe.MAX_CELLS),
         ("name of an attribute", universe.MAX_NAME),
