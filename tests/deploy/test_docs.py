@@ -93,18 +93,12 @@ def test_the_readme_links_every_decision() -> None:
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
+        ("values in all answers to the queries of one record", worker.MOST_VALUES),
+        ("draws of noise for the queries of one record", dataset.MOST_DRAWN),
         (
-            (
-                "values that the answers to the queries of one record have together; a count is one, a "
-                "table has one a cell"
-            ),
-            worker.MOST_VALUES,
+            "characters of one value in a row (of a nested value, its characters as JSON)",
+            universe.MAX_SCALAR,
         ),
-        (
-            "draws of noise that the queries of one record lead to; seconds that its looks may last",
-            dataset.MOST_DRAWN,
-        ),
-        ("characters of one value in a row; of a nested one, as JSON", universe.MAX_SCALAR),
         ("nesting of `where`", query.MAX_DEPTH),
         ("conditions in `where`", query.MAX_NODES),
         ("cells of the attributes that one query touches", query.MAX_TOUCHED_CELLS),
