@@ -26,7 +26,7 @@ from stream_dp.audit.numbers import (
 from stream_dp.messages import BooleanAttribute, CategoryAttribute, Definition, NumberAttribute
 
 Look: TypeAlias = Mapping[str, Any]
-Dues: TypeAlias = Iterator[tuple[int, Due]]
+Owed: TypeAlias = Iterator[tuple[int, Due]]
 
 _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "calibrated": ("tables", "counts"),
@@ -72,7 +72,7 @@ class Looks:
         self._settings = {name: getattr(definition.kinds, name) for name in named(definition)}
         self._taken = {*taken, *self._settings}
 
-    def dues(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
+    def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """What a look costs which blocks, from 0; a block may come more than once.
 
         Args:
@@ -88,7 +88,7 @@ class Looks:
             profile = self._definition.mechanism.profile
             raise Wrong(f"the profile {profile} takes no look {kind!r} under this definition")
         try:
-            dues = list(self._known[kind](self, look))
+            owed = list(self._known[kind](self, look))
         except (
             ArithmeticError,
             AttributeError,
@@ -98,10 +98,10 @@ class Looks:
             ValueError,
         ) as error:
             raise Wrong(f"its facts cannot be read ({type(error).__name__}: {error})") from None
-        for block, _ in dues:
+        for block, _ in owed:
             if type(block) is not int or not 0 <= block < len(rows):
                 raise Wrong(f"it reads phase {block + 1}, which is not open yet")
-        return dues
+        return owed
 
     def _window(self, look: Look) -> range:
         """The phases that it is about; all of them are open."""
@@ -112,7 +112,7 @@ class Looks:
 
     # ------------------------------------------------------------ counts
 
-    def _tables(self, look: Look) -> Dues:
+    def _tables(self, look: Look) -> Owed:
         """Disjoint cells of one block: a row leaves one and enters another."""
         parts = look.get("tables")
         if not isinstance(parts, list) or not parts:
@@ -130,7 +130,7 @@ class Looks:
             known = self._steps[step, squared_sensitivity] = self._line.due(loss)
         return known
 
-    def _counts(self, look: Look) -> Dues:
+    def _counts(self, look: Look) -> Owed:
         """The cells of a GROUP BY are disjoint; a single count moves by one."""
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
         n_cells(self._sizes, attributes)
@@ -144,21 +144,21 @@ class Looks:
         for block, step in look["blocks"]:
             yield block, self._measured(step, squared_sensitivity)
 
-    def _table(self, look: Look) -> Dues:
+    def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))
         loss = self._line.gaussian(exact(look, "sigma"), squared_sensitivity=2)
         due = self._line.due(loss)
         for block in self._window(look):
             yield block, due
 
-    def _count(self, look: Look) -> Dues:
+    def _count(self, look: Look) -> Owed:
         due = self._line.due(self._one_count(look))
         for block in self._window(look):
             yield block, due
 
-    def _gate(self, look: Look) -> Dues:
+    def _gate(self, look: Look) -> Owed:
         """A segment and the count that ends it, with the first query that reads the block."""
-        of_threshold, of_query = exact(look, "threshold_scale"), exact(look, "question_scale")
+        of_threshold, of_query = exact(look, "threshold_scale"), exact(look, "query_scale")
         count = self._one_count(look)
         tested = self._line.pure(1 / of_threshold + 2 / of_query)
         facts = (of_threshold, of_query, exact(look, "count_scale"), look.get("noise"))
@@ -191,7 +191,7 @@ class Looks:
 
     # ------------------------------------------------------------ other kinds
 
-    def _thresholds(self, look: Look) -> Dues:
+    def _thresholds(self, look: Look) -> Owed:
         """A tree of counts, or a partition of the bins and the tree of its segments."""
         epsilon, _ = self._promise(look)
         n_bins = n_cells(self._sizes, [whole(look, "attribute")])
@@ -203,7 +203,7 @@ class Looks:
             self._keeps(sensitivity / exact(look, "scale"), epsilon)
         yield from self._each(wholes(look, "blocks"), epsilon)
 
-    def _stable(self, look: Look) -> Dues:
+    def _stable(self, look: Look) -> Owed:
         """A distance with noise that must pass a threshold, or else nothing is said."""
         epsilon, delta = self._promise(look)
         n_cells(self._sizes, [whole(look, "attribute")])
@@ -213,14 +213,14 @@ class Looks:
             self._fails(tail(scale, whole(look, "threshold")), delta)
         yield from self._each(wholes(look, "blocks"), epsilon, delta)
 
-    def _prefix_batch(self, look: Look) -> Dues:
+    def _prefix_batch(self, look: Look) -> Owed:
         """An exponential mechanism over histograms of m rows; a row of the data moves the misfit by m."""
         epsilon, _ = self._promise(look)
         if not self.undescribed:
             self._keeps(2 * whole(look, "hypothesis_rows") * exact(look, "rate"), epsilon)
         yield from self._each(self._window(look), epsilon)
 
-    def _correlated_vector(self, look: Look) -> Dues:
+    def _correlated_vector(self, look: Look) -> Owed:
         """Randomised response of each row."""
         epsilon, _ = self._promise(look)
         agreement = exact(look, "agreement")
@@ -230,7 +230,7 @@ class Looks:
             self._keeps(ln((1 + agreement) / (1 - agreement)), epsilon)
         yield from self._each([whole(look, "block")], epsilon)
 
-    def _between(self, look: Look) -> Dues:
+    def _between(self, look: Look) -> Owed:
         """A run of comparisons; each look of it needs thresholds that are far enough apart."""
         epsilon, delta = self._promise(look)
         facts: tuple[object, ...] = (exact(look, "offset_scale"), exact(look, "scale"))
@@ -245,7 +245,7 @@ class Looks:
             self._fails(failing, delta)
         yield from self._run(look, facts, epsilon, delta)
 
-    def _interior_point(self, look: Look) -> Dues:
+    def _interior_point(self, look: Look) -> Owed:
         epsilon, delta = self._promise(look)
         if not self.undescribed:
             kept, failing = _comparisons(look, 1)
@@ -253,7 +253,7 @@ class Looks:
             self._fails(failing, delta)
         yield from self._run(look, self._searched(look), epsilon, delta)
 
-    def _adaptive_threshold(self, look: Look) -> Dues:
+    def _adaptive_threshold(self, look: Look) -> Owed:
         """Interior points of chunks between secret cuts, of which a row moves four at most."""
         epsilon, delta = self._promise(look)
         if not self.undescribed:
@@ -283,7 +283,7 @@ class Looks:
         facts: tuple[object, ...],
         epsilon: Fraction,
         delta: Fraction,
-    ) -> Dues:
+    ) -> Owed:
         """A run is paid for with its first look, by every block that it may ever read."""
         name, number = f"run of {look['kind']}", whole(look, "run")
         begins = number not in self._paid.get(name, {})
@@ -294,7 +294,7 @@ class Looks:
 
     def _each(
         self, blocks: Iterable[int], epsilon: Fraction, delta: Fraction = Fraction(0)
-    ) -> Dues:
+    ) -> Owed:
         due = self._line.due(self._line.pure(epsilon, delta))
         for block in blocks:
             yield block, due
@@ -333,7 +333,7 @@ class Looks:
                 f"it fails with probability {float(failing):.9g}, and delta {float(delta):.9g} was paid for"
             )
 
-    _known: ClassVar[Mapping[str, Callable[[Looks, Look], Dues]]] = {
+    _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
         "counts": _counts,
         "table": _table,

@@ -31,14 +31,14 @@ from stream_dp.audit.numbers import (
 from stream_dp.messages import Definition, MedianSpec, MemorySpec, SequentialSpec
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)
-"""Of epsilon and delta, for the first guess; guess s has so much over s^2, and all sum to less than 1."""
+"""Of epsilon and delta, for the first stage; stage s has so much over s^2, and all sum to less than 1."""
 
 _ROUND: Final = Fraction(1, 10**9)
 """Of tau: logarithms of binomials are computed in floats, there as here."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Guess:
+class _Stage:
     """What a mechanism of the family runs by.
 
     Attributes:
@@ -74,13 +74,13 @@ class Papers:
         self._ln_cells = ln(math.prod(sizes))
         self._phases = 1 if isinstance(settings, MedianSpec) else settings.phases
         self._doubled = 2 if settings.representation == "polytope" else 1
-        self._guess = self._guessed(1)
+        self._stage = self._stage_of(1)
         self._thresholds: dict[int, int | None] = {}  # of the phases that are paid for
         self._rows_of_hypothesis: int | None = None
         self._asked = self._asked_before = 0
         self.undescribed = False
 
-    def dues(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
+    def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """As ``Looks.dues``."""
         self.undescribed = False
         try:
@@ -108,29 +108,29 @@ class Papers:
         phase = whole(look, "phase")
         if phase != len(rows) or phase > self._phases:
             raise Wrong(f"it pays for phase {phase}, and {len(rows)} of {self._phases} are open")
-        self._same_guess(look, self._guess)
+        self._same_stage(look, self._stage)
         self._constants(look, phase)
         self._asked_before = self._asked
         self._thresholds[phase] = look.get("last_threshold")
-        return self._priced(self._guess, phase)
+        return self._priced(self._stage, phase)
 
     def _query(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
-        """One of the queries that are paid for; with the first of a new guess, what that costs."""
-        phase, dues = whole(look, "phase"), []
+        """One of the queries that are paid for; with the first of a new stage, what that costs."""
+        phase, owed = whole(look, "phase"), []
         if phase != len(rows):
             raise Wrong(f"it is of phase {phase}, and {len(rows)} are open")
         if phase not in self._thresholds:
             raise Wrong(f"it is of phase {phase}, which nothing was paid for")
-        if self._settings.doubling and look.get("guess") == self._guess.number + 1:
-            dues = self._begin(look, phase)
-        self._same_guess(look, self._guess)
+        if self._settings.doubling and look.get("stage") == self._stage.number + 1:
+            owed = self._begin(look, phase)
+        self._same_stage(look, self._stage)
         self._constants(look, phase)
         index = whole(look, "index")
         if index != self._asked:
             raise Wrong(f"it is query {index}, and {self._asked} were asked before it")
         self._asked += 1
-        if self._asked - self._asked_before > self._guess.queries:
-            raise Wrong(f"it is one more than the {self._guess.queries} queries of its phase")
+        if self._asked - self._asked_before > self._stage.queries:
+            raise Wrong(f"it is one more than the {self._stage.queries} queries of its phase")
         ends = window(look)
         if ends.stop > len(rows):
             raise Wrong(f"it reads phase {ends.stop}, which is not open yet")
@@ -140,11 +140,11 @@ class Papers:
             )
         n_cells(self._sizes, wholes(look, "attributes"))
         self._test(look, phase, sum(rows[ends.start : ends.stop]))
-        return dues
+        return owed
 
     def _begin(self, look: Look, phase: int) -> list[tuple[int, Due]]:
-        """Enters the next guess, which pays for all phases that are open."""
-        self._guess = self._guessed(self._guess.number + 1)
+        """Enters the next stage, which pays for all phases that are open."""
+        self._stage = self._stage_of(self._stage.number + 1)
         self._asked = self._asked_before = 0
         self._rows_of_hypothesis = None
         self._constants(look, phase)
@@ -154,35 +154,35 @@ class Papers:
             self._thresholds.update(zip(self._thresholds, listed, strict=True))
         found = []
         for number in range(1, phase + 1):
-            found += self._priced(self._guess, number)
+            found += self._priced(self._stage, number)
         return found
 
-    def _guessed(self, number: int) -> _Guess:
+    def _stage_of(self, number: int) -> _Stage:
         settings, privacy = self._settings, self._privacy
         queries = (
             settings.queries if isinstance(settings, MedianSpec) else settings.queries_per_phase
         )
         epsilon, delta = as_written(privacy.epsilon), Fraction(privacy.delta)
         if not settings.doubling:
-            return _Guess(1, queries, epsilon, delta, (Fraction(1), Fraction(1)))
+            return _Stage(1, queries, epsilon, delta, (Fraction(1), Fraction(1)))
         part = _FIRST_PART / number**2
-        # A guess' own promise is written as two floats.
+        # A stage's own promise is written as two floats.
         own_epsilon, own_delta = as_written(float(epsilon * part)), Fraction(float(delta * part))
         parts = own_epsilon / epsilon, own_delta / delta
-        return _Guess(number, queries * 2 ** (number - 1), own_epsilon, own_delta, parts)
+        return _Stage(number, queries * 2 ** (number - 1), own_epsilon, own_delta, parts)
 
-    def _same_guess(self, look: Look, guess: _Guess) -> None:
-        if self._settings.doubling and look.get("guess") != guess.number:
-            raise Wrong(f"it is of guess {look.get('guess')}, and guess {guess.number} is in force")
+    def _same_stage(self, look: Look, stage: _Stage) -> None:
+        if self._settings.doubling and look.get("stage") != stage.number:
+            raise Wrong(f"it is of stage {look.get('stage')}, and stage {stage.number} is in force")
 
     # ------------------------------------------------------------ constants
 
     def _constants(self, look: Look, phase: int) -> None:
         """Whether noise and limits are those that the price of the phase is proved for."""
-        guess, steps = self._guess, phase if self._profile == "memory" else 1
-        if "queries" in look and whole(look, "queries") != guess.queries:
-            raise Wrong(f"it allows {look['queries']} queries, and its phase has {guess.queries}")
-        if look["kind"] == "phase" or "guess" in look:
+        stage, steps = self._stage, phase if self._profile == "memory" else 1
+        if "queries" in look and whole(look, "queries") != stage.queries:
+            raise Wrong(f"it allows {look['queries']} queries, and its phase has {stage.queries}")
+        if look["kind"] == "phase" or "stage" in look:
             if "hypothesis_rows" not in look:
                 self.undescribed = True
                 return
@@ -219,7 +219,7 @@ class Papers:
 
     def _alpha(self, phase: int) -> Fraction:
         """The papers' alpha in a phase."""
-        whole_loss = self._guess.epsilon / _harmonic(self._phases)
+        whole_loss = self._stage.epsilon / _harmonic(self._phases)
         return whole_loss if self._profile == "memory" else whole_loss / phase
 
     def _test(self, look: Look, phase: int, n_rows: int) -> None:
@@ -240,7 +240,7 @@ class Papers:
         if scale < sensitivity * width:
             raise Wrong("the noise of its test is smaller than that of its answer")
         slip = 1 / width if self._profile == "memory" else self._alpha(phase)
-        if exact(gate, "step") < 2 * scale * ln(2 * self._guess.queries / slip):
+        if exact(gate, "step") < 2 * scale * ln(2 * self._stage.queries / slip):
             raise Wrong("the thresholds of its test are nearer to each other than its price is for")
         promised = self._thresholds[phase]
         if promised is not None and whole(gate, "last") < promised:
@@ -250,18 +250,18 @@ class Papers:
 
     # ------------------------------------------------------------ prices
 
-    def _priced(self, guess: _Guess, phase: int) -> list[tuple[int, Due]]:
+    def _priced(self, stage: _Stage, phase: int) -> list[tuple[int, Due]]:
         """What opening a phase costs each block that is there."""
         found = []
         for block in range(phase):
             loss, delta = self._step(block, phase)
-            rho = math.ceil(loss * guess.parts[0])
-            failing = Span(*(math.ceil(end * guess.parts[1]) for end in delta))
+            rho = math.ceil(loss * stage.parts[0])
+            failing = Span(*(math.ceil(end * stage.parts[1]) for end in delta))
             found.append((block, Due(Span(rho, rho), failing, Loss())))
         return found
 
     def _step(self, block: int, phase: int) -> tuple[int, Span]:
-        """Units of the guess' own budget: what the line reads after a phase, less what it read before."""
+        """Units of the stage' own budget: what the line reads after a phase, less what it read before."""
         joined = block + 1
         if self._profile == "memory":
             first = 1  # a line of the memory profile reads the same for all blocks
@@ -285,7 +285,7 @@ class Papers:
                 return units, Span(1, UNITS)  # an earlier release did not say
             bounds = self._tau(phase, threshold)
             low, high = low + bounds[0], high + bounds[1]
-        ends = (math.ceil(UNITS * tau / self._guess.delta) for tau in (low, high))
+        ends = (math.ceil(UNITS * tau / self._stage.delta) for tau in (low, high))
         return units, Span(*(max(1, min(UNITS, end)) for end in ends))
 
     def _tau(self, phase: int, last: int) -> tuple[Fraction, Fraction]:
@@ -296,7 +296,7 @@ class Papers:
         """
         steps = phase if self._profile == "memory" else 1
         extent = steps * self._counted * self._ln_cells
-        n_queries = steps * self._guess.queries
+        n_queries = steps * self._stage.queries
         drawn = Fraction(_binomial_tail(n_queries, 1.0 / (2.0 ** (last + 1) - 1.0), int(extent)))
         tau = exp(-Fraction(499, 100) * extent) + drawn
         # What is charged bounds the rounding of its own logarithms, which grows with the trials.

@@ -186,11 +186,11 @@ class _Verification:
 
     def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
         charged = self._charged(seq, entry)
-        dues = self._dues(seq, entry)
-        for index in sorted(charged.keys() | (dues or {}).keys()):
+        owed = self._outstanding(seq, entry)
+        for index in sorted(charged.keys() | (owed or {}).keys()):
             block = self.report.blocks[index]
             units = charged.get(index, (0, 0))
-            due = None if dues is None else dues.get(index, Due())
+            due = None if owed is None else owed.get(index, Due())
             # What cannot be told is taken as it was charged: its fault is reported already.
             wanted = (
                 units if due is None else (due.rho.nearest(units[0]), due.delta.nearest(units[1]))
@@ -229,7 +229,7 @@ class _Verification:
             charged[index] = before[0] + rho, before[1] + delta
         return charged
 
-    def _dues(self, seq: int, entry: Mapping[str, Any]) -> dict[int, Due] | None:
+    def _outstanding(self, seq: int, entry: Mapping[str, Any]) -> dict[int, Due] | None:
         """What each block must be charged for the entry's looks; None where it cannot be told."""
         if self._prices is None:
             return None
@@ -237,18 +237,18 @@ class _Verification:
         if not isinstance(looks, list) or not all(isinstance(look, dict) for look in looks):
             self._fault(seq, "its looks cannot be read")
             return None
-        dues: dict[int, Due] = {}
+        owed: dict[int, Due] = {}
         rows = [block.rows for block in self.report.blocks]
         try:
             for look in looks:
-                for index, due in self._prices.dues(look, rows):
-                    dues[index] = dues[index] + due if index in dues else due
+                for index, due in self._prices.owed(look, rows):
+                    owed[index] = owed[index] + due if index in owed else due
                 if self._prices.undescribed:
                     self._undescribed.append(seq)
         except Wrong as error:
             self._fault(seq, str(error))
             return None
-        return dues
+        return owed
 
     def _compare(
         self, seq: int, index: int, units: tuple[int, int], wanted: tuple[int, int]

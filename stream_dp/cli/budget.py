@@ -91,10 +91,10 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if odometer.memory is not None:
         memory = odometer.memory
         limited = "in all phases so far" if profile == "memory" else "in this phase"
-        guess = f" of guess {memory.guess}" if constants and "guess" in constants else ""
+        stage = f" of stage {memory.stage}" if constants and "stage" in constants else ""
         console.print(
             f"{profile} profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
-            f"{memory.queries:,} queries{guess} asked; up to {memory.hard_limit:,} hard answers {limited}, "
+            f"{memory.queries:,} queries{stage} asked; up to {memory.hard_limit:,} hard answers {limited}, "
             f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
 

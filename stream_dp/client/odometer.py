@@ -31,12 +31,12 @@ class MemoryPhase:
     """The newest phase of a data set under one of the papers' profiles, whose phases are paid as a whole.
 
     Attributes:
-        asked: Queries of this phase so far, under the guess in force.
+        asked: Queries of this phase so far, under the stage in force.
         queries: Queries that it has.
         hard_limit: Hard answers that there may be: under the memory profile up to its end, those of earlier
             phases included, else of its own.
         count_scale: Scale of the noise of a hard answer, in rows.
-        guess: Which guess of the number of queries is in force; 1 without doubling.
+        stage: Which stage of the number of queries is in force; 1 without doubling.
     """
 
     phase: int
@@ -44,18 +44,18 @@ class MemoryPhase:
     queries: int
     hard_limit: int
     count_scale: float
-    guess: int = 1
+    stage: int = 1
 
 
 def _phase(look: Mapping[str, Any]) -> MemoryPhase:
-    """The phase, or the guess, that a look begins with."""
+    """The phase, or the stage, that a look begins with."""
     return MemoryPhase(
         look["phase"],
         0,
         look["queries"],
         look["hard_limit"],
         look["count_scale"],
-        look.get("guess", 1),
+        look.get("stage", 1),
     )
 
 
@@ -105,7 +105,7 @@ class Odometer:
             else:
                 looks += 1
                 if self.memory is not None:
-                    if look.get("guess", 1) > self.memory.guess:
+                    if look.get("stage", 1) > self.memory.stage:
                         self.memory = _phase(look)
                     self.memory.asked += 1
                 first, stop = look["window"]

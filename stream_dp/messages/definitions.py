@@ -124,7 +124,7 @@ class PhasedSpec(Request):
     Attributes:
         hypothesis_rows: Rows of a hypothesis, for far smaller blocks than the papers' number asks for.
         representation: Of the consistent set; touches accuracy only.
-        doubling: Takes the number of queries as a first guess, and doubles it where it was too low.
+        doubling: Takes the number of queries as a first stage, and doubles it where it was too low.
     """
 
     hypothesis_rows: Annotated[int, Field(ge=1)] | None = None

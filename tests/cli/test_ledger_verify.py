@@ -66,7 +66,7 @@ def test_a_forged_entry_is_named_and_the_exit_code_says_so(
 ) -> None:
     with deployment.client() as client:
         entries = client.ledger_entries()[people]
-    table = {"kind": "tables", "reason": "question", "tables": [[[0], 0, 0]]}
+    table = {"kind": "tables", "reason": "query", "tables": [[[0], 0, 0]]}
     body = {"looks": [table], "charges": [[0, 1, 0]]}
     cheap, _ = ledger.append(ledger.verify(entries), len(entries), people, "charge", body)
     deployment.produce("ledger", entries[1], key=people)  # once more, which is harmless

@@ -39,15 +39,15 @@ def test_a_phase_of_the_papers_is_paid_once_and_its_queries_are_counted(mechanis
     assert odometer.most_spent == 0.5
 
 
-def test_a_new_guess_counts_its_own_queries() -> None:
-    first = {"guess": 1, "queries": 2, "hard_limit": 9}
-    second = {"guess": 2, "queries": 4, "hard_limit": 11, "count_scale": 200}
+def test_a_new_stage_counts_its_own_queries() -> None:
+    first = {"stage": 1, "queries": 2, "hard_limit": 9}
+    second = {"stage": 2, "queries": 4, "hard_limit": 11, "count_scale": 200}
     looks = [{**PHASE, **first}, {**QUERY, **first}, {**QUERY, **first}]
     looks += [{**QUERY, **second, "rho": 2**48}, {**QUERY, **second}]
     odometer = Odometer.read(entries("median", *looks))
     phase = odometer.memory
     assert phase is not None
-    assert (phase.guess, phase.asked, phase.queries) == (2, 2, 4)
+    assert (phase.stage, phase.asked, phase.queries) == (2, 2, 4)
     assert (phase.hard_limit, phase.count_scale) == (11, 200)
     assert odometer.looks == 4
     assert odometer.blocks[0].spent == 0.25

@@ -44,7 +44,7 @@ from stream_dp.core.kinds.threshold.answerer import CurvesLook
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.threshold.tree import _nodes
 from stream_dp.core.median import memory
-from stream_dp.core.median.doubling import GuessLook
+from stream_dp.core.median.doubling import StageLook
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_answers
@@ -382,7 +382,7 @@ def _looks() -> set[type]:
                 and not getattr(one, "_is_protocol", False)
             ):
                 found.add(one)
-    return found - {NamedLook, GuessLook}
+    return found - {NamedLook, StageLook}
 
 
 @pytest.fixture
@@ -1308,13 +1308,13 @@ async def test_a_profile_that_tests_takes_the_same_steps_for_easy_and_hard(
 async def test_a_guess_at_a_rejected_batch_is_rejected_in_words_that_compare_with_nothing(
     make_world: Callable[..., Any],
 ) -> None:
-    """The batch comes before its data set, and a guess at its bytes comes on another topic."""
+    """The batch comes before its data set, and a stage at its bytes comes on another topic."""
     said = []
-    for guessed in ("UA", "AA"):
+    for stageed in ("UA", "AA"):
         world = make_world()
         batch = world.batch("flights", "b", rows=[{"carrier": "UA", "delay": 5, "cancelled": None}])
-        guess = (batch.value or b"").replace(b"UA", guessed.encode())
-        asked = world.produce("queries", guess, key="flights")
+        stage = (batch.value or b"").replace(b"UA", stageed.encode())
+        asked = world.produce("queries", stage, key="flights")
         await world.run()
         said.append([world.rejection(batch), world.rejection(asked)])
     assert said[0] == said[1]

@@ -137,7 +137,7 @@ async def test_a_restart_begins_a_new_segment_and_every_phase_pays_for_it(
     assert world.complaints() == []
 
 
-async def test_queries_beyond_the_guess_begin_the_next_and_the_ledger_says_so(
+async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(
     world: Any,
 ) -> None:
     def define(world: Any) -> None:
@@ -153,7 +153,7 @@ async def test_queries_beyond_the_guess_begin_the_next_and_the_ledger_says_so(
 
     await world.run(rounds=(define, open_phase, ask))
     looks = [look for entry in world.released("ledger") for look in entry.get("looks", [])]
-    assert [look["guess"] for look in looks] == [1, 1, 1, 2, 2, 2]
+    assert [look["stage"] for look in looks] == [1, 1, 1, 2, 2, 2]
     assert [look["queries"] for look in looks] == [2, 2, 2, 4, 4, 4]
     assert world.complaints() == []
 

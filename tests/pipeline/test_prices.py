@@ -338,7 +338,7 @@ LESS: dict[str, Callable[[Any], Any]] = {
     "sigma": lambda sigma: sigma / 2,
     "count_scale": lambda scale: scale / 2 if isinstance(scale, float) else scale // 2,
     "threshold_scale": lambda scale: scale / 2,
-    "question_scale": lambda scale: scale / 2,
+    "query_scale": lambda scale: scale / 2,
     "tables": lambda parts: [[parts[0][0], parts[0][1], parts[0][2] - 32], *parts[1:]],
     "blocks": lambda blocks: [[blocks[0][0], blocks[0][1] - 32], *blocks[1:]],
     # Of other kinds.
@@ -445,7 +445,7 @@ def test_a_run_or_segment_that_reads_a_block_which_has_not_paid_is_found(
 
 @pytest.mark.parametrize("story", ["calibrated"], indirect=True)
 def test_a_table_at_sigma_1_that_was_charged_one_unit_is_found(story: list[bytes]) -> None:
-    table = {"kind": "tables", "reason": "question", "tables": [[[0], 0, 0]]}
+    table = {"kind": "tables", "reason": "query", "tables": [[[0], 0, 0]]}
     entry = {"kind": "charge", "looks": [table], "charges": [[0, 1, 0]]}
     report = checked(forged(story, lambda fields: fields.append(entry)))
     assert report.faults[0].entry == len(story)

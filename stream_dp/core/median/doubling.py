@@ -1,14 +1,14 @@
-"""A mechanism of the median family for an unknown number of queries: guesses that double.
+"""A mechanism of the median family for an unknown number of queries: stages that double.
 
-Roth & Roughgarden 2010, section 3 (its end): where k is not known, guess it, and start anew with twice as
-many when the guess was too low. Guess s = 1, 2, ... allows ``2^(s-1) k_0`` queries (a phase, where there are
+Roth & Roughgarden 2010, section 3 (its end): where k is not known, stage it, and start anew with twice as
+many when the stage was too low. Stage s = 1, 2, ... allows ``2^(s-1) k_0`` queries (a phase, where there are
 phases) and runs on all blocks with the part ``6/(pi^2 s^2)`` of epsilon, of delta and of the failure
-probability. However many guesses there are, the parts sum to less than one, so the whole is as private as one
-mechanism with all of epsilon: by basic composition, for which guess runs follows from the number of queries
+probability. However many stages there are, the parts sum to less than one, so the whole is as private as one
+mechanism with all of epsilon: by basic composition, for which stage runs follows from the number of queries
 asked, and is public.
 
-A guess asks for the more rows the later it is: its part falls with ``s^2``, and k grows. While the blocks do
-not have them, queries beyond the guess are refused as they are without doubling. A new guess begins with a
+A stage asks for the more rows the later it is: its part falls with ``s^2``, and k grows. While the blocks do
+not have them, queries beyond the stage are refused as they are without doubling. A new stage begins with a
 consistent set that knows nothing, and is paid with the look of the query that it begins with.
 """
 
@@ -24,7 +24,7 @@ from typing import Final
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.median.phased import Dues, Phased, QueryLook
+from stream_dp.core.median.phased import OutstandingCharges, Phased, QueryLook
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
@@ -32,26 +32,26 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
-_HEADER: Final = struct.Struct("<BI")  # version, guess
+_HEADER: Final = struct.Struct("<BI")  # version, stage
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class GuessRelease:
-    """A release, and under which guess; from the first of a guess on that guess is in force."""
+class StageRelease:
+    """A release, and under which stage; from the first of a stage on that stage is in force."""
 
-    guess: int
+    stage: int
     release: Release
 
     def to_bytes(self) -> bytes:
-        return _HEADER.pack(_VERSION, self.guess) + self.release.to_bytes()
+        return _HEADER.pack(_VERSION, self.stage) + self.release.to_bytes()
 
 
 @dataclass(frozen=True, slots=True)
-class GuessLook:
-    """A look of the mechanism that runs under one guess."""
+class StageLook:
+    """A look of the mechanism that runs under one stage."""
 
-    guess: int
+    stage: int
     look: Look
     charges: tuple[Charge, ...]
     description: dict[str, object]
@@ -59,12 +59,12 @@ class GuessLook:
     def reserve(self, noise: NoiseSource) -> None:
         self.look.reserve(noise)
 
-    def take(self, noise: NoiseSource, data: Blocks) -> GuessRelease:
-        return GuessRelease(self.guess, self.look.take(noise, data))
+    def take(self, noise: NoiseSource, data: Blocks) -> StageRelease:
+        return StageRelease(self.stage, self.look.take(noise, data))
 
 
 @dataclass(frozen=True, slots=True)
-class _Guess:
+class _Stage:
     """A mechanism on all blocks so far, and what it cost to begin with them.
 
     Attributes:
@@ -78,16 +78,16 @@ class _Guess:
 
 
 class Doubling:
-    """One data set under guesses of the number of queries. A ``mechanism.Mechanism``.
+    """One data set under stages of the number of queries. A ``mechanism.Mechanism``.
 
     Args:
         make: A mechanism without blocks for ``(privacy, accuracy, queries)``; the same for the same.
-        privacy: For all guesses together.
+        privacy: For all stages together.
         accuracy: Likewise.
-        first: ``k_0``, queries of the first guess.
+        first: ``k_0``, queries of the first stage.
 
     Raises:
-        InvalidDefinition: As ``make`` does for the first guess.
+        InvalidDefinition: As ``make`` does for the first stage.
     """
 
     def __init__(
@@ -103,22 +103,22 @@ class Doubling:
         self._accuracy = accuracy
         self._first = first
         self._sizes: list[int] = []
-        self._dues = Dues()
-        self._now = self._guess(1)
-        self._next: _Guess | None = None
-        self._next_known = False  # until a phase or a guess begins
+        self._outstanding = OutstandingCharges()
+        self._now = self._stage(1)
+        self._next: _Stage | None = None
+        self._next_known = False  # until a phase or a stage begins
 
     def __repr__(self) -> str:
-        return f"Doubling(guess={self._now.number}, {self._now.mechanism!r})"
+        return f"Doubling(stage={self._now.number}, {self._now.mechanism!r})"
 
     @property
-    def guess(self) -> int:
-        """Number of the guess in force, from 1."""
+    def stage(self) -> int:
+        """Number of the stage in force, from 1."""
         return self._now.number
 
     @property
     def mechanism(self) -> Phased:
-        """What runs under the guess in force."""
+        """What runs under the stage in force."""
         return self._now.mechanism
 
     @property
@@ -128,21 +128,21 @@ class Doubling:
 
     @property
     def published_budget(self) -> dict[str, object]:
-        """The promise of all guesses, and the constants of the one in force; JSON-ready."""
+        """The promise of all stages, and the constants of the one in force; JSON-ready."""
         return {
             **self.mechanism.published_budget,
-            "accountant": "guesses that double, each with 6/(pi^2 s^2) of epsilon and delta; a line is "
+            "accountant": "stages that double, each with 6/(pi^2 s^2) of epsilon and delta; a line is "
             "linear in epsilon",
             "epsilon": self._privacy.epsilon,
             "delta": self._privacy.delta,
-            "guess": self.guess,
+            "stage": self.stage,
             "guess_epsilon": self.mechanism.published_budget["epsilon"],
             "guess_delta": self.mechanism.published_budget["delta"],
         }
 
-    # ------------------------------------------------------------ guesses
+    # ------------------------------------------------------------ stages
 
-    def _guess(self, number: int) -> _Guess:
+    def _stage(self, number: int) -> _Stage:
         part = _FIRST_PART / number**2
         epsilon = float(as_written(self._privacy.epsilon) * part)
         delta = float(Fraction(self._privacy.delta) * part)
@@ -156,17 +156,17 @@ class Doubling:
             as_written(epsilon) / as_written(self._privacy.epsilon),
             Fraction(delta) / Fraction(self._privacy.delta),
         )
-        return _Guess(number, mechanism, parts)
+        return _Stage(number, mechanism, parts)
 
-    def _following(self) -> _Guess | None:
-        """The next guess on the blocks that there are; None where they are too few rows for it."""
+    def _following(self) -> _Stage | None:
+        """The next stage on the blocks that there are; None where they are too few rows for it."""
         if not self._next_known:
-            self._next, self._next_known = self._begun(self.guess + 1), True
+            self._next, self._next_known = self._begun(self.stage + 1), True
         return self._next
 
-    def _begun(self, number: int) -> _Guess | None:
+    def _begun(self, number: int) -> _Stage | None:
         try:
-            fresh = self._guess(number)
+            fresh = self._stage(number)
         except InvalidDefinition:
             return None
         charges: list[Charge] = []
@@ -176,13 +176,13 @@ class Doubling:
             charges += self._opened(fresh, n_rows)[1]
         return replace(fresh, charges=_merged(charges))
 
-    def _opened(self, guess: _Guess, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
-        """Opens a phase of a guess; its looks, and what they cost in units of the whole budget."""
-        looks = guess.mechanism.open_phase(n_rows)
-        # The guess' own mechanism is told at once: whether it is paid for is watched here.
+    def _opened(self, stage: _Stage, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
+        """Opens a phase of a stage; its looks, and what they cost in units of the whole budget."""
+        looks = stage.mechanism.open_phase(n_rows)
+        # The stage' own mechanism is told at once: whether it is paid for is watched here.
         for look in looks:
-            guess.mechanism.charged(look.charges)
-        rho, delta = guess.parts
+            stage.mechanism.charged(look.charges)
+        rho, delta = stage.parts
         return looks, tuple(
             Charge(c.block, math.ceil(c.rho * rho), math.ceil(c.delta * delta))
             for look in looks
@@ -190,18 +190,18 @@ class Doubling:
         )
 
     def _enter(self, number: object) -> None:
-        """Takes the guess that a release or a lost look was made under.
+        """Takes the stage that a release or a lost look was made under.
 
         Raises:
             CorruptState: It is neither the one in force nor the next.
         """
-        if number == self.guess:
+        if number == self.stage:
             return
-        following = self._following() if number == self.guess + 1 else None
+        following = self._following() if number == self.stage + 1 else None
         if following is None:
-            raise CorruptState(f"the transcript has guess {number} where guess {self.guess} is")
+            raise CorruptState(f"the transcript has stage {number} where stage {self.stage} is")
         self._now, self._next, self._next_known = following, None, False
-        self._dues.owe(following.charges)
+        self._outstanding.owe(following.charges)
 
     # ------------------------------------------------------------ phases and charges
 
@@ -211,67 +211,67 @@ class Doubling:
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         looks, charges = self._opened(self._now, n_rows)
         self._sizes.append(n_rows)
-        self._dues.open()
-        self._dues.owe(charges)
+        self._outstanding.open()
+        self._outstanding.owe(charges)
         self._next, self._next_known = None, False
         (look,) = looks
-        return (GuessLook(self.guess, look, charges, self._described(self._now, look)),)
+        return (StageLook(self.stage, look, charges, self._described(self._now, look)),)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        self._dues.pay(look_charges)
+        self._outstanding.pay(look_charges)
 
-    def _described(self, guess: _Guess, look: Look) -> dict[str, object]:
+    def _described(self, stage: _Stage, look: Look) -> dict[str, object]:
         return {
             **look.description,
-            **guess.mechanism.described_phase,
-            "guess": guess.number,
+            **stage.mechanism.described_phase,
+            "stage": stage.number,
         }
 
     # ------------------------------------------------------------ queries
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        unpaid = self._dues.refusal
+        unpaid = self._outstanding.refusal
         if unpaid is not None:
             return unpaid
-        guess = self._serving(query)
-        step = guess.mechanism.answer(query)
+        stage = self._serving(query)
+        step = stage.mechanism.answer(query)
         if not isinstance(step, QueryLook):
             return step
-        described: dict[str, object] = self._described(guess, step)
+        described: dict[str, object] = self._described(stage, step)
         charges: tuple[Charge, ...] = ()
-        if guess is self._next:
-            opened, charges = guess.mechanism.constants.phases[: len(self._sizes)], guess.charges
+        if stage is self._next:
+            opened, charges = stage.mechanism.constants.phases[: len(self._sizes)], stage.charges
             described["last_thresholds"] = [phase.tau_threshold for phase in opened]
-        return GuessLook(guess.number, step, charges, described)
+        return StageLook(stage.number, step, charges, described)
 
     def quote(self, query: LinearQuery) -> Quote:
-        unpaid = self._dues.refusal
+        unpaid = self._outstanding.refusal
         if unpaid is not None:
             return Quote(unpaid, ())
-        guess = self._serving(query)
-        outcome = guess.mechanism.quote(query).outcome
-        charged = outcome is None and guess is self._next
-        return Quote(outcome, guess.charges if charged else ())
+        stage = self._serving(query)
+        outcome = stage.mechanism.quote(query).outcome
+        charged = outcome is None and stage is self._next
+        return Quote(outcome, stage.charges if charged else ())
 
-    def _serving(self, query: LinearQuery) -> _Guess:
-        """The guess in force, or the next where this one's queries were asked and the rows suffice."""
+    def _serving(self, query: LinearQuery) -> _Stage:
+        """The stage in force, or the next where this one's queries were asked and the rows suffice."""
         outcome = self.mechanism.quote(query).outcome
         if isinstance(outcome, Refused) and outcome.code is RefusalCode.QUERIES_EXHAUSTED:
             return self._following() or self._now
         return self._now
 
     def absorb(self, release: Release) -> None:
-        assert isinstance(release, GuessRelease), "a release of another mechanism"
-        self._enter(release.guess)
+        assert isinstance(release, StageRelease), "a release of another mechanism"
+        self._enter(release.stage)
         self.mechanism.absorb(release.release)
 
     def lost(self, look: dict[str, object]) -> None:
-        self._enter(look["guess"])
+        self._enter(look["stage"])
         self.mechanism.lost(look)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
-        assert isinstance(look, GuessLook), "a look of another mechanism"
-        assert isinstance(release, GuessRelease), "a release of another mechanism"
+        assert isinstance(look, StageLook), "a look of another mechanism"
+        assert isinstance(release, StageRelease), "a release of another mechanism"
         return self.mechanism.conclude(query, look.look, release.release)
 
     # ------------------------------------------------------------ restarts
@@ -285,12 +285,12 @@ class Doubling:
 
     def release_from_bytes(self, data: bytes) -> Release:
         try:
-            version, guess = _HEADER.unpack_from(data)
+            version, stage = _HEADER.unpack_from(data)
         except struct.error as error:
             raise CorruptState("a stored release is cut short") from error
         if version != _VERSION:
             raise CorruptState("a release is stored in a version that this one does not know")
-        return GuessRelease(guess, self.mechanism.release_from_bytes(data[_HEADER.size :]))
+        return StageRelease(stage, self.mechanism.release_from_bytes(data[_HEADER.size :]))
 
 
 def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
@@ -302,4 +302,4 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     return tuple(Charge(block, *parts) for block, parts in sorted(total.items()))
 
 
-__all__ = ["Doubling", "GuessLook", "GuessRelease"]
+__all__ = ["Doubling", "StageLook", "StageRelease"]

@@ -144,14 +144,14 @@ class QueryLook:
 # ---------------------------------------------------------------- the mechanism
 
 
-class Dues:
+class OutstandingCharges:
     """What each block still owes for phases that were opened: units of rho and of delta."""
 
     def __init__(self) -> None:
         self._left: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:
-        return f"Dues({len(self._left)} blocks)"
+        return f"OutstandingCharges({len(self._left)} blocks)"
 
     def open(self) -> None:
         """Adds a block that owes nothing."""
@@ -221,7 +221,7 @@ class Phased(ABC):
         self._constants = facts
         self._blocks = blocks
         self._set = self._fresh_set()
-        self._dues = Dues()
+        self._outstanding = OutstandingCharges()
         self._sizes: list[int] = []
         self._asked = 0
         self._asked_before = 0  # until the newest phase opened
@@ -366,12 +366,12 @@ class Phased(ABC):
         if not self.opens(n_rows, 0):
             raise ValueError("no phase opens with this block; ask opens() first")
         self._sizes.append(n_rows)
-        self._dues.open()
+        self._outstanding.open()
         self._asked_before = self._asked
         self._take_in(n_rows)
         j = len(self._sizes)
         charges = self._price(j)
-        self._dues.owe(charges)
+        self._outstanding.owe(charges)
         description: dict[str, object] = {
             "kind": "phase",
             "mechanism": self.name,
@@ -384,7 +384,7 @@ class Phased(ABC):
         return (PhaseLook(j, charges, description),)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        self._dues.pay(look_charges)
+        self._outstanding.pay(look_charges)
 
     @property
     def described_phase(self) -> dict[str, object]:
@@ -431,7 +431,7 @@ class Phased(ABC):
             return Refused(
                 RefusalCode.INVALID_QUERY, "the window reaches beyond the phases that are open"
             )
-        unpaid = self._dues.refusal
+        unpaid = self._outstanding.refusal
         if unpaid is not None:
             return unpaid
         if self._asked - self._asked_before >= k:
@@ -596,4 +596,4 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-__all__ = ["Dues", "PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]
+__all__ = ["OutstandingCharges", "PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]

@@ -64,12 +64,12 @@ from stream_dp.core.residual.planner import (
     BasePlan,
     BaseRelease,
     Bounded,
+    BudgetAllocator,
     Certified,
     Lack,
     Measure,
     Policy,
     Prices,
-    Purse,
     Terms,
     Unproven,
     plan,
@@ -161,7 +161,7 @@ class Calibrated:
         self._on_exhausted = on_exhausted
         self._terms = Terms.of(accuracy)
         self._prices = Prices(self.budget)
-        self._purse = Purse(self.policy)
+        self._allocator = BudgetAllocator(self.policy)
         self._base_plan = BasePlan(self._shape)
         self._belief = Belief(self._shape)
         self._without_base: list[int] = []
@@ -193,11 +193,11 @@ class Calibrated:
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self._belief.open_block(n_rows)
-        block = self._purse.open(self.base_release(n_rows).share)
+        block = self._allocator.open(self.base_release(n_rows).share)
         # A base release that a crash lost is taken again, where the line still has room for it.
         blocks, self._without_base = [*self._without_base, block], []
         looks = [self._base_look(block) for block in blocks]
-        return [look for look in looks if look.parts and self._purse.lines.afford(look.charges)]
+        return [look for look in looks if look.parts and self._allocator.lines.afford(look.charges)]
 
     def _base_look(self, block: int) -> TablesLook:
         base = self.base_release(self._belief.rows(range(block, block + 1)))
@@ -206,20 +206,20 @@ class Calibrated:
         return TablesLook(BASE, parts, shapes, (Charge(block, base.units),))
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
-        self._purse.lines.charge(look_charges)
+        self._allocator.lines.charge(look_charges)
 
     @property
     def lines(self) -> Lines:
         """What each block has spent; public."""
-        return self._purse.lines
+        return self._allocator.lines
 
     def spent(self, window: range) -> float:
         """The highest loss of any row in the window so far, as epsilon at the promised delta."""
-        return self.budget.epsilon(self._purse.lines.worst(window))
+        return self.budget.epsilon(self._allocator.lines.worst(window))
 
     def spent_share(self, window: range) -> float:
         """The same as a share of the line."""
-        return self._purse.lines.worst(window).rho / UNITS
+        return self._allocator.lines.worst(window).rho / UNITS
 
     # ------------------------------------------------------------ queries
 
@@ -263,7 +263,7 @@ class Calibrated:
         if self._too_many_cells(query):
             return _TOO_MANY_CELLS
         evidence = self._evidence(query)
-        decision = plan(evidence, self._terms, self.policy, self._prices, self._purse)
+        decision = plan(evidence, self._terms, self.policy, self._prices, self._allocator)
         match decision:
             case Certified():
                 return self._by_variance(query, evidence, self._terms.z, Path.CERTIFIED)
@@ -277,7 +277,7 @@ class Calibrated:
     def _decide_total(self, query: LinearQuery) -> Outcome | Measure:
         if self._too_many_cells(query):
             return _TOO_MANY_CELLS
-        decision = plan_total(self._evidence(query), self._terms, self._prices, self._purse)
+        decision = plan_total(self._evidence(query), self._terms, self._prices, self._allocator)
         if isinstance(decision, Measure):
             return self._drawable(query, decision)
         if isinstance(decision, Certified):
@@ -497,14 +497,14 @@ class Calibrated:
                 self._belief.absorb_table(
                     part.attributes, part.block, table.astype(np.float64), variance
                 )
-                self._purse.bought(part.attributes, part.block)
+                self._allocator.bought(part.attributes, part.block)
         elif isinstance(release, CountsRelease):
             squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
             for (block, step), values in zip(release.steps, release.values, strict=True):
                 variance = float(grid_sigma(step) ** 2)
                 self._belief.absorb_count(release.key, block, values.astype(np.float64), variance)
                 units = self._prices.units(step, squared_sensitivity)
-                self._purse.rented(release.attributes, block, units)
+                self._allocator.rented(release.attributes, block, units)
         else:
             raise TypeError("not a release of this mechanism")
 

@@ -23,7 +23,7 @@ from stream_dp.errors import CorruptState
 Integers = npt.NDArray[np.int64]
 
 BASE: Final = "base"
-QUERY: Final = "question"
+QUERY: Final = "query"
 
 _VERSION = 1
 _TABLES, _COUNTS = 1, 2

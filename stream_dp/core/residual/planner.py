@@ -174,7 +174,7 @@ class Prices:
         return step if step <= _LAST_STEP else None
 
 
-class Purse:
+class BudgetAllocator:
     """What each block may still spend, and what was paid on which attributes; a fold.
 
     So that an early phase does not exhaust a line that every later window needs, measurements may
@@ -217,7 +217,7 @@ class Purse:
 
 
 def plan(
-    evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, purse: Purse
+    evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
 ) -> Decision:
     """Decides; changes nothing."""
     margin = terms.error * evidence.n_rows
@@ -227,58 +227,62 @@ def plan(
     if (high - low).max() <= 2.0 * margin * _TIE:
         return Bounded(low, high)
     limit = (margin / terms.z_measured) ** 2
-    room = purse.room(evidence.window)
+    room = allocator.room(evidence.window)
     count = _count(evidence, prices, room, limit)
-    if count is not None and not _may_buy(evidence, policy, purse, count):
+    if count is not None and not _may_buy(evidence, policy, allocator, count):
         return count
     drawable = evidence.n_cells <= MAX_TABLE_CELLS
     table = _table(evidence, prices, room, limit) if drawable else None
-    if table is not None and (count is None or _buys(evidence, policy, purse, count, table)):
+    if table is not None and (count is None or _buys(evidence, policy, allocator, count, table)):
         return table
     if count is not None:
         return count
-    return Unproven(low, high, _lack(_count, evidence, prices, purse, limit))
+    return Unproven(low, high, _lack(_count, evidence, prices, allocator, limit))
 
 
 def plan_total(
-    evidence: Evidence, terms: Terms, prices: Prices, purse: Purse
+    evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllocator
 ) -> Certified | Measure | Lack:
     """The same for a sum whose terms are at most 1 in size: by its table alone, and without bounds."""
     limit = (terms.error * evidence.n_rows / terms.z) ** 2
     if max(evidence.variances.tolist()) <= limit * _TIE:
         return Certified()
-    table = _table(evidence, prices, purse.room(evidence.window), limit)
-    return _lack(_table, evidence, prices, purse, limit) if table is None else table
+    table = _table(evidence, prices, allocator.room(evidence.window), limit)
+    return _lack(_table, evidence, prices, allocator, limit) if table is None else table
 
 
 def _lack(
     way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], Measure | None],
     evidence: Evidence,
     prices: Prices,
-    purse: Purse,
+    allocator: BudgetAllocator,
     limit: float,
 ) -> Lack:
     """Why a way to measure, ``_count`` or ``_table``, has too little room now."""
-    if way(evidence, prices, purse.lines.left(evidence.window), limit) is not None:
+    if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
         return Lack.PACE
     untouched = np.full(len(evidence.window), UNITS)
     return Lack.ROWS if way(evidence, prices, untouched, limit) is None else Lack.BUDGET
 
 
-def _may_buy(evidence: Evidence, policy: Policy, purse: Purse, count: Measure) -> bool:
+def _may_buy(
+    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, count: Measure
+) -> bool:
     """Whether a table could be preferred to ``count``; saves working its price out where not."""
     half_sensitivity = 0.5 * _squared_sensitivity(evidence)
     at_least = evidence.table_cost_ratio() / half_sensitivity * count.total
-    rent = purse.rent(evidence.form.attributes, evidence.window)
+    rent = allocator.rent(evidence.form.attributes, evidence.window)
     return at_least <= count.total or policy.rent_share * at_least <= rent
 
 
-def _buys(evidence: Evidence, policy: Policy, purse: Purse, count: Measure, table: Measure) -> bool:
+def _buys(
+    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, count: Measure, table: Measure
+) -> bool:
     if table.total <= count.total:
         return True
-    if purse.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
+    if allocator.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
         return False
-    left = purse.lines.left(evidence.window)
+    left = allocator.lines.left(evidence.window)
     first = evidence.window.start
     return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
 
@@ -546,13 +550,13 @@ __all__ = [
     "BasePlan",
     "BaseRelease",
     "Bounded",
+    "BudgetAllocator",
     "Certified",
     "Decision",
     "Lack",
     "Measure",
     "Policy",
     "Prices",
-    "Purse",
     "Terms",
     "Unproven",
     "plan",

@@ -232,7 +232,7 @@ class CountLook:
                 "predicted": gate.predicted,
                 "threshold": gate.threshold,
                 "threshold_scale": float(gate.threshold_scale),
-                "question_scale": float(gate.query_scale),
+                "query_scale": float(gate.query_scale),
             }
         return facts
 

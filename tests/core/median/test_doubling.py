@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.median.doubling import Doubling, GuessLook
+from stream_dp.core.median.doubling import Doubling, StageLook
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential
@@ -51,19 +51,19 @@ def cells(make_universe: Callable[..., Universe]) -> Universe:
     return make_universe(2, 2)
 
 
-def test_the_parts_of_all_guesses_sum_to_less_than_the_whole(cells: Universe) -> None:
+def test_the_parts_of_all_stages_sum_to_less_than_the_whole(cells: Universe) -> None:
     """``6/(pi^2 s^2)`` each, and hardly less."""
-    guesses = [doubling(cells)._guess(s) for s in range(1, 8)]
-    for s, guess in enumerate(guesses, start=1):
-        for part in guess.parts:
+    stages = [doubling(cells)._stage(s) for s in range(1, 8)]
+    for s, stage in enumerate(stages, start=1):
+        for part in stage.parts:
             assert part < 6 / (np.pi * s) ** 2
             assert float(part) == pytest.approx(6 / (np.pi * s) ** 2, rel=1e-6)
-        assert guess.mechanism.constants.queries_per_phase == 4 * 2 ** (s - 1)
+        assert stage.mechanism.constants.queries_per_phase == 4 * 2 ** (s - 1)
     assert Fraction(607_927, 10**6) * sum(1 / Fraction(s) ** 2 for s in range(1, 1_000)) < 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_guess_answers_its_queries_and_then_the_next_begins(
+def test_each_stage_answers_its_queries_and_then_the_next_begins(
     kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
@@ -74,25 +74,25 @@ def test_each_guess_answers_its_queries_and_then_the_next_begins(
     query = run.query([1, 0, 0, 0])
     for s in (1, 2):
         for turn in range(first * 2 ** (s - 1)):
-            assert mechanism.guess == (s if turn else max(1, s - 1))
+            assert mechanism.stage == (s if turn else max(1, s - 1))
             outcome = run.ask(query)
             assert isinstance(outcome, Answered)
             assert abs(outcome.value - run.truth(query)) <= 0.1
-            if not turn:  # a new guess knows nothing
+            if not turn:  # a new stage knows nothing
                 assert outcome.path is Path.MEASURED
         paid.append(run.lines[0][0])
-    assert mechanism.guess == 2
-    assert paid[1] == paid[0] > 0  # the first guess was paid with the phase
+    assert mechanism.stage == 2
+    assert paid[1] == paid[0] > 0  # the first stage was paid with the phase
     assert paid[2] > paid[1]
     if kind == "median":
         assert paid[2] / UNITS == pytest.approx((1 + 1 / 4) * 6 / np.pi**2, rel=1e-6)
 
 
-def test_the_last_guess_that_the_rows_allow_refuses_what_is_beyond_it(
+def test_the_last_stage_that_the_rows_allow_refuses_what_is_beyond_it(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = doubling(cells)
-    enough = [mechanism._guess(s).mechanism.min_rows for s in (1, 2, 3)]
+    enough = [mechanism._stage(s).mechanism.min_rows for s in (1, 2, 3)]
     assert enough == sorted(enough)
     run = drive(cells, mechanism, make_seeded_noise(3))
     run.open([1, 1, 1, 1], enough[1])
@@ -103,11 +103,11 @@ def test_the_last_guess_that_the_rows_allow_refuses_what_is_beyond_it(
         refused = run.ask(query)
         assert isinstance(refused, Refused)
         assert refused.code is RefusalCode.QUERIES_EXHAUSTED
-    assert mechanism.guess == 2
+    assert mechanism.stage == 2
     assert mechanism.quote(query).outcome == refused
 
 
-def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
+def test_whether_the_rows_suffice_for_the_next_stage_is_worked_out_once_a_phase(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     made: list[int] = []
@@ -130,7 +130,7 @@ def test_whether_the_rows_suffice_for_the_next_guess_is_worked_out_once_a_phase(
 
 
 @pytest.mark.parametrize("kind", ["sequential", "memory"])
-def test_a_phase_opens_under_the_guess_in_force(
+def test_a_phase_opens_under_the_stage_in_force(
     kind: str, cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = doubling(cells, kind, 64 if kind == "memory" else 4)
@@ -139,22 +139,22 @@ def test_a_phase_opens_under_the_guess_in_force(
     run.open([1, 2, 3, 4], 10**15)
     for _ in range(first + 1):
         run.ask(run.query([1, 0, 0, 0]))
-    assert mechanism.guess == 2
+    assert mechanism.stage == 2
     run.open([1, 2, 3, 4], 10**15)
-    assert mechanism.guess == 2
+    assert mechanism.stage == 2
     query = run.query([1, 0, 0, 0])
     for _ in range(2 * first):
         assert isinstance(run.ask(query), Answered)
-    assert mechanism.guess == 2
+    assert mechanism.stage == 2
     assert isinstance(run.ask(query), Answered)
-    assert mechanism.guess == 3
+    assert mechanism.stage == 3
     assert all(rho <= UNITS and delta <= UNITS for rho, delta in run.lines)
-    # No more than the parts of three guesses, each on two blocks.
-    parts = sum(float(mechanism._guess(s).parts[0]) for s in (1, 2, 3))
+    # No more than the parts of three stages, each on two blocks.
+    parts = sum(float(mechanism._stage(s).parts[0]) for s in (1, 2, 3))
     assert all(rho <= UNITS * parts + 20 for rho, _ in run.lines)
 
 
-def test_a_quote_tells_what_the_next_guess_will_cost_and_begins_nothing(
+def test_a_quote_tells_what_the_next_stage_will_cost_and_begins_nothing(
     cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
     mechanism = doubling(cells)
@@ -168,11 +168,11 @@ def test_a_quote_tells_what_the_next_guess_will_cost_and_begins_nothing(
     assert quote.outcome is None
     (charge,) = quote.charges
     assert charge.rho / UNITS == pytest.approx(6 / np.pi**2 / 4, rel=1e-6)
-    assert mechanism.guess == 1
+    assert mechanism.stage == 1
     look = mechanism.answer(query)
-    assert isinstance(look, GuessLook)
+    assert isinstance(look, StageLook)
     assert look.charges == quote.charges
-    assert mechanism.guess == 1  # nothing was looked at yet
+    assert mechanism.stage == 1  # nothing was looked at yet
 
 
 def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> None:
@@ -184,7 +184,7 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> No
     assert outcome.code is RefusalCode.RETRY_AFTER
     assert mechanism.quote(query).outcome == outcome
     mechanism.charged(look.charges)
-    assert isinstance(mechanism.answer(query), GuessLook)
+    assert isinstance(mechanism.answer(query), StageLook)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -192,7 +192,7 @@ def test_nothing_is_asked_of_a_phase_that_is_not_paid_for(cells: Universe) -> No
 def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
     kind: str, lost: tuple[int, ...], cells: Universe, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:
-    """Also the look that a guess begins with: its charge stands, and the guess has begun."""
+    """Also the look that a stage begins with: its charge stands, and the stage has begun."""
     first = 64 if kind == "memory" else 4
     run = drive(cells, doubling(cells, kind, first), make_seeded_noise(3))
     run.open([5, 3, 1, 2], 10**15)
@@ -200,9 +200,9 @@ def test_a_replay_gives_the_same_state_whichever_look_a_crash_lost(
     for turn in range(first - 4 + 7):
         query = run.query(rng.random(4) < 0.5)
         (run.lose if turn - (first - 4) in lost else run.ask)(query)
-    assert run.mechanism.guess == 2
+    assert run.mechanism.stage == 2
     again = run.replayed(doubling(cells, kind, first))
-    assert again.guess == 2
+    assert again.stage == 2
     inner, copy = run.mechanism.mechanism, again.mechanism
     assert (inner.asked, inner.hard) == (copy.asked, copy.hard)
     for _ in range(3):
@@ -221,25 +221,25 @@ def test_a_transcript_out_of_order_is_refused(
     query = run.query([1, 0, 0, 0])
     for _ in range(13):
         run.ask(query)
-    assert run.mechanism.guess == 3
+    assert run.mechanism.stage == 3
     again = doubling(cells)
     again.open_phase(10**15)
     last = again.release_from_bytes(run.transcript[-1])
-    with pytest.raises(CorruptState, match="guess 3"):
+    with pytest.raises(CorruptState, match="stage 3"):
         again.absorb(last)
     for damaged in (b"", b"\x07" + run.transcript[-1][1:], run.transcript[-1][:-1]):
         with pytest.raises(CorruptState):
             again.release_from_bytes(damaged)
 
 
-def test_the_first_guess_must_be_possible(cells: Universe) -> None:
+def test_the_first_stage_must_be_possible(cells: Universe) -> None:
     with pytest.raises(InvalidDefinition):
         doubling(cells, first=1)
 
 
-def test_the_budget_is_that_of_all_guesses(cells: Universe) -> None:
+def test_the_budget_is_that_of_all_stages(cells: Universe) -> None:
     published = doubling(cells).published_budget
     assert published["epsilon"] == 1.0
-    assert published["guess"] == 1
+    assert published["stage"] == 1
     assert published["guess_epsilon"] == pytest.approx(6 / np.pi**2, rel=1e-6)
     json.dumps(published)

@@ -23,12 +23,12 @@ from stream_dp.core.residual.planner import (
     _LAST_STEP,
     BasePlan,
     Bounded,
+    BudgetAllocator,
     Certified,
     Lack,
     Measure,
     Policy,
     Prices,
-    Purse,
     Terms,
     Unproven,
     _scales,
@@ -57,11 +57,11 @@ class Stage:
     ) -> None:
         self.policy = policy
         self.prices = Prices(BUDGET)
-        self.purse = Purse(policy)
+        self.allocator = BudgetAllocator(policy)
         self.belief = Belief(SHAPE)
         rng = np.random.default_rng(seed)
         for block, n in enumerate(n_rows):
-            self.purse.open(base)
+            self.allocator.open(base)
             self.belief.open_block(n)
             for attributes in known:
                 cells = tuple(SHAPE[a] for a in attributes)
@@ -75,23 +75,23 @@ class Stage:
 
     def plan(self, query: LinearQuery) -> object:
         evidence = self.evidence(query)
-        return plan(evidence, TERMS, self.policy, self.prices, self.purse)
+        return plan(evidence, TERMS, self.policy, self.prices, self.allocator)
 
     def look(self, query: LinearQuery, measure: Measure) -> None:
         """Takes a look whose release is of no interest."""
-        self.purse.lines.charge(measure.charges)
+        self.allocator.lines.charge(measure.charges)
         form = form_of(query, SHAPE)
         for block, step in measure.steps:
             variance = float(grid_sigma(step)) ** 2
             if measure.table:
                 cells = tuple(SHAPE[a] for a in form.attributes)
                 self.belief.absorb_table(form.attributes, block, np.ones(cells), variance)
-                self.purse.bought(form.attributes, block)
+                self.allocator.bought(form.attributes, block)
             else:
                 values = np.full(form.n_answers, 100.0)
                 self.belief.absorb_count(query.key, block, values, variance)
                 units = next(c.rho for c in measure.charges if c.block == block)
-                self.purse.rented(form.attributes, block, units)
+                self.allocator.rented(form.attributes, block, units)
 
 
 def halves(
@@ -264,7 +264,7 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
         kinds.append(type(decision).__name__ + str(getattr(decision, "table", "")))
         if isinstance(decision, Measure):
             if decision.table:
-                rent_when_bought = stage.purse.rent((0, 1, 2), range(1))
+                rent_when_bought = stage.allocator.rent((0, 1, 2), range(1))
                 table = decision
             stage.look(query, decision)
     assert kinds[0] == "MeasureFalse"
@@ -272,7 +272,7 @@ def test_rent_is_paid_until_the_table_is_worth_buying() -> None:
     bought = kinds.index("MeasureTrue")
     assert "MeasureFalse" not in kinds[bought + 1 :]
     assert rent_when_bought >= OPEN.rent_share * table.total
-    assert stage.purse.rent((0, 1, 2), range(1)) == 0, "rent starts again"
+    assert stage.allocator.rent((0, 1, 2), range(1)) == 0, "rent starts again"
 
 
 def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
@@ -284,17 +284,17 @@ def test_a_table_that_takes_too_much_of_the_line_is_not_bought() -> None:
 
 def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
     stage = Stage(known=((0,),), variance=4e4)
-    stage.purse.lines.charge([Charge(0, UNITS)])
+    stage.allocator.lines.charge([Charge(0, UNITS)])
     decision = stage.plan(halves(0, 1))
     assert isinstance(decision, Unproven)
     assert decision.lack is Lack.BUDGET
     assert 0.0 <= decision.low[0] <= decision.high[0] <= 20_000.0
     paced = Stage(policy=Policy(pacing=True))
-    paced.purse.lines.charge([Charge(0, UNITS // 2)])
+    paced.allocator.lines.charge([Charge(0, UNITS // 2)])
     kept = paced.plan(halves(0))
     assert isinstance(kept, Unproven)
     assert kept.lack is Lack.PACE
-    paced.purse.open(0.0)
+    paced.allocator.open(0.0)
     assert isinstance(paced.plan(halves(0)), Measure), "the next phase lets go of half of the rest"
     small = Stage(n_rows=(50,)).plan(halves(0))
     assert isinstance(small, Unproven)
@@ -307,11 +307,11 @@ def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
     free = stage.plan(halves(0, 1, window=range(2)))
     assert isinstance(free, Measure)
     assert free.charges[0].rho == free.charges[1].rho
-    room = stage.purse.room(range(2))
-    stage.purse.lines.charge([Charge(0, int(room[0]) - free.charges[0].rho * 4 // 5)])
+    room = stage.allocator.room(range(2))
+    stage.allocator.lines.charge([Charge(0, int(room[0]) - free.charges[0].rho * 4 // 5)])
     paced = stage.plan(halves(0, 1, window=range(2)))
     assert isinstance(paced, Measure)
-    assert paced.charges[0].rho <= stage.purse.room(range(2))[0]
+    assert paced.charges[0].rho <= stage.allocator.room(range(2))[0]
     assert paced.charges[1].rho > free.charges[1].rho
 
 
@@ -319,21 +319,21 @@ def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
 
 
 def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase() -> None:
-    purse = Purse(Policy(pacing=True))
+    allocator = BudgetAllocator(Policy(pacing=True))
     for block in range(4):
-        purse.open(0.2)
+        allocator.open(0.2)
         expected = [0.2 + 0.8 * (1 - 2.0 ** -(block - b + 1)) for b in range(block + 1)]
-        room = purse.room(range(block + 1)) / UNITS
+        room = allocator.room(range(block + 1)) / UNITS
         assert room.tolist() == pytest.approx(expected)
         assert (room <= np.array(expected) + 1e-15).all()
-    purse.lines.charge([Charge(0, UNITS)])
-    assert purse.room(range(1)).tolist() == [0]
+    allocator.lines.charge([Charge(0, UNITS)])
+    assert allocator.room(range(1)).tolist() == [0]
 
 
 def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
-    purse = Purse(OPEN)
-    purse.open(0.2)
-    assert purse.room(range(1)).tolist() == [UNITS]
+    allocator = BudgetAllocator(OPEN)
+    allocator.open(0.2)
+    assert allocator.room(range(1)).tolist() == [UNITS]
 
 
 # ---------------------------------------------------------------- base releases
@@ -376,13 +376,13 @@ def test_noise_for_a_base_release_is_drawn_in_seconds_whatever_the_schema() -> N
 
 def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     shape = (300, 300)
-    belief, purse = Belief(shape), Purse(OPEN)
+    belief, allocator = Belief(shape), BudgetAllocator(OPEN)
     belief.open_block(10**6)
-    purse.open(0.0)
-    purse.rented((0, 1), 0, UNITS)
+    allocator.open(0.0)
+    allocator.rented((0, 1), 0, UNITS)
     query = LinearQuery(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
     evidence = belief.evidence(form_of(query, shape), query.key, range(1))
-    decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), purse)
+    decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), allocator)
     assert isinstance(decision, Measure)
     assert not decision.table
 
