@@ -36,6 +36,17 @@ from stream_dp.web import pages, runner
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+SHORT_LINES = [
+    *sorted(path.name for path in ROOT.glob("*.md")),
+    "docs/concepts.md",
+    "docs/dashboard.md",
+    "docs/glossary.md",
+    "docs/index.md",
+    "docs/other-languages.md",
+    "docs/quickstart.md",
+    "docs/scaling.md",
+    "docs/sources.md",
+]
 
 
 def _anchors(page: Path) -> set[str]:
@@ -65,6 +76,22 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One heading\n[a](#one-heading) [b](#another) [c](missing.md)\n")
     assert _dead_links(page) == ["#another", "missing.md"]
+
+
+def _long_lines(text: str) -> list[str]:
+    """Lines of more than 160 characters that are neither in a table nor in a fence."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [line for line in text.splitlines() if len(line) > 160 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", SHORT_LINES)
+def test_a_change_of_one_sentence_is_a_change_of_one_line(page: str) -> None:
+    assert _long_lines((ROOT / page).read_text()) == []
+
+
+def test_a_long_line_is_noticed_where_it_can_be_wrapped() -> None:
+    long = "word " * 33
+    assert _long_lines(f"short\n{long}\n| {long}|\n```sh\n{long}\n```\n") == [long]
 
 
 def test_the_site_keeps_the_words_of_a_link_out_of_the_pages_and_the_language_of_a_fence() -> None:
