@@ -34,7 +34,7 @@ from stream_dp.pipeline import dataset, worker
 from stream_dp.web import pages, runner
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -67,6 +67,22 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     assert _dead_links(page) == ["#another", "missing.md"]
 
 
+def _long_lines(text: str) -> list[str]:
+    """Lines of more than 160 characters that are neither in a table nor in a fence."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [line for line in text.splitlines() if len(line) > 160 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_outside_a_table_is_longer_than_160_characters(page: Path) -> None:
+    assert _long_lines(page.read_text()) == []
+
+
+def test_a_long_line_is_noticed_where_it_can_be_wrapped() -> None:
+    long = "word " * 33
+    assert _long_lines(f"short\n{long}\n| {long}|\n```sh\n{long}\n```\n") == [long]
+
+
 def test_the_site_keeps_the_words_of_a_link_out_of_the_pages_and_the_language_of_a_fence() -> None:
     hook = runpy.run_path(str(ROOT / "tools/mkdocs_hook.py"))["on_page_markdown"]
     page = SimpleNamespace(file=SimpleNamespace(src_uri="lab/README.md"))
@@ -79,9 +95,9 @@ def test_the_site_keeps_the_words_of_a_link_out_of_the_pages_and_the_language_of
     assert hook(text + fence, page=page, files=files) == kept + "```json\n{}\n```\n"
 
 
-def test_the_readme_links_every_decision() -> None:
+def test_the_page_for_contributors_links_every_decision() -> None:
     decisions = {path.name for path in (ROOT / "docs/decisions").iterdir()}
-    linked = {Path(link).name for link in LINK.findall((ROOT / "README.md").read_text())}
+    linked = {Path(link).name for link in LINK.findall((ROOT / "CONTRIBUTING.md").read_text())}
     assert decisions - linked == set()
 
 

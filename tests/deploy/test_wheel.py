@@ -75,6 +75,7 @@ def test_the_sdist_makes_the_same_wheel(built: dict[str, Path], tmp_path: Path) 
         archive.extractall(tmp_path, filter="data")
     (sources,) = tmp_path.iterdir()
     assert (sources / "tests/deploy/test_wheel.py").exists()
+    assert {path.name for path in ROOT.glob("*.md")} <= {path.name for path in sources.iterdir()}
     assert contents(build(sources, tmp_path / "dist")[".whl"]) == contents(built[".whl"])
 
 
