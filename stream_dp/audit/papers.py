@@ -261,7 +261,7 @@ class Papers:
         return found
 
     def _step(self, block: int, phase: int) -> tuple[int, Span]:
-        """Units of the stage' own budget: what the line reads after a phase, less what it read before."""
+        """Units of the stage's own budget: what the line reads after a phase, less what it read before."""
         joined = block + 1
         if self._profile == "memory":
             first = 1  # a line of the memory profile reads the same for all blocks

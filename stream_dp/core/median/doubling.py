@@ -136,8 +136,8 @@ class Doubling:
             "epsilon": self._privacy.epsilon,
             "delta": self._privacy.delta,
             "stage": self.stage,
-            "guess_epsilon": self.mechanism.published_budget["epsilon"],
-            "guess_delta": self.mechanism.published_budget["delta"],
+            "stage_epsilon": self.mechanism.published_budget["epsilon"],
+            "stage_delta": self.mechanism.published_budget["delta"],
         }
 
     # ------------------------------------------------------------ stages
@@ -179,7 +179,7 @@ class Doubling:
     def _opened(self, stage: _Stage, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
         """Opens a phase of a stage; its looks, and what they cost in units of the whole budget."""
         looks = stage.mechanism.open_phase(n_rows)
-        # The stage' own mechanism is told at once: whether it is paid for is watched here.
+        # The stage's own mechanism is told at once: whether it is paid for is watched here.
         for look in looks:
             stage.mechanism.charged(look.charges)
         rho, delta = stage.parts

@@ -241,5 +241,5 @@ def test_the_budget_is_that_of_all_stages(cells: Universe) -> None:
     published = doubling(cells).published_budget
     assert published["epsilon"] == 1.0
     assert published["stage"] == 1
-    assert published["guess_epsilon"] == pytest.approx(6 / np.pi**2, rel=1e-6)
+    assert published["stage_epsilon"] == pytest.approx(6 / np.pi**2, rel=1e-6)
     json.dumps(published)
