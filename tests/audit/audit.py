@@ -26,11 +26,12 @@ import contextlib
 import json
 import math
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from multiprocessing import get_context
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
@@ -202,7 +203,7 @@ COPIES: Final = {
     WHOLE: Copy(deliveries=2, share=0.3),
     "half the noise": Copy(noise=HalfNoise, broken=_half, all_queries=False),
     "forgets a charge": Copy(broken=_forgetful, share=0.6),
-    "draws again": Copy(deliveries=12, keeps_store=False, all_queries=False, share=0.12),
+    "draws again": Copy(deliveries=12, keeps_store=False, all_queries=False, share=0.3),
 }
 
 
@@ -485,7 +486,7 @@ def _partition() -> Case:
     more = {"attributes": attributes, "accuracy": {"error": 0.4, "failure_probability": 0.9}}
     case = _kind("threshold", (sides[0], sides[1]), queries, _of_counts, more=more, partition=True)
     tree = float(_answerer(case.definition)._plans[0].tree_epsilon)
-    return replace(case, what="answer", claim=tree, runs=2.0)
+    return replace(case, what="answer", claim=tree, runs=3.0)
 
 
 def _stable(kind: str, **settings: Any) -> Case:
@@ -688,14 +689,8 @@ def _documents(
     }
 
 
-async def scores(
-    case: Case, copy: Copy, runs: int, tell: Callable[[int], None] = lambda _: None
-) -> tuple[Floats, Floats]:
-    """The scores of so many runs on each side: the sum over all deliveries, which one answer may repeat.
-
-    Args:
-        tell: Called with the runs that are done.
-    """
+async def scores(case: Case, copy: Copy, runs: int) -> tuple[Floats, Floats]:
+    """The scores of ``runs`` runs on each side: the sum over all deliveries, which one answer may repeat."""
     found: tuple[list[float], list[float]] = ([], [])
     with copy.broken(), patch.object(BatchLook, "seconds", 0.0):  # nobody here looks at a clock
         while len(found[0]) < runs:
@@ -720,7 +715,6 @@ async def scores(
                     totals[place] += case.score(stream.replies[name])
             for total, (_name, side) in zip(totals, names, strict=True):
                 found[side].append(total)
-            tell(len(found[0]))
     return np.array(found[0]), np.array(found[1])
 
 
@@ -747,23 +741,19 @@ def audit(
     runs: int,
     copies: Sequence[str] | None = None,
     confidence: float = CONFIDENCE,
-    tell: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Line:
     """A line of the table: bounds for the worker as it is, and for broken copies.
 
     Args:
         runs: Data sets of each side.
         copies: Those that are run, as far as the case has them; all if left out.
-        tell: Called with a copy's name, and how many runs of how many are done.
     """
     case = CASES[name]()
     bounds = {}
     for which in case.copies if copies is None else [c for c in copies if c in case.copies]:
         copy = COPIES[which]
         wanted = max(runs // 4, round(runs * case.runs * copy.share))
-        found = asyncio.run(
-            scores(case, copy, wanted, lambda done, w=which, n=wanted: tell(w, done, n))
-        )
+        found = asyncio.run(scores(case, copy, wanted))
         bounds[which] = bounded(*found, delta=case.delta, confidence=confidence)
     return Line(name, case, bounds)
 
@@ -799,17 +789,16 @@ def _printed(cells: Sequence[str], *, markdown: bool) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
-def _progress(name: str) -> Callable[[str, int, int], None]:
-    """Shows on a terminal how far a line of the table is, in place."""
-    told = 0.0
+def _line(name: str, runs: int) -> tuple[list[str], bool]:
+    """The cells of one line, and whether it is as it should be."""
+    line = audit(name, runs=runs)
+    return _cells(line), line.fair
 
-    def tell(copy: str, done: int, runs: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > 0.5 and sys.stderr.isatty():
-            told = time.monotonic()
-            print(f"\r\033[K{name}: {copy}, {done} of {runs} runs", end="", file=sys.stderr)
 
-    return tell
+def _tell(text: str) -> None:
+    """Shows on a terminal how far the table is, in place."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -822,13 +811,19 @@ def main() -> int:
     print(_printed(_HEAD, markdown=arguments.markdown))
     if arguments.markdown:
         print("|" + "---|" * len(_HEAD))
-    fair = True
-    for name in arguments.only or CASES:
-        line = audit(name, runs=arguments.runs, tell=_progress(name))
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
-        print(_printed(_cells(line), markdown=arguments.markdown), flush=True)
-        fair &= line.fair
+    names, fair = arguments.only or list(CASES), True
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+        lines = [processes.submit(_line, name, arguments.runs) for name in names]
+        for name, line in zip(names, lines, strict=True):
+            while not line.done():
+                _tell(
+                    f"{name}; {sum(each.done() for each in lines)} of {len(lines)} lines are done"
+                )
+                wait([line], timeout=0.5)
+            _tell("")
+            cells, is_fair = line.result()
+            print(_printed(cells, markdown=arguments.markdown), flush=True)
+            fair &= is_fair
     return 0 if fair else 1
 
 
