@@ -1,5 +1,5 @@
 #!/bin/sh
-# Defines a data set, sends a batch, asks a question and prints the answer. Needs kcat (apt install kcat):
+# Defines a data set, sends a batch, asks a query and prints the answer. Needs kcat (apt install kcat):
 #
 #   sh examples/kcat.sh 127.0.0.1:9092
 set -eu

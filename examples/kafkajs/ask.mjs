@@ -1,4 +1,4 @@
-// Defines a data set, sends a batch, asks a question and prints the answer. Node 18 or newer:
+// Defines a data set, sends a batch, asks a query and prints the answer. Node 18 or newer:
 //
 //   npm ci && node ask.mjs 127.0.0.1:9092
 
@@ -90,12 +90,12 @@ try {
   if (event.reason) throw new Error(event.reason.message)
   console.log(`${event.rows} rows, phase ${event.phase} is open`)
 
-  const question = {
+  const query = {
     analyst: 'ann',
-    query_id: randomUUID(), // the answer under an id never changes: a new question has a new one
+    query_id: randomUUID(), // the answer under an id never changes: a new query needs a new id
     where: { all: [{ attribute: 'bike', eq: 'city' }, { attribute: 'minutes', ge: 30 }] },
   }
-  const answer = await request('queries', question, reply => reply.query_id === question.query_id && reply.status)
+  const answer = await request('queries', query, reply => reply.query_id === query.query_id && reply.status)
   console.log(JSON.stringify(answer))
 } finally {
   await Promise.all([consumer.disconnect(), producer.disconnect(), admin.disconnect()])
