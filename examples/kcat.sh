@@ -49,7 +49,7 @@ send batches <<END
 END
 await events '"batch_id":"2026-11-21"'
 
-# The answer under an id never changes: a new question has a new one.
+# The answer under an id never changes: a new query needs a new id.
 query_id=$(date +%s)-$$
 send queries <<END
 {"version": 1, "dataset": "$dataset", "analyst": "ann", "query_id": "$query_id",

@@ -131,23 +131,23 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
     "Budget": [
         _share(
             "Budget spent",
-            "Of the phase that has the least left.",
+            "The phase that has the least budget left.",
             (_of("budget_spent_ratio"), "{{dataset}}"),
             width=8,
             colors={0.8: _ORANGE, 0.95: _RED},
         ),
         _lines(
-            "Epsilon spent, of what is promised",
+            "Epsilon spent, next to the promise",
             "none",
-            "Of the phase that has the least left, at the promised delta.",
+            "The phase that has the least budget left, at the promised delta.",
             (_of("privacy_spent_epsilon"), "{{dataset}} spent"),
             (_of("privacy_limit_epsilon"), "{{dataset}} promised"),
             width=8,
         ),
         _lines(
-            "Budget burned a day",
+            "Budget spent per day",
             "percentunit",
-            "At the pace of the last hour. A phase that opens pays its tables at once.",
+            "At the pace of the last hour. A phase that opens pays for its tables at once.",
             (f"max by (dataset) ({_BURN}) * 86400", "{{dataset}}"),
             width=8,
         ),
@@ -161,7 +161,7 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _number(
             "Budget lasts",
             "s",
-            "At the pace of the last hour; empty while nothing is spent.",
+            "How long the budget lasts at the pace of the last hour. Empty while nothing is spent.",
             (
                 f"(1 - {_of('budget_spent_ratio')}) / (max by (dataset) ({_BURN}) > 0)",
                 "{{dataset}}",
@@ -174,7 +174,7 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _lines(
             "Answers, by path",
             "cps",
-            "Measured ones are hard: they looked at rows and were paid.",
+            "Measured answers are hard: they looked at rows and were charged.",
             (_rate("answers_total", "path"), "{{path}}"),
             width=8,
             stacked=True,
@@ -208,7 +208,7 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
     "Rows and phases": [
         _share(
             "Next phase",
-            "Rows that wait, of those that open the next phase.",
+            "Rows that wait, as a share of those that open the next phase.",
             (f"{_of('rows_waiting')} / {_of('phase_rows_needed')}", "{{dataset}}"),
             width=8,
         ),
@@ -224,7 +224,7 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _lines(
             "Batches",
             "cps",
-            "Taken in or refused.",
+            "Batches that were accepted or refused.",
             (_rate("batches_total", "dataset"), "{{dataset}}"),
             width=12,
         ),
@@ -240,15 +240,15 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _number(
             "Alerts",
             "none",
-            "That fire now.",
+            "Alerts that fire now.",
             ('count(ALERTS{alertstate="firing", alertname=~"StreamDP.+"}) or vector(0)', ""),
             width=6,
             colors={1: _RED},
         ),
         _lines(
-            "Records still to be taken",
+            "Records not yet taken",
             "short",
-            "Between the read position and the end of the log.",
+            "Records between the read position and the end of the log.",
             (
                 "max by (topic, partition) (stream_dp_cursor_lag_messages)",
                 "{{topic}} {{partition}}",
@@ -271,30 +271,30 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
         _number(
             "The store forgets nothing",
             "none",
-            "Whether its settings keep every acknowledged commit.",
+            "Whether the settings of Redis keep every acknowledged commit.",
             ("min(stream_dp_store_safe)", ""),
             width=6,
         ).mappings([ValueMap(_SAFE)]),
         _number(
             "In quarantine",
             "none",
-            "Data sets that take nothing, because workers died of one of their records.",
+            "Data sets that take no records, because workers died at one of their records.",
             ("sum(max by (dataset) (stream_dp_quarantined))", ""),
             width=6,
             colors={1: _RED},
         ),
         _lines("Commits", "cps", "", (_rate("commits_total", "dataset"), "{{dataset}}"), width=12),
         _lines(
-            "Since the last commit",
+            "Time since the last commit",
             "s",
             "",
             (f"time() - {_of('last_commit_timestamp_seconds')}", "{{dataset}}"),
             width=12,
         ),
         _lines(
-            "Decided, and still to leave",
+            "Records not yet released",
             "short",
-            "Records between the commit and the broker.",
+            "Records that are committed and have not reached the broker.",
             ("max by (instance) (stream_dp_outbox_records)", "{{instance}}"),
             width=12,
         ),
@@ -306,7 +306,7 @@ def main() -> None:
     """Prints the dashboard as JSON."""
     board = dashboard.Dashboard("stream_dp").tags(["stream-dp"]).readonly()
     board.description(
-        "Budgets, answers and the health of workers; docs/metrics.md says what they are."
+        "Budgets, answers and the health of workers. docs/metrics.md explains each figure."
     )
     board.tooltip(DashboardCursorSync.CROSSHAIR)
     board.time("now-6h", "now").refresh("10s").timezone("browser")
