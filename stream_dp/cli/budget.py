@@ -20,8 +20,6 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    from stream_dp.core.median.doubling import Doubling
-    from stream_dp.core.median.phased import Phased
     from stream_dp.pipeline.building import build, epsilon_spent, prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
@@ -30,7 +28,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     epsilons = [epsilon_spent(definition, block.spent) for block in odometer.blocks]
     privacy, profile = definition.privacy, definition.mechanism.profile
     _, mechanism = build(definition)
-    constants = mechanism.published_budget if isinstance(mechanism, Phased | Doubling) else None
+    constants = mechanism.published_budget
     if as_json:
         phases = [
             {

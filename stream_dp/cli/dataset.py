@@ -38,7 +38,7 @@ from stream_dp.messages import (
 
 if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
-    from stream_dp.core.kinds.several import WithKinds
+    from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Universe
     from stream_dp.pipeline.sources import Source
 
@@ -241,8 +241,6 @@ def _checked(file: Path) -> tuple[Definition, str]:
     definition.check_new()
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
-        from stream_dp.core.kinds.several import WithKinds
-        from stream_dp.core.residual.calibrated import Calibrated
         from stream_dp.pipeline.building import build
 
         universe, mechanism = build(definition)
@@ -253,14 +251,11 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 f"with these settings, {opens:,}; that many open a phase"
             )
         warn_of_delta(definition.privacy.delta, opens)
-        counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
-        opening = f"a phase opens at {opens:,} rows"
-        if not isinstance(counts, Calibrated):
+        opening, spent = f"a phase opens at {opens:,} rows", mechanism.opening_units(opens)
+        if spent is None:
             return definition, opening
         _warn_of_error(definition, universe, opens)
-        spent = counts.base_release(opens).units
-        if isinstance(mechanism, WithKinds):
-            _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
+        _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
         return definition, f"{opening}, which takes {share(spent / UNITS)} of its budget"
 
 
@@ -288,11 +283,11 @@ def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> N
         )
 
 
-def _warn_of_kinds(definition: Definition, mechanism: WithKinds, n_rows: int, left: int) -> None:
+def _warn_of_kinds(definition: Definition, mechanism: Mechanism, n_rows: int, left: int) -> None:
     """Says so where a single phase has too few rows, or too little budget, for what is turned on."""
     from stream_dp.core.accounting import UNITS
 
-    for kind, least in mechanism.min_rows.items():
+    for kind, least in mechanism.least_windows.items():
         if least > n_rows:
             warn(
                 f"kinds.{kind} needs windows of {least:,} rows or more, and a phase opens at {n_rows:,}; "

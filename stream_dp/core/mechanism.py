@@ -1,11 +1,12 @@
 """The one interface behind which every mechanism answers.
 
 A mechanism is public knowledge: a fold over what was published, without a reference to the data. When it
-needs the data it describes a *look*: what will be asked, how noisy, and what that costs. The pipeline makes
-the charge durable, only then takes the look, and gives the release back to be folded in:
+needs the data it describes a *look* (a noisy measurement): what will be asked, how noisy, and what that
+costs. The pipeline makes the charge durable, only then takes the look, and gives the release back to be
+folded in:
 
     step = mechanism.answer(query)
-    if isinstance(step, Look):
+    if not isinstance(step, Outcome):                 # it is a Look
         await commit(charge of step)                  # charge before looking
         release = step.take(noise, data)              # the only place that sees the data
         mechanism.absorb(release)                     # post-processing from here on
@@ -13,19 +14,24 @@ the charge durable, only then takes the look, and gives the release back to be f
 
 Folding the same definition, phases, looks and releases in the same order gives the same state, so a restart
 replays them. A look whose charge was committed but whose release was lost in a crash is told to ``lost``.
+
+Callers need to know nothing else about a mechanism. Everything that only some of them have, such as secrets
+or kinds of queries, has a default here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.outcome import Outcome
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.synthetic.basis import Basis
 
 
 class Release(Protocol):
@@ -36,26 +42,43 @@ class Release(Protocol):
         ...
 
 
-class Look(Protocol):
-    """One priced query to the data, decided from public facts only."""
+class Look(ABC):
+    """One priced query to the data, decided from public facts only.
+
+    Attributes:
+        charges: What it costs, one entry a block; at most one a block.
+    """
+
+    __slots__ = ()
+
+    charges: tuple[Charge, ...]
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What it costs, one entry a block; at most one a block."""
-        ...
-
-    @property
+    @abstractmethod
     def description(self) -> dict[str, object]:
         """Public facts for the ledger: kind, attributes, blocks, scales. JSON-ready."""
-        ...
+
+    @property
+    def seconds(self) -> float:
+        """Where drawing takes time that depends on the data: taking it is made to last a multiple of this.
+
+        From public facts, and so long that one is nearly always enough. 0 where the time depends on nothing
+        private.
+        """
+        return 0.0
+
+    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
+        """Secrets that this look begins with, by their names in the vault; committed with its charge."""
+        del noise
+        return {}
 
     def reserve(self, noise: NoiseSource) -> None:
         """Draws the noise it will need into the pool; called before the charge is committed."""
-        ...
+        del noise
 
+    @abstractmethod
     def take(self, noise: NoiseSource, data: Blocks) -> Release:
-        """Looks at the data. Called once, after the charge is durable; cannot fail on drawn values."""
-        ...
+        """Looks at the data, once charge and secrets are durable; cannot fail on drawn values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,53 +88,150 @@ class Quote:
     outcome: Outcome | None
     charges: tuple[Charge, ...]
 
+    @classmethod
+    def of(cls, step: Outcome | Look) -> Quote:
+        """The price of a step that ``Mechanism.answer`` would give."""
+        return cls(step, ()) if isinstance(step, Outcome) else cls(None, step.charges)
 
-class Mechanism(Protocol):
+
+class Mechanism(ABC):
     """One data set's mechanism. Holds no reference to the data."""
+
+    # ------------------------------------------------------------ public facts
+
+    @property
+    @abstractmethod
+    def kinds(self) -> frozenset[str]:
+        """Kinds of queries that it answers; it refuses all others."""
+
+    @property
+    def in_order(self) -> frozenset[int]:
+        """Attributes that blocks must keep in order of arrival, because they are answered row by row."""
+        return frozenset()
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names in the vault that later looks need; all others are dropped."""
+        return frozenset()
+
+    @property
+    def rows_to_open(self) -> int:
+        """Waiting rows below which no phase opens, whatever the definition asks for."""
+        return 1
+
+    @property
+    def least_windows(self) -> Mapping[str, int]:
+        """Rows of a window below which a kind's queries are always refused, by the name of its setting."""
+        return {}
+
+    @property
+    def published_budget(self) -> dict[str, object] | None:
+        """The constants behind the promise, JSON-ready, where the mechanism publishes them."""
+        return None
+
+    def opening_units(self, n_rows: int) -> int | None:
+        """Units of a new line that opening a phase of ``n_rows`` rows spends; None where it varies."""
+        del n_rows
+        return None
+
+    def basis(self, window: range) -> Basis:
+        """What synthetic rows of a window follow.
+
+        Raises:
+            ValueError: Nothing that was published says enough about the window.
+        """
+        raise ValueError(f"nothing that rows could follow: {self!r} about {window}")
+
+    # ------------------------------------------------------------ phases and charges
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         """Whether ``waiting`` rows open a phase now; ``min_rows`` is the data set's setting."""
-        ...
+        return waiting >= min_rows
 
+    @abstractmethod
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Adds a sealed block of ``n_rows`` rows; returns the looks that opening it asks for, in order."""
-        ...
 
+    @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         """Records a charge as spent; called when its commit is durable, and on replay."""
-        ...
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
+    # ------------------------------------------------------------ queries
+
+    @abstractmethod
+    def answer(self, query: AnyQuery) -> Outcome | Look:
         """Answers from public knowledge, refuses, or says which look it needs."""
-        ...
 
+    def quote(self, query: AnyQuery) -> Quote:
+        """Exact price of ``query`` now; changes nothing."""
+        return Quote.of(self.answer(query))
+
+    def unsupported(self, kind: str) -> Refused:
+        """The refusal of a query whose kind is not one of ``kinds``."""
+        return Refused(
+            RefusalCode.UNSUPPORTED_KIND,
+            f"this data set does not answer {kind}; ask one of {', '.join(sorted(self.kinds))}",
+        )
+
+    @abstractmethod
     def absorb(self, release: Release) -> None:
         """Folds a release into what is known."""
-        ...
 
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    @abstractmethod
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
         """The answer to ``query`` after ``release`` was absorbed."""
-        ...
 
-    def quote(self, query: LinearQuery) -> Quote:
-        """Exact price of ``query`` now; changes nothing."""
-        ...
+    # ------------------------------------------------------------ restarts
 
     def remembered(self) -> dict[bytes, bytes]:
         """Verified answers first given since the last call, to be stored for repeats."""
-        ...
+        return {}
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
         """Takes stored verified answers back after a restart."""
-        ...
+        assert not remembered, "this mechanism remembers nothing besides its releases"
 
     def lost(self, look: dict[str, object]) -> None:
         """A look (its ``description``) was charged, but a crash lost its release."""
-        ...
+        del look
 
+    @abstractmethod
     def release_from_bytes(self, data: bytes) -> Release:
         """Inverse of ``Release.to_bytes``. Raises CorruptState."""
-        ...
 
 
-__all__ = ["Look", "Mechanism", "Quote", "Release"]
+class LinearMechanism(Mechanism):
+    """A mechanism that answers counts of rows, their tables or their sums, and refuses everything else."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({"predicate"})
+
+    def answer(self, query: AnyQuery) -> Outcome | Look:
+        if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
+            return self.unsupported(query.kind)
+        return self._answer(query)
+
+    def quote(self, query: AnyQuery) -> Quote:
+        if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
+            return Quote(self.unsupported(query.kind), ())
+        return self._quote(query)
+
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
+        assert isinstance(query, LinearQuery), "no look was asked for by another query"
+        return self._conclude(query, look, release)
+
+    @abstractmethod
+    def _answer(self, query: LinearQuery) -> Outcome | Look:
+        """What ``answer`` does with a query of a kind that is answered."""
+
+    def _quote(self, query: LinearQuery) -> Quote:
+        """What ``quote`` does with a query of a kind that is answered."""
+        return Quote.of(self._answer(query))
+
+    @abstractmethod
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+        """What ``conclude`` does."""
+
+
+__all__ = ["LinearMechanism", "Look", "Mechanism", "Quote", "Release"]

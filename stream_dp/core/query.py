@@ -226,10 +226,49 @@ class LinearQuery:
         object.__setattr__(self, "key", key)
 
     @property
+    def kind(self) -> str:
+        """As in ``messages.QueryFields``: a predicate, a table or a sum."""
+        if self.total is not None:
+            return "sum"
+        return "table" if self.group_by else "predicate"
+
+    @property
     def attributes(self) -> tuple[int, ...]:
         added = () if self.total is None else (self.total.attribute,)
         counted = () if self.rows is None else self.rows.attributes
         return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted}))
+
+
+@dataclass(frozen=True)
+class KindQuery:
+    """A query of another kind; which fields it has depends on the kind.
+
+    Attributes:
+        kind: As in ``messages.QueryFields``.
+        window: Absolute block indices; contiguous, not empty.
+        attribute: Index of the attribute it is about; None where it is about rows.
+        predicate: Which rows or bins are meant; those of every row where left out.
+        predicates: The same for each query of a batch.
+        numbers: A rank, or two thresholds, as shares.
+        key: 16 bytes that are the same whenever the same is asked, the window included.
+    """
+
+    kind: str
+    window: range
+    attribute: int | None = None
+    predicate: Predicate = EVERYTHING
+    predicates: tuple[Predicate, ...] = ()
+    numbers: tuple[float, ...] = ()
+    key: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = [predicate.key for predicate in (self.predicate, *self.predicates)]
+        facts = (self.kind, self.window, self.attribute, keys, self.numbers)
+        object.__setattr__(self, "key", blake2b(repr(facts).encode(), digest_size=16).digest())
+
+
+AnyQuery: TypeAlias = LinearQuery | KindQuery
+"""Whatever can be asked of a mechanism; its ``kind`` says what it is."""
 
 
 def compile_where(
@@ -718,6 +757,8 @@ __all__ = [
     "MAX_NODES",
     "MAX_TOUCHED_CELLS",
     "NOTHING",
+    "AnyQuery",
+    "KindQuery",
     "LinearQuery",
     "Mask",
     "Predicate",

@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.outcome import Answered
+from stream_dp.core.outcome import Answered, Outcome, Path
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.gated import Gated
-from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.core.universe import Category, Universe
 from stream_dp.lab.noise import SeededNoise
 
@@ -112,7 +111,7 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
             asked = world.permutation(setting.cells) < setting.cells // 2
             query = LinearQuery(Predicate.of_mask((0,), asked), range(len(blocks)))
             look = answerer.answer(query)
-            if not isinstance(look, CountLook):
+            if isinstance(look, Outcome):
                 continue
             answerer.charged(look.charges)
             for charge in look.charges:
@@ -123,7 +122,7 @@ def run(setting: Setting, data: Data, mechanism: Mechanism, *, seed: int) -> Ite
             outcome = answerer.conclude(query, look, release)
             assert isinstance(outcome, Answered), "a look that gives no answer"
             truth = counts[:, asked].sum() / counts.sum()
-            answered, hard = answered + 1, hard + release.measured
+            answered, hard = answered + 1, hard + (outcome.path is Path.MEASURED)
             missed += abs(outcome.value - truth) > setting.accuracy.error
         yield Phase(data, mechanism, seed, number, answered, hard, int(missed))
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
-from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import as_sent, compile_query
@@ -151,11 +149,8 @@ def _code(reason: str) -> RefusalCode:
     return RefusalCode(reason) if reason in set(RefusalCode) else RefusalCode.INVALID_QUERY
 
 
-async def _outcome(
-    dataset: Dataset, query: LinearQuery | KindQuery
-) -> tuple[Outcome, tuple[Charge, ...]]:
-    mechanism = _mechanism(dataset)
-    step = mechanism.answer(query)
+async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Charge, ...]]:
+    step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
     if len(step.charges) > MOST_PAID:
@@ -168,17 +163,12 @@ async def _outcome(
             reason="too_much_work",
         )
     (release,) = await dataset.look([step])
-    return mechanism.conclude(query, step, release), step.charges
+    return dataset.mechanism.conclude(query, step, release), step.charges
 
 
-def _quote(dataset: Dataset, query: LinearQuery | KindQuery) -> Quote:
-    quote = _mechanism(dataset).quote(query)
+def _quote(dataset: Dataset, query: AnyQuery) -> Quote:
+    quote = dataset.mechanism.quote(query)
     return Quote(_TOO_MANY_PHASES, ()) if len(quote.charges) > MOST_PAID else quote
-
-
-def _mechanism(dataset: Dataset) -> WithKinds:
-    """The data set's, as one that answers every query that was compiled for it."""
-    return cast("WithKinds", dataset.mechanism)
 
 
 def _outgoing(

@@ -55,12 +55,10 @@ __all__ = [
     "budget_of",
     "build",
     "epsilon_spent",
-    "in_order",
     "line_of",
     "prices_of",
     "rows_of_a_phase",
     "rows_that_open",
-    "secrets_of",
 ]
 
 
@@ -85,16 +83,6 @@ def universe_of(definition: Definition) -> Universe:
     return Universe(
         tuple(_attribute(place, spec) for place, spec in enumerate(definition.attributes))
     )
-
-
-def in_order(mechanism: Mechanism) -> frozenset[int]:
-    """Attributes that it answers row by row, in order of arrival."""
-    return mechanism.in_order if isinstance(mechanism, WithKinds) else frozenset()
-
-
-def secrets_of(mechanism: Mechanism) -> frozenset[str]:
-    """Names in the vault that its later looks need."""
-    return mechanism.secrets if isinstance(mechanism, WithKinds) else frozenset()
 
 
 def _mechanism(
@@ -210,8 +198,7 @@ def rows_of_a_phase(definition: Definition) -> int:
 
 def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
     """The same where the definition's mechanism is there already."""
-    needed = mechanism.min_rows if isinstance(mechanism, Phased | Doubling) else 1
-    return max(definition.phase.min_rows, needed)
+    return max(definition.phase.min_rows, mechanism.rows_to_open)
 
 
 ANSWERERS: Mapping[str, type[Answerer]] = {

@@ -8,11 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.core.kinds.base import KindQuery
-from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.outcome import RefusalCode
-from stream_dp.core.query import LinearQuery, Predicate, Total, compile_group_by, compile_where
-from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.query import (
+    AnyQuery,
+    KindQuery,
+    LinearQuery,
+    Predicate,
+    Total,
+    compile_group_by,
+    compile_where,
+)
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
@@ -45,7 +50,7 @@ class Compiled:
     """
 
     identity: tuple[object, ...]
-    on: Callable[[range], LinearQuery | KindQuery]
+    on: Callable[[range], AnyQuery]
 
 
 def as_sent(query: QueryFields) -> tuple[object, ...]:
@@ -104,7 +109,7 @@ def _grouped(
 
 def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    if not isinstance(dataset.mechanism, Calibrated | WithKinds):
+    if "sum" not in dataset.mechanism.kinds:
         raise InvalidQuery(
             "kind",
             "a data set of this profile does not answer sums",
@@ -138,11 +143,9 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
 
 
 def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
-    universe, mechanism = dataset.universe, dataset.mechanism
-    kinds = mechanism.kinds if isinstance(mechanism, WithKinds) else frozenset()
+    universe, kinds = dataset.universe, dataset.mechanism.kinds
     if query.kind not in kinds:
-        sums = {"sum"} if isinstance(mechanism, Calibrated | WithKinds) else set()
-        answered = ", ".join(sorted({*_COUNTS, *sums, *kinds}))
+        answered = ", ".join(sorted({*_COUNTS, *kinds}))
         (setting,) = (name for name, one in ANSWERERS.items() if query.kind in one.kinds)
         raise InvalidQuery(
             "kind",

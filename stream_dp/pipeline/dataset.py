@@ -18,13 +18,12 @@ from typing import Any, Final, TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
-from stream_dp.pipeline.building import build, in_order, line_of, rows_that_open, secrets_of
+from stream_dp.pipeline.building import build, line_of, rows_that_open
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -163,7 +162,7 @@ class Dataset:
     @property
     def in_order(self) -> frozenset[int]:
         """Attributes that are answered row by row, in order of arrival."""
-        return in_order(self._mechanism)
+        return self._mechanism.in_order
 
     @property
     def retired(self) -> bool:
@@ -431,9 +430,8 @@ class Dataset:
         self._noise.discard()
         self._reserve(looks)
         for look in looks:
-            if isinstance(look, NamedLook):
-                for name, secret in look.draw(self._noise).items():
-                    self.keep(name, secret)
+            for name, secret in look.draw(self._noise).items():
+                self.keep(name, secret)
         charges = _merged(looks)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
@@ -486,7 +484,7 @@ class Dataset:
         counter = _Counter(self._noise)
         for look in looks:
             look.reserve(counter)
-        seconds = sum(look.seconds for look in looks if isinstance(look, NamedLook))
+        seconds = sum(look.seconds for look in looks)
         self._work = (self._work[0] + counter.drawn, self._work[1] + seconds)
         self.looks += len(looks)
         if self._record:
@@ -519,14 +517,14 @@ class Dataset:
             lambda: [look.take(self._noise, self._data) for look in looks]
         )
         self._noise.discard()
-        slot = max((look.seconds for look in looks if isinstance(look, NamedLook)), default=0.0)
+        slot = max((look.seconds for look in looks), default=0.0)
         if slot > 0.0:
             await asyncio.sleep(slot - (monotonic() - started) % slot)
         return releases
 
     def _drop_secrets(self) -> None:
         """Drops, with the next commit, what no run needs any more."""
-        for name in self._data.vault.keys() - secrets_of(self._mechanism):
+        for name in self._data.vault.keys() - self._mechanism.secrets:
             self.keep(name, b"")
 
     def keep(self, name: str, secret: bytes) -> None:

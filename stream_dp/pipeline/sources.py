@@ -46,7 +46,7 @@ from stream_dp.messages import (
     Topics,
 )
 from stream_dp.messages.base import validated
-from stream_dp.pipeline.building import build, in_order
+from stream_dp.pipeline.building import build
 from stream_dp.pipeline.connecting import described_topics, store_of
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
@@ -298,7 +298,7 @@ class SourceReader:
         source = self._source
         universe, mechanism = await self._built()
         paths = source.paths(universe)
-        packing = Packing(source, universe, paths, in_order=bool(in_order(mechanism)))
+        packing = Packing(source, universe, paths, in_order=bool(mechanism.in_order))
         log_id = await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),

@@ -43,7 +43,6 @@ from stream_dp.core.accounting import epsilon_of, gaussian_rho
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
-from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
 from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.universe import Universe
@@ -167,9 +166,7 @@ def _forgetful() -> Iterator[None]:
     look = Dataset.look
 
     def free(one: Any) -> Any:
-        if isinstance(one, NamedLook):
-            return replace(one, look=replace(one.look, charges=()))
-        return replace(one, charges=()) if "charges" in one.__dataclass_fields__ else one
+        return replace(one, charges=())
 
     async def unpaid(self: Dataset, looks: Any) -> Any:
         return await look(self, list(map(free, looks)))

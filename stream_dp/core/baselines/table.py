@@ -27,6 +27,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.synthetic.basis import NoisyTable
 from stream_dp.core.universe import Universe, check_kept_cells
 from stream_dp.errors import CorruptState
 
@@ -46,7 +47,7 @@ class TableRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLook:
+class TableLook(Look):
     """All cells of one block with noise of one scale."""
 
     block: int
@@ -74,7 +75,7 @@ class TableLook:
 
 
 class WholeTable(PredicateMechanism):
-    """Answers from the blocks' noisy tables, or not at all. A ``mechanism.Mechanism``.
+    """Answers from the blocks' noisy tables, or not at all.
 
     Args:
         universe: At most 2**20 cells.
@@ -108,6 +109,12 @@ class WholeTable(PredicateMechanism):
         # One block alone may hold 2**62 rows: a sum of integers would wrap.
         tables = [self._tables[block].astype(np.float64) for block in window]
         return np.asarray(sum(tables))
+
+    def basis(self, window: range) -> NoisyTable:
+        counts, deviation = self.counts(window), float(self._sigma) * math.sqrt(len(window))
+        return NoisyTable(
+            window, self._rows(window), counts, deviation, self._accuracy.failure_probability
+        )
 
     def error_bar(self, n_cells: int, n_blocks: int) -> float:
         """Rows by which a predicate over so many cells of each of so many blocks errs, but for the failure
@@ -150,7 +157,7 @@ class WholeTable(PredicateMechanism):
         assert isinstance(release, TableRelease), "a release of another mechanism"
         self._tables[release.block] = release.counts
 
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         raise AssertionError("a whole table answers without a look")
 
     def release_from_bytes(self, data: bytes) -> Release:

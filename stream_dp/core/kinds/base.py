@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
-from hashlib import blake2b
 from typing import ClassVar, cast
 
 import numpy as np
@@ -19,11 +17,11 @@ import numpy as np
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.blocks import Blocks, tables_of
 from stream_dp.core.kinds.loss import Loss, Secret
-from stream_dp.core.mechanism import Release
-from stream_dp.core.noise import IntArray, NoiseSource
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.noise import IntArray
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import as_written
-from stream_dp.core.query import EVERYTHING, Predicate
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import MAX_ROWS, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -32,73 +30,13 @@ MIN_DELTA = Fraction(1, 2**900)
 """Of a look: down to these all scales, and the rows that they ask for, can be computed and drawn."""
 
 
-@dataclass(frozen=True)
-class KindQuery:
-    """A query of another kind; which fields it has depends on the kind.
-
-    Attributes:
-        kind: As in ``messages.QueryFields``.
-        window: Absolute block indices; contiguous, not empty.
-        attribute: Index of the attribute it is about; None where it is about rows.
-        predicate: Which rows or bins are meant; those of every row where left out.
-        predicates: The same for each query of a batch.
-        numbers: A rank, or two thresholds, as shares.
-        key: 16 bytes that are the same whenever the same is asked, the window included.
-    """
-
-    kind: str
-    window: range
-    attribute: int | None = None
-    predicate: Predicate = EVERYTHING
-    predicates: tuple[Predicate, ...] = ()
-    numbers: tuple[float, ...] = ()
-    key: bytes = field(init=False)
-
-    def __post_init__(self) -> None:
-        keys = [predicate.key for predicate in (self.predicate, *self.predicates)]
-        facts = (self.kind, self.window, self.attribute, keys, self.numbers)
-        object.__setattr__(self, "key", blake2b(repr(facts).encode(), digest_size=16).digest())
-
-
-class KindLook(ABC):
-    """A look of an answerer: a ``mechanism.Look`` that may bring a secret, and may take its time.
-
-    Attributes:
-        charges: What it costs, one entry a block.
-    """
-
-    charges: tuple[Charge, ...]
+class KindLook(Look):
+    """A look of an answerer, which says its loss; scales in its description are floats' exact values."""
 
     @property
     @abstractmethod
     def loss(self) -> Loss:
         """Of the look; of the whole run where it is one of a run's."""
-
-    @property
-    @abstractmethod
-    def description(self) -> dict[str, object]:
-        """Public facts for the ledger, JSON-ready. Scales are floats' exact values."""
-
-    @property
-    def seconds(self) -> float:
-        """Where drawing takes time that depends on the data: taking it is made to last a multiple of this.
-
-        From public facts, and so long that one is nearly always enough.
-        """
-        return 0.0
-
-    def draw(self, noise: NoiseSource) -> dict[str, bytes]:
-        """Secrets that this look begins with, by their names in the vault; committed with its charge."""
-        del noise
-        return {}
-
-    def reserve(self, noise: NoiseSource) -> None:
-        """Draws the noise it will need into the pool; by default nothing."""
-        del noise
-
-    @abstractmethod
-    def take(self, noise: NoiseSource, data: Blocks) -> Release:
-        """Looks at the data, after charge and secrets are durable; cannot fail on drawn values."""
 
 
 class Answerer(ABC):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.kinds.base import Answerer, KindLook
+from stream_dp.core.mechanism import Look, Mechanism, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.errors import CorruptState
 
 _TAG = 0xFF  # no version of the counts' releases
@@ -26,26 +27,23 @@ _NO_BUDGET = Refused(
 
 @dataclass(frozen=True, slots=True)
 class _NamedRelease:
-    """A release with the place of its answerer, so that a restart folds it where it belongs."""
+    """A release with the index of its answerer, so that a restart folds it where it belongs."""
 
-    place: int
+    index: int
     release: Release
 
     def to_bytes(self) -> bytes:
-        return bytes([_TAG, self.place]) + self.release.to_bytes()
+        return bytes([_TAG, self.index]) + self.release.to_bytes()
 
 
 @dataclass(frozen=True, slots=True)
-class NamedLook:
-    """A look of the answerer at ``place``."""
+class NamedLook(Look):
+    """A look of the answerer with this index."""
 
-    place: int
+    index: int
     name: str
     look: KindLook
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        return self.look.charges
+    charges: tuple[Charge, ...]
 
     @property
     def seconds(self) -> float:
@@ -64,51 +62,53 @@ class NamedLook:
         self.look.reserve(noise)
 
     def take(self, noise: NoiseSource, data: Blocks) -> _NamedRelease:
-        return _NamedRelease(self.place, self.look.take(noise, data))
+        return _NamedRelease(self.index, self.look.take(noise, data))
 
 
-class WithKinds:
-    """Counts and other kinds of queries, all charged to the same lines; a ``mechanism.Mechanism``.
+class WithKinds(Mechanism):
+    """Counts and other kinds of queries, all charged to the same lines (the blocks' privacy budgets).
 
     Args:
-        counts: Answers predicate and table queries, and keeps the lines.
+        counts: Answers predicate, table and sum queries, and keeps the lines.
         answerers: Of other kinds; always in the same order for one definition.
     """
 
     def __init__(self, counts: Calibrated, answerers: Sequence[Answerer]) -> None:
         self._counts = counts
         self._answerers = tuple(answerers)
-        self._places = {
-            kind: place for place, answerer in enumerate(answerers) for kind in answerer.kinds
+        self._index_of = {
+            kind: index for index, answerer in enumerate(answerers) for kind in answerer.kinds
         }
 
     def __repr__(self) -> str:
-        return f"WithKinds({self._counts!r}, {sorted(self._places)})"
+        return f"WithKinds({self._counts!r}, {sorted(self._index_of)})"
 
     @property
     def counts(self) -> Calibrated:
-        """What answers the predicate and table queries."""
+        """What answers the predicate, table and sum queries."""
         return self._counts
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Other kinds of queries that are answered."""
-        return frozenset(self._places)
+        return self._counts.kinds | frozenset(self._index_of)
 
     @property
-    def min_rows(self) -> Mapping[str, int]:
-        """Of each answerer: a window of fewer rows it always refuses."""
+    def least_windows(self) -> Mapping[str, int]:
         return {answerer.name: answerer.min_rows for answerer in self._answerers}
 
     @property
     def in_order(self) -> frozenset[int]:
-        """Attributes that blocks must keep in order of arrival."""
         return frozenset(index for answerer in self._answerers for index in answerer.in_order)
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Names in the vault that later looks need."""
         return frozenset(name for answerer in self._answerers for name in answerer.secrets)
+
+    def opening_units(self, n_rows: int) -> int:
+        return self._counts.opening_units(n_rows)
+
+    def basis(self, window: range) -> SmallTables:
+        return self._counts.basis(window)
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         return self._counts.opens(waiting, min_rows)
@@ -116,49 +116,47 @@ class WithKinds:
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """The looks of all answerers, those left out that no line can pay together with the others."""
         looks = list(self._counts.open_phase(n_rows))
-        for place, answerer in enumerate(self._answerers):
+        for index, answerer in enumerate(self._answerers):
             for look in answerer.open_phase(n_rows):
                 charges = [charge for taken in (*looks, look) for charge in taken.charges]
                 if self._counts.lines.afford(charges):
-                    looks.append(NamedLook(place, answerer.name, look))
+                    looks.append(NamedLook(index, answerer.name, look, look.charges))
         return looks
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self._counts.charged(look_charges)
 
-    def answer(self, query: LinearQuery | KindQuery) -> Outcome | Look:
+    def answer(self, query: AnyQuery) -> Outcome | Look:
         if isinstance(query, LinearQuery):
             return self._counts.answer(query)
-        place = self._places[query.kind]
-        answerer = self._answerers[place]
+        index = self._index_of.get(query.kind)
+        if index is None:
+            return self.unsupported(query.kind)
+        answerer = self._answerers[index]
         step = answerer.answer(query)
-        if not isinstance(step, KindLook):
+        if isinstance(step, Outcome):
             return step
         if not self._counts.lines.afford(step.charges):
             return _NO_BUDGET
-        return NamedLook(place, answerer.name, step)
+        return NamedLook(index, answerer.name, step, step.charges)
 
     def absorb(self, release: Release) -> None:
         if isinstance(release, _NamedRelease):
-            self._answerers[release.place].absorb(release.release)
+            self._answerers[release.index].absorb(release.release)
         else:
             self._counts.absorb(release)
 
-    def conclude(self, query: LinearQuery | KindQuery, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
         if isinstance(query, LinearQuery):
             return self._counts.conclude(query, look, release)
         assert isinstance(look, NamedLook), "a look of another kind"
         assert isinstance(release, _NamedRelease), "a release of another kind"
-        return self._answerers[look.place].conclude(query, look.look, release.release)
+        return self._answerers[look.index].conclude(query, look.look, release.release)
 
-    def quote(self, query: LinearQuery | KindQuery) -> Quote:
+    def quote(self, query: AnyQuery) -> Quote:
         if isinstance(query, LinearQuery):
             return self._counts.quote(query)
-        step = self.answer(query)
-        if isinstance(step, NamedLook):
-            return Quote(None, step.charges)
-        assert isinstance(step, Outcome), "a step is an outcome or a look"
-        return Quote(step, ())
+        return super().quote(query)
 
     def remembered(self) -> dict[bytes, bytes]:
         return self._counts.remembered()

@@ -23,12 +23,13 @@ from typing import Final
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.median.phased import OutstandingCharges, Phased, QueryLook
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
+from stream_dp.core.median.phased import OutstandingCharges, Phased
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery
+from stream_dp.core.synthetic.basis import PrunedShares
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
@@ -48,13 +49,17 @@ class StageRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class StageLook:
+class StageLook(Look):
     """A look of the mechanism that runs under one stage."""
 
     stage: int
     look: Look
     charges: tuple[Charge, ...]
-    description: dict[str, object]
+    facts: dict[str, object]
+
+    @property
+    def description(self) -> dict[str, object]:
+        return self.facts
 
     def reserve(self, noise: NoiseSource) -> None:
         self.look.reserve(noise)
@@ -77,8 +82,8 @@ class _Stage:
     charges: tuple[Charge, ...] = ()
 
 
-class Doubling:
-    """One data set under stages of the number of queries. A ``mechanism.Mechanism``.
+class Doubling(LinearMechanism):
+    """One data set under stages of the number of queries.
 
     Args:
         make: A mechanism without blocks for ``(privacy, accuracy, queries)``; the same for the same.
@@ -125,6 +130,13 @@ class Doubling:
     def min_rows(self) -> int:
         """Waiting rows below which no phase opens."""
         return self.mechanism.min_rows
+
+    @property
+    def rows_to_open(self) -> int:
+        return self.min_rows
+
+    def basis(self, window: range) -> PrunedShares:
+        return self.mechanism.basis(window)
 
     @property
     def published_budget(self) -> dict[str, object]:
@@ -229,13 +241,16 @@ class Doubling:
 
     # ------------------------------------------------------------ queries
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
+    def unsupported(self, kind: str) -> Refused:
+        return self._outstanding.refusal or self.mechanism.unsupported(kind)
+
+    def _answer(self, query: LinearQuery) -> Outcome | Look:
         unpaid = self._outstanding.refusal
         if unpaid is not None:
             return unpaid
         stage = self._serving(query)
         step = stage.mechanism.answer(query)
-        if not isinstance(step, QueryLook):
+        if isinstance(step, Outcome):
             return step
         described: dict[str, object] = self._described(stage, step)
         charges: tuple[Charge, ...] = ()
@@ -244,7 +259,7 @@ class Doubling:
             described["last_thresholds"] = [phase.tau_threshold for phase in opened]
         return StageLook(stage.number, step, charges, described)
 
-    def quote(self, query: LinearQuery) -> Quote:
+    def _quote(self, query: LinearQuery) -> Quote:
         unpaid = self._outstanding.refusal
         if unpaid is not None:
             return Quote(unpaid, ())
@@ -269,19 +284,12 @@ class Doubling:
         self._enter(look["stage"])
         self.mechanism.lost(look)
 
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         assert isinstance(look, StageLook), "a look of another mechanism"
         assert isinstance(release, StageRelease), "a release of another mechanism"
         return self.mechanism.conclude(query, look.look, release.release)
 
     # ------------------------------------------------------------ restarts
-
-    def remembered(self) -> dict[bytes, bytes]:
-        """Nothing: a repeat is a query like any other."""
-        return {}
-
-    def recall(self, remembered: dict[bytes, bytes]) -> None:
-        assert not remembered, "this profile remembers nothing"
 
     def release_from_bytes(self, data: bytes) -> Release:
         try:

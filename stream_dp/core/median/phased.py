@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.median.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
 from stream_dp.core.median.consistent_set.base import block_shares
 from stream_dp.core.median.easiness import Easiness, EasinessTest
@@ -35,6 +35,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.synthetic.basis import PrunedShares
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -57,15 +58,16 @@ class PhaseRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseLook:
+class PhaseLook(Look):
     """The charge of a whole phase, made when it opens. It looks at nothing."""
 
     phase: int
     charges: tuple[Charge, ...]
-    description: dict[str, object]
+    facts: dict[str, object]
 
-    def reserve(self, noise: NoiseSource) -> None:
-        """Nothing is drawn."""
+    @property
+    def description(self) -> dict[str, object]:
+        return self.facts
 
     def take(self, noise: NoiseSource, data: Blocks) -> PhaseRelease:
         return PhaseRelease(self.phase)
@@ -102,7 +104,7 @@ class QueryRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryLook:
+class QueryLook(Look):
     """The test of one query and, should it be hard, its answer; one look, paid for with its phase."""
 
     phase: int
@@ -113,11 +115,12 @@ class QueryLook:
     gate: EasinessTest
     easiness: Easiness = field(repr=False)
     easy_share: Fraction
-    description: dict[str, object]
+    facts: dict[str, object]
+    charges: tuple[Charge, ...] = ()
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
-        return ()
+    def description(self) -> dict[str, object]:
+        return self.facts
 
     def reserve(self, noise: NoiseSource) -> None:
         for scale in self._scales:
@@ -178,8 +181,8 @@ class OutstandingCharges:
         )
 
 
-class Phased(ABC):
-    """One data set under a mechanism of the family: holds published values only. A ``mechanism.Mechanism``.
+class Phased(LinearMechanism):
+    """One data set under a mechanism of the family: holds published values only.
 
     Every query costs one of its phase's k looks, repeats included, and its look is announced before it is
     taken. The loss of a phase is charged when the phase opens, so a look's own charge is empty.
@@ -283,6 +286,10 @@ class Phased(ABC):
         return self._constants.min_rows
 
     @property
+    def rows_to_open(self) -> int:
+        return self.min_rows
+
+    @property
     def asked(self) -> int:
         """Queries looked at in all phases, lost looks included."""
         return self._asked
@@ -317,6 +324,18 @@ class Phased(ABC):
             raise ValueError("no query about this window is answered")
         weights = block_shares(self._set_sizes, self._set_window(window))
         return np.asarray(weights @ self._set.point())
+
+    def basis(self, window: range) -> PrunedShares:
+        shares = self.hypothesis(window)
+        return PrunedShares(
+            window,
+            self._rows(window),
+            self.shape,
+            shares,
+            [(cells, share) for cells, about, share in self._hard_answers if about == window],
+            float(self._constants.error) / 100.0,
+            1.0 - self._constants.failure_probability,
+        )
 
     @property
     def published_budget(self) -> dict[str, object]:
@@ -405,22 +424,25 @@ class Phased(ABC):
 
     # ------------------------------------------------------------ queries
 
-    def answer(self, query: LinearQuery) -> Outcome | QueryLook:
+    def unsupported(self, kind: str) -> Refused:
+        if kind != "table":
+            return super().unsupported(kind)
+        return Refused(
+            RefusalCode.UNSUPPORTED_KIND,
+            f"the {self.name} profile answers predicate queries only; ask each cell as one",
+        )
+
+    def _answer(self, query: LinearQuery) -> Outcome | QueryLook:
         refused = self._refusal(query)
         return self._look(query) if refused is None else refused
 
-    def quote(self, query: LinearQuery) -> Quote:
+    def _quote(self, query: LinearQuery) -> Quote:
         """What asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
         return Quote(self._refusal(query), ())
 
     def _refusal(self, query: LinearQuery) -> Refused | None:
         """Why the query is not looked at; from public facts only."""
         k = self._constants.queries_per_phase
-        if query.group_by:
-            return Refused(
-                RefusalCode.UNSUPPORTED_KIND,
-                f"the {self.name} profile answers predicate queries only; ask each cell as one",
-            )
         if not self._sizes:
             return Refused(
                 RefusalCode.NO_PHASE,
@@ -500,7 +522,7 @@ class Phased(ABC):
             gate=gate,
             easiness=Easiness(distribution, self._constants.error, n_rows),
             easy_share=distribution.lower_median,
-            description=description,
+            facts=description,
         )
 
     def absorb(self, release: Release) -> None:
@@ -537,7 +559,7 @@ class Phased(ABC):
             )
         self._asked += 1
 
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         """The answer, within ``error`` of the truth whatever m and the consistent set are.
 
         Unless the noise was too large, a hard answer is off by ``eps/100`` at most, and the easiness behind
@@ -560,13 +582,6 @@ class Phased(ABC):
         )
 
     # ------------------------------------------------------------ restarts
-
-    def remembered(self) -> dict[bytes, bytes]:
-        """Nothing: in this profile a repeat is a query like any other."""
-        return {}
-
-    def recall(self, remembered: dict[bytes, bytes]) -> None:
-        assert not remembered, "this profile remembers nothing"
 
     def release_from_bytes(self, data: bytes) -> Release:
         try:

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
@@ -75,6 +75,7 @@ from stream_dp.core.residual.planner import (
     plan,
     plan_total,
 )
+from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
@@ -121,8 +122,8 @@ MOST_DRAWN: Final = 2**22
 """Draws of noise for one query: its measurements fit into one commit."""
 
 
-class Calibrated:
-    """One data set under the calibrated profile; satisfies ``core.mechanism.Mechanism``.
+class Calibrated(LinearMechanism):
+    """One data set under the calibrated profile.
 
     Args:
         universe: The possible rows.
@@ -182,10 +183,18 @@ class Calibrated:
         """Cells of each attribute."""
         return self._shape
 
-    # ------------------------------------------------------------ phases and losses
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset({"predicate", "table", "sum"})
 
-    def opens(self, waiting: int, min_rows: int) -> bool:
-        return waiting >= min_rows
+    def opening_units(self, n_rows: int) -> int:
+        return self.base_release(n_rows).units
+
+    def basis(self, window: range) -> SmallTables:
+        failure_probability = self.accuracy.failure_probability
+        return SmallTables(window, self._shape, self._belief.tables, failure_probability)
+
+    # ------------------------------------------------------------ phases and losses
 
     def base_release(self, n_rows: int) -> BaseRelease:
         """What opening a phase of ``n_rows`` rows measures; public."""
@@ -223,7 +232,7 @@ class Calibrated:
 
     # ------------------------------------------------------------ queries
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
+    def _answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query)
         if isinstance(step, Measure):
             return self._look(query, step)
@@ -231,7 +240,7 @@ class Calibrated:
             self._remember(query, step)
         return step
 
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
             return self._summed(query, Path.MEASURED)
@@ -240,7 +249,7 @@ class Calibrated:
         self._remember(query, outcome)
         return outcome
 
-    def quote(self, query: LinearQuery) -> Quote:
+    def _quote(self, query: LinearQuery) -> Quote:
         step = self._decide(query)
         if isinstance(step, Measure):
             return Quote(None, step.charges)

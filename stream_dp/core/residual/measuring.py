@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.query import LinearQuery
 from stream_dp.errors import CorruptState
@@ -45,11 +46,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class TablesLook:
+class TablesLook(Look):
     """Measures marginals, each cell with independent noise.
 
     Attributes:
-        reason: ``BASE`` when a phase opens, ``QUESTION`` when one asks for it.
+        reason: ``BASE`` when a phase opens, ``QUERY`` when one asks for it.
     """
 
     reason: str
@@ -95,7 +96,7 @@ class TablesRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class CountsLook:
+class CountsLook(Look):
     """Measures the answers to one query alone, in some blocks of its window.
 
     Attributes:

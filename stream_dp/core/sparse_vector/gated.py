@@ -53,6 +53,7 @@ from stream_dp.core.sparse_vector.gates import (
     threshold,
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.synthetic.basis import Shares
 from stream_dp.core.universe import MAX_ROWS, Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -101,7 +102,7 @@ def _above(scale: float) -> Fraction:
 
 
 class Gated(PredicateMechanism):
-    """One data set under gates and a maximum-entropy set. A ``mechanism.Mechanism``.
+    """One data set under gates and a maximum-entropy set.
 
     Args:
         universe: At most 2**20 cells.
@@ -154,6 +155,10 @@ class Gated(PredicateMechanism):
         """
         weights = block_shares(self._sizes, window)
         return np.asarray(weights @ self._set.point())
+
+    def basis(self, window: range) -> Shares:
+        shares = self.hypothesis(window)
+        return Shares(window, self._rows(window), self.shape, shares)
 
     @property
     def asked(self) -> int:

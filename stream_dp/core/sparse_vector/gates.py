@@ -21,6 +21,7 @@ from typing import Final
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
+from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
@@ -198,7 +199,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class CountLook:
+class CountLook(Look):
     """One noisy count; with a gate before it, only where the prediction is too far off.
 
     Attributes:

@@ -5,12 +5,12 @@ They remember nothing beside their releases. What a look costs is added up by a 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from stream_dp.core.accounting import Charge, Lines
-from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, Release
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
@@ -19,8 +19,8 @@ from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.universe import Universe
 
 
-class PredicateMechanism(ABC):
-    """One data set under one of them: holds published values only. A ``mechanism.Mechanism``.
+class PredicateMechanism(LinearMechanism):
+    """One data set under one of them: holds published values only.
 
     Args:
         accuracy: ``error`` and ``failure_probability`` of every verified answer.
@@ -58,9 +58,6 @@ class PredicateMechanism(ABC):
 
     # ------------------------------------------------------------ phases and charges
 
-    def opens(self, waiting: int, min_rows: int) -> bool:
-        return waiting >= min_rows
-
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self._sizes.append(n_rows)
         self._lines.open()
@@ -71,27 +68,24 @@ class PredicateMechanism(ABC):
 
     # ------------------------------------------------------------ queries
 
-    def answer(self, query: LinearQuery) -> Outcome | Look:
+    def unsupported(self, kind: str) -> Refused:
+        if kind != "table":
+            return super().unsupported(kind)
+        return Refused(
+            RefusalCode.UNSUPPORTED_KIND,
+            "this profile answers predicate queries only; ask each cell as one",
+        )
+
+    def _answer(self, query: LinearQuery) -> Outcome | Look:
         refused = self._wrong(query)
         return self._step(query) if refused is None else refused
 
-    def quote(self, query: LinearQuery) -> Quote:
-        step = self.answer(query)
-        if isinstance(step, Outcome):
-            return Quote(step, ())
-        return Quote(None, step.charges)
-
     @abstractmethod
     def _step(self, query: LinearQuery) -> Outcome | Look:
-        """What ``answer`` does with a query about open phases; changes nothing."""
+        """What ``answer`` does with a predicate query about open phases; changes nothing."""
 
     def _wrong(self, query: LinearQuery) -> Refused | None:
         """Why the query is not one for this mechanism."""
-        if query.group_by:
-            return Refused(
-                RefusalCode.UNSUPPORTED_KIND,
-                "this profile answers predicate queries only; ask each cell as one",
-            )
         if not self._sizes:
             return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
         if query.window.stop > len(self._sizes):
@@ -124,11 +118,7 @@ class PredicateMechanism(ABC):
             path=path,
         )
 
-    @abstractmethod
-    def absorb(self, release: Release) -> None:
-        """Folds a release into what is known."""
-
-    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         assert isinstance(look, CountLook), "a look of another mechanism"
         assert isinstance(release, CountRelease), "a release of another mechanism"
         if release.measured:
@@ -137,17 +127,6 @@ class PredicateMechanism(ABC):
         return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
 
     # ------------------------------------------------------------ restarts
-
-    def remembered(self) -> dict[bytes, bytes]:
-        """Nothing: repeats are found among the releases."""
-        return {}
-
-    def recall(self, remembered: dict[bytes, bytes]) -> None:
-        assert not remembered, "nothing is remembered beside the releases"
-
-    def lost(self, look: dict[str, object]) -> None:
-        """Its charge stands; nothing was learnt."""
-        del look
 
     def release_from_bytes(self, data: bytes) -> Release:
         return CountRelease.from_bytes(self._universe, data)

@@ -43,6 +43,7 @@ from stream_dp.core.sparse_vector.gates import (
     segment_loss,
 )
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.synthetic.basis import Basis, Shares
 from stream_dp.core.universe import Universe, check_kept_cells
 
 
@@ -58,7 +59,7 @@ def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
 
 
 class GrowingWeights(PredicateMechanism):
-    """Weights over everything that has arrived; a window is all phases. A ``mechanism.Mechanism``.
+    """Weights over everything that has arrived; a window is all phases.
 
     m rows that arrive after t mix the histogram with the uniform one, ``t : m``: no looks, no loss.
 
@@ -93,6 +94,11 @@ class GrowingWeights(PredicateMechanism):
     def shares(self) -> npt.NDArray[np.float64]:
         """The histogram, shape (n_cells,), row-major; public."""
         return self._shares.copy()
+
+    def basis(self, window: range) -> Basis:
+        if window != range(len(self._sizes)):
+            return super().basis(window)
+        return Shares(window, self._rows(window), self.shape, self.shares)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         before = sum(self._sizes)
@@ -167,7 +173,7 @@ class GrowingWeights(PredicateMechanism):
 
 
 class Weights(GrowingWeights):
-    """Weights on the rows of one phase: no other opens. A ``mechanism.Mechanism``."""
+    """Weights on the rows of one phase: no other opens."""
 
     @property
     def _rate(self) -> float:
