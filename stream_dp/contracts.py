@@ -19,7 +19,7 @@ from stream_dp.messages import (
     QueryFields,
     Rejected,
     SingleQuery,
-    Synthetic,
+    SyntheticRows,
 )
 
 __all__ = ["asyncapi", "schemas"]
@@ -37,7 +37,7 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "answer": Answer,
     "event": Event,
     "rejected": Rejected,
-    "synthetic": Synthetic,
+    "synthetic": SyntheticRows,
 }
 _LEDGER: Final = {
     "title": "LedgerEntry",

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
-from stream_dp.cli.files import Source
+from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
@@ -191,7 +191,7 @@ def _sampled(
     encoding: str,
 ) -> Rows:
     """The first rows of a public file."""
-    source = Source(
+    source = RowFile(
         file,
         definition,
         _SAMPLED_ROWS,

@@ -12,7 +12,7 @@ import click
 from rich.markup import escape
 
 from stream_dp.cli.connection import Connection, connected, store
-from stream_dp.cli.files import Source as Rows
+from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import (
@@ -149,7 +149,7 @@ def check(
         _look_at_source(connection, source, universe, records)
     elif file is not None:
         _look_at_file(
-            Rows(
+            RowFile(
                 file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter, decimal=decimal
             ),
             file,
@@ -167,7 +167,7 @@ def check(
         )
 
 
-def _look_at_file(rows: Rows, file: Path, universe: Universe, decimal: str | None) -> None:
+def _look_at_file(rows: RowFile, file: Path, universe: Universe, decimal: str | None) -> None:
     from stream_dp.cli.checking import Survey
 
     survey = Survey(universe, decimal=decimal)

@@ -24,7 +24,7 @@ from stream_dp.client.documents import plain
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
 
-__all__ = ["Batch", "Columns", "Source", "rows_a_batch"]
+__all__ = ["Columns", "FileBatch", "RowFile", "rows_a_batch"]
 
 Columns: TypeAlias = dict[str, list[Any]]
 
@@ -45,7 +45,7 @@ _SWAPPED: Final = str.maketrans(",.", ".,")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FileBatch:
     """Rows ``start`` to ``stop`` of a file, and how many of its bytes are read by then."""
 
     columns: Columns
@@ -147,7 +147,7 @@ def pointed(text: str, decimal: str) -> str | None:
     return mine.replace(found["mark"] or "", "") if found else None
 
 
-class Source:
+class RowFile:
     """A file of rows: csv, tsv, ndjson (each also as .gz) or parquet.
 
     Args:
@@ -209,7 +209,7 @@ class Source:
             for attribute in self._definition.attributes
         }
 
-    def batches(self, skip: int = 0) -> Iterator[Batch]:
+    def batches(self, skip: int = 0) -> Iterator[FileBatch]:
         """The rows from number ``skip`` on, in batches that fit into a record."""
         start = 0
         for columns, read_bytes in self._reader():
@@ -222,7 +222,7 @@ class Source:
                     attribute.name: _fitted(attribute, values[attribute.name])
                     for attribute in self._definition.attributes
                 }
-                yield Batch(fitted, start + first, stop, read_bytes)
+                yield FileBatch(fitted, start + first, stop, read_bytes)
             start = stop
 
     def _numbers(self, attribute: AttributeSpec, column: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ import click
 
 from stream_dp.cli.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.files import Batch, Source, rows_a_batch
+from stream_dp.cli.files import FileBatch, RowFile, rows_a_batch
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import rows_of_a_phase
 from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
@@ -117,7 +117,7 @@ def command(
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
         definition = _definition(client, name, given=dataset is not None)
-        source = Source(
+        source = RowFile(
             file,
             definition,
             rows_a_batch(definition, batch_rows),
@@ -214,7 +214,7 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
 
 
 def _sent(
-    client: Client, dataset: str, batches: Iterator[Batch], prefix: str, timeout_s: float
+    client: Client, dataset: str, batches: Iterator[FileBatch], prefix: str, timeout_s: float
 ) -> Iterator[tuple[int, Event]]:
     """Sends batch after batch; while the worker takes one in, the next is read.
 
@@ -222,7 +222,7 @@ def _sent(
         How many rows are counted so far, and the event that says so.
     """
 
-    def send(batch: Batch) -> Event:
+    def send(batch: FileBatch) -> Event:
         return client.send(
             dataset,
             columns=batch.columns,
@@ -231,7 +231,7 @@ def _sent(
         )
 
     sender = ThreadPoolExecutor(1)
-    waiting: tuple[Batch, Future[Event]] | None = None
+    waiting: tuple[FileBatch, Future[Event]] | None = None
     try:
         for batch in batches:
             if waiting is not None:

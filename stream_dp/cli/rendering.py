@@ -345,12 +345,10 @@ def rows_of_a_phase(definition: Definition) -> int:
 
 _EVENTS = {
     "dataset_accepted": "is defined",
-    "dataset_refused": "definition refused",
     "dataset_retired": "is retired: its rows are erased",
     "batch_accepted": "batch taken in",
     "batch_refused": "batch refused",
     "phase_opened": "phase opened",
-    "budget_low": "budget is low",
     "quarantined": "is in quarantine",
 }
 

@@ -42,7 +42,7 @@ from stream_dp.messages import (
     Definition,
     Event,
     Rejected,
-    Synthetic,
+    SyntheticRows,
     Topics,
 )
 
@@ -217,7 +217,7 @@ class Client:
             found.setdefault(key, {})[value or b"{}"] = None
         return {name: list(entries) for name, entries in found.items()}
 
-    def synthetic(self, dataset: str) -> Synthetic:
+    def synthetic(self, dataset: str) -> SyntheticRows:
         """The newest synthetic rows of a data set, and how far off they may be; they cost nothing.
 
         As a data frame: ``pandas.DataFrame(client.synthetic(name).values())``.
@@ -239,7 +239,7 @@ class Client:
             values = [value for key, value in records if key == dataset]
             if values:
                 break
-        found = documents.read(Synthetic, values[-1]) if values else None
+        found = documents.read(SyntheticRows, values[-1]) if values else None
         if found is not None:
             return found
         if values:

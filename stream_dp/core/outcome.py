@@ -213,7 +213,6 @@ class RefusalCode(StrEnum):
     INCONSISTENT = "inconsistent"
     WINDOW_TOO_SMALL = "window_too_small"
     UNSUPPORTED_KIND = "unsupported_kind"
-    ID_REUSED = "id_reused"
     RETIRED = "retired"
     RETRY_AFTER = "retry_after"
 

@@ -17,7 +17,7 @@ class Reason(Reply):
     retriable: bool = False
 
 
-class Budget(Reply):
+class BudgetShares(Reply):
     """Shares of the line that is spent most among the phases asked; they add up to 1."""
 
     spent: float
@@ -55,7 +55,7 @@ class Batched(Reply):
     counts: tuple[int, ...]
 
 
-class Found(Reply):
+class FoundCell(Reply):
     """One cell of the attribute asked about.
 
     Attributes:
@@ -122,12 +122,12 @@ class Answer(Reply):
     rows_bar: float | None = None
     table: Table | None = None
     batch: Batched | None = None
-    found: Found | None = None
+    found: FoundCell | None = None
     no_answer: bool | None = None
     vector: Vector | None = None
     side: Literal["below", "between", "above"] | None = None
     privacy_loss: PrivacyLoss | None = None
-    budget: Budget | None = None
+    budget: BudgetShares | None = None
     phase: int | None = None
     window: tuple[int, int] | None = None
     note: str | None = None
@@ -148,12 +148,10 @@ class Event(Reply):
     dataset: str
     event: Literal[
         "dataset_accepted",
-        "dataset_refused",
         "dataset_retired",
         "batch_accepted",
         "batch_refused",
         "phase_opened",
-        "budget_low",
         "quarantined",
         "rollback_detected",
     ]
@@ -161,7 +159,6 @@ class Event(Reply):
     rows: int | None = None
     waiting: int | None = None
     phase: int | None = None
-    budget: Budget | None = None
     note: str | None = None
     reason: Reason | None = None
 
@@ -192,7 +189,7 @@ class TableGap(Reply):
     error_bar: float
 
 
-class Gap(Reply):
+class WorstGap(Reply):
     """The same of the worst among several published tables or answers."""
 
     compared: int
@@ -200,7 +197,7 @@ class Gap(Reply):
     error_bar: float
 
 
-class Synthetic(Reply):
+class SyntheticRows(Reply):
     """Synthetic rows in place of a data set's own, made of what was published alone.
 
     Attributes:
@@ -225,8 +222,8 @@ class Synthetic(Reply):
     rows: int
     columns: dict[str, SyntheticColumn]
     tables: tuple[TableGap, ...] = ()
-    others: Gap | None = None
-    answers: Gap | None = None
+    others: WorstGap | None = None
+    answers: WorstGap | None = None
     error: float | None = None
     confidence: float
     note: str
@@ -263,16 +260,16 @@ class Rejected(Reply):
 __all__ = [
     "Answer",
     "Batched",
-    "Budget",
+    "BudgetShares",
     "Event",
-    "Found",
-    "Gap",
+    "FoundCell",
     "PrivacyLoss",
     "Reason",
     "Rejected",
-    "Synthetic",
     "SyntheticColumn",
+    "SyntheticRows",
     "Table",
     "TableGap",
     "Vector",
+    "WorstGap",
 ]

@@ -22,7 +22,7 @@ from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
-from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
+from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
 from stream_dp.pipeline.building import build, line_of, rows_that_open
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
@@ -88,7 +88,7 @@ class Standing(TypedDict):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
     n: int
-    budget: Budget
+    budget: BudgetShares
     phase: int
     window: tuple[int, int]
 
@@ -198,10 +198,10 @@ class Dataset:
     def rows_in(self, window: range) -> int:
         return sum(self._data.sizes[block] for block in window)
 
-    def budget(self, window: range) -> Budget:
+    def budget(self, window: range) -> BudgetShares:
         """What is spent and left on the line that is spent most among ``window``."""
         worst = max((max(self.spent[block]) for block in window), default=0)
-        return Budget(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
+        return BudgetShares(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
 
     def standing(self, window: range) -> Standing:
         """What every answer about ``window`` says of it."""

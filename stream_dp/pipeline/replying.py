@@ -21,8 +21,16 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.universe import Number, Universe, number_text
-from stream_dp.messages import Answer, Batched, Budget, PrivacyLoss, Reason, Table, Vector
-from stream_dp.messages import Found as FoundCell
+from stream_dp.messages import (
+    Answer,
+    Batched,
+    BudgetShares,
+    FoundCell,
+    PrivacyLoss,
+    Reason,
+    Table,
+    Vector,
+)
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
 
@@ -31,7 +39,7 @@ __all__ = ["answered", "quoted", "refused"]
 _NO_LOSS = PrivacyLoss(share=0.0, blocks=0)
 
 
-def refused(facts: dict[str, Any], refusal: Refused, budget: Budget | None = None) -> Answer:
+def refused(facts: dict[str, Any], refusal: Refused, budget: BudgetShares | None = None) -> Answer:
     """A refusal.
 
     Args:

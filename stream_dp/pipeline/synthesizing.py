@@ -11,7 +11,7 @@ import numpy as np
 from stream_dp.core import synthetic as core
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import Attribute, Boolean, Universe
-from stream_dp.messages import Gap, Synthetic, SyntheticColumn, TableGap
+from stream_dp.messages import SyntheticColumn, SyntheticRows, TableGap, WorstGap
 
 __all__ = ["synthesized"]
 
@@ -24,7 +24,7 @@ def synthesized(
     phase: int,
     releases: int,
     n_rows: int,
-) -> Synthetic | None:
+) -> SyntheticRows | None:
     """Synthetic rows in place of all that a mechanism knows of; None where no rows follow from it.
 
     The same again after a restart: the seed follows from the arguments.
@@ -50,7 +50,7 @@ def synthesized(
     others, answers = _worst(found.others.values()), _worst(found.answers)
     proved = [*found.fitted.values(), *found.answers]
     error = min(1.0, max(gap.error for gap in proved)) if proved else None
-    return Synthetic(
+    return SyntheticRows(
         dataset=dataset,
         phase=phase,
         window=(found.window.start + 1, found.window.stop),
@@ -78,14 +78,14 @@ def _labels(attribute: Attribute) -> tuple[str | bool | None, ...]:
     )
 
 
-def _worst(gaps: Collection[core.Gap]) -> Gap | None:
+def _worst(gaps: Collection[core.Gap]) -> WorstGap | None:
     if not gaps:
         return None
     worst = max(gaps, key=lambda gap: gap.error)
-    return Gap(compared=len(gaps), distance=worst.distance, error_bar=worst.error_bar)
+    return WorstGap(compared=len(gaps), distance=worst.distance, error_bar=worst.error_bar)
 
 
-def _note(error: float | None, others: Gap | None, found: core.Synthetic) -> str:
+def _note(error: float | None, others: WorstGap | None, found: core.Synthetic) -> str:
     """What is proved, in a sentence."""
     if error is None:
         return "Nothing is proved about these rows: nothing was published that they could be compared with."

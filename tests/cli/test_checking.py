@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stream_dp.cli.checking import Complaint, Survey
-from stream_dp.cli.files import Source, pointed
+from stream_dp.cli.files import RowFile, pointed
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.messages import Definition
 
@@ -160,7 +160,7 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> 
     }
     file = tmp_path / "orders.csv"
     file.write_text("amount;place;paid\n 1.040,5 ; 1,5 ; yes \n12.5; Ulm;  \n  ;Ulm ;\n")
-    source = Source(file, Definition.read(document), 10, delimiter=";", decimal=",")
+    source = RowFile(file, Definition.read(document), 10, delimiter=";", decimal=",")
     ((columns, _),) = source.columns()
     assert columns == {
         "amount": ["1.040,5", "12.5", None],
@@ -175,11 +175,11 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> 
             json.dumps({"amount": amount, "place": "", "paid": True}) for amount in (1.5, "1,5")
         )
     )
-    source = Source(lines, Definition.read(document), 10, decimal=",")
+    source = RowFile(lines, Definition.read(document), 10, decimal=",")
     ((columns, _),) = source.columns()
     assert source.values(columns)["amount"] == [1.5, "1.5"]
     exact = pa.table({"amount": [Decimal("1.5")], "place": ["1,5"], "paid": [True]})
     pq.write_table(exact, tmp_path / "orders.parquet")
-    source = Source(tmp_path / "orders.parquet", Definition.read(document), 10, decimal=",")
+    source = RowFile(tmp_path / "orders.parquet", Definition.read(document), 10, decimal=",")
     ((columns, _),) = source.columns()
     assert source.values(columns) == {"amount": ["1.5"], "place": ["1,5"], "paid": [True]}

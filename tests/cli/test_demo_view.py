@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp.cli.demo_view import AskedTable, DemoQuery, Story, plain_line, plain_table, view
-from stream_dp.messages import Answer, Budget, Table
+from stream_dp.messages import Answer, BudgetShares, Table
 
 LONG = "carrier IN ('AA', 'DL', 'UA') AND origin = 'JFK' AND arr_delay >= 30 AND distance < 872"
 FACTS = {"dataset": "flights", "query_id": "q", "analyst": "demo", "status": "answered"}
@@ -21,7 +21,7 @@ def query(text: str, *, hard: bool = False, window: tuple[int, int] = (1, 12)) -
         error_bar=0.005,
         difficulty="hard" if hard else "easy",
         path="measured" if hard else "unverified",
-        budget=Budget(spent=0.2, left=0.8),
+        budget=BudgetShares(spent=0.2, left=0.8),
         window=window,
     )
     return DemoQuery(text, answer, 58_665)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.cli.files import Columns, Source, rows_a_batch
+from stream_dp.cli.files import Columns, RowFile, rows_a_batch
 from stream_dp.client.documents import to_json
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
@@ -54,7 +54,7 @@ CELLS: Columns = {
 
 def read(file: Path, batch_rows: int = 100, described: Definition = PEOPLE, **how: Any) -> Columns:
     found: Columns = {attribute.name: [] for attribute in described.attributes}
-    source = Source(file, described, batch_rows, **how)
+    source = RowFile(file, described, batch_rows, **how)
     rows = sum(len(columns["city"]) for columns, _ in source.columns())
     for batch in source.batches():
         assert batch.start == len(found["city"])
@@ -120,7 +120,7 @@ def test_ndjson_and_parquet_keep_their_types(tmp_path: Path) -> None:
 
 
 def test_reading_goes_on_behind_rows_that_were_counted(tmp_path: Path) -> None:
-    source = Source(write_csv(tmp_path / "a.csv"), PEOPLE, 2)
+    source = RowFile(write_csv(tmp_path / "a.csv"), PEOPLE, 2)
     spans = [(batch.start, batch.stop, batch.columns["city"]) for batch in source.batches(skip=1)]
     assert spans == [(1, 2, [None]), (2, 4, ["Oslo", "Graz"])]
     assert list(source.batches(skip=4)) == []
@@ -233,7 +233,7 @@ def test_a_shortened_cell_is_the_same_to_the_worker_and_never_wider(
 ) -> None:
     if only_text:
         values = [value for value in values if isinstance(value, str)] or ["x"]
-    source = Source(Path("a.csv"), PEOPLE, 10)
+    source = RowFile(Path("a.csv"), PEOPLE, 10)
     source._reader = lambda: iter([(dict.fromkeys(("city", "age", "smoker"), values), 0)])
     (batch,) = source.batches()
     sent = json.loads(to_json(batch.columns))

@@ -15,7 +15,7 @@ from stream_dp.client import Rejection, answer_frame, answers_frame, documents, 
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer, Batched, Found, Reason, Rejected
+from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected
 from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
@@ -136,7 +136,7 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     reason = Reason(code="cuts_bin", message="ask >= 30")
     replies = [
         answer("a", value=0.25, count=5, n=20, error_bar=0.1),
-        answer("b", found=Found(label="18 to 64"), n=20),
+        answer("b", found=FoundCell(label="18 to 64"), n=20),
         answer("c", total=125.5, total_bar=9.0, mean=25.1, count=5, rows=7, rows_bar=2.0, n=20),
         answer("d", status="refused", reason=reason),
         Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),

@@ -29,7 +29,7 @@ from stream_dp.messages import (
     QueryEnvelope,
     QueryFields,
     Rejected,
-    Synthetic,
+    SyntheticRows,
     read_json,
 )
 from stream_dp.pipeline.building import ANSWERERS, build, line_of
@@ -40,7 +40,7 @@ REPLIES: dict[str, type[BaseModel]] = {
     "answer": Answer,
     "event": Event,
     "rejected": Rejected,
-    "synthetic": Synthetic,
+    "synthetic": SyntheticRows,
 }
 
 

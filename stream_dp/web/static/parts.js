@@ -141,7 +141,6 @@ const EVENTS = {
   batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
   batch_refused: (event) => `batch ${event.batch_id} refused`,
   phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}`,
-  budget_low: () => "budget is low",
   quarantined: () => "in quarantine",
 };
 
