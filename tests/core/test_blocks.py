@@ -20,7 +20,7 @@ FLIGHTS = Universe(
         Boolean("cancelled"),
     )
 )
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden/formats"
 ALL_SUBSETS = [s for k in range(4) for s in combinations(range(3), k)]
 
 rows = st.fixed_dictionaries(

@@ -13,7 +13,7 @@ from stream_dp.core.kinds.points import Place, PointRelease
 from stream_dp.core.kinds.prefix_batch.answerer import BatchRelease
 from stream_dp.core.kinds.threshold.answerer import CurvesRelease
 from stream_dp.core.mechanism import Release
-from stream_dp.core.median.doubling import GuessRelease
+from stream_dp.core.median.doubling import StageRelease
 from stream_dp.core.median.phased import QueryRelease
 from stream_dp.core.outcome import Side
 from stream_dp.core.query import EVERYTHING
@@ -30,7 +30,7 @@ EASY, HARD = (QueryRelease(1, 0, WINDOW, EVERYTHING, hard, 7 * hard) for hard in
     ("one", "other"),
     [
         (EASY, HARD),
-        (GuessRelease(1, EASY), GuessRelease(1, HARD)),
+        (StageRelease(1, EASY), StageRelease(1, HARD)),
         (CountRelease(1, WINDOW, EVERYTHING, False, 0), CountRelease(1, WINDOW, EVERYTHING, True, 7)),
         (TablesRelease((Part((0, 1), 0, 5),), (ZEROS,)), TablesRelease((Part((0, 1), 0, 5),), (ONES,))),
         (CountsRelease(KEY, (0,), ((0, 5),), ZEROS), CountsRelease(KEY, (0,), ((0, 5),), ONES)),

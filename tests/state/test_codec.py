@@ -17,7 +17,7 @@ from stream_dp.state.codec import Record, StoredAnswer
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.store import Transition
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden/formats"
 EVERY_BYTE = bytes(range(256))
 RECORDS = [
     Record("stream-dp.answers", b"flights", (("query_id", b"q1"), ("analyst", EVERY_BYTE)), b"{}"),
@@ -56,12 +56,12 @@ def test_plain_tuples_are_records_too() -> None:
 
 
 def test_bytes_written_by_earlier_releases_stay_readable() -> None:
-    outbox = (GOLDEN / "codec-outbox-v1.bin").read_bytes()
+    outbox = (GOLDEN / "outbox-v1.bin").read_bytes()
     assert codec.outbox_from_bytes(outbox) == RECORDS
-    outbox = (GOLDEN / "codec-outbox-v2.bin").read_bytes()
+    outbox = (GOLDEN / "outbox-v2.bin").read_bytes()
     assert codec.outbox_from_bytes(outbox) == [*RECORDS, "ana q1"]
     assert codec.outbox_to_bytes([*RECORDS, "ana q1"]) == outbox, "what is written now is the same"
-    answer = (GOLDEN / "codec-answer-v1.bin").read_bytes()
+    answer = (GOLDEN / "answer-v1.bin").read_bytes()
     assert codec.answer_from_bytes(answer) == STORED
     assert codec.answer_to_bytes(*STORED) == answer
 
