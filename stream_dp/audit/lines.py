@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho, ln, log_delta
-from stream_dp.messages import Definition, PhasedSpec
+from stream_dp.messages import Definition
 
 APPROXIMATE: Final = frozenset(
     {"median", "mode", "between", "interior_point", "adaptive_threshold"}
@@ -104,7 +104,7 @@ class Line:
             Wrong: What is recorded holds more than the definition promises.
         """
         epsilon, delta = Fraction(definition.privacy.epsilon), Fraction(definition.privacy.delta)
-        if isinstance(definition.mechanism, PhasedSpec):
+        if definition.mechanism.papers is not None:
             return cls(as_written(definition.privacy.epsilon), delta, linear=True, recorded=True)
         if delta == 0:
             return cls(epsilon, delta, linear=True, recorded=True)

@@ -28,7 +28,7 @@ from stream_dp.audit.numbers import (
     wholes,
     window,
 )
-from stream_dp.messages import Definition, MedianSpec, MemorySpec, SequentialSpec
+from stream_dp.messages import Definition, PhasedSpec
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)
 """Of epsilon and delta, for the first stage; stage s has so much over s^2, and all sum to less than 1."""
@@ -62,17 +62,15 @@ class Papers:
         undescribed: Whether the last look lacked constants, so that an earlier release wrote it.
     """
 
-    def __init__(self, definition: Definition) -> None:
-        settings = definition.mechanism
-        assert isinstance(settings, MedianSpec | SequentialSpec | MemorySpec), "a papers' profile"
+    def __init__(self, definition: Definition, settings: PhasedSpec) -> None:
         self._settings = settings
-        self._profile = settings.profile
+        self._profile = definition.mechanism.profile
         self._privacy = definition.privacy
         self._error = as_written(definition.accuracy.error)
         sizes = sizes_of(definition)
         self._sizes = sizes
         self._ln_cells = ln(math.prod(sizes))
-        self._phases = 1 if isinstance(settings, MedianSpec) else settings.phases
+        self._phases = settings.n_phases
         self._doubled = 2 if settings.representation == "polytope" else 1
         self._stage = self._stage_of(1)
         self._thresholds: dict[int, int | None] = {}  # of the phases that are paid for
@@ -159,9 +157,7 @@ class Papers:
 
     def _stage_of(self, number: int) -> _Stage:
         settings, privacy = self._settings, self._privacy
-        queries = (
-            settings.queries if isinstance(settings, MedianSpec) else settings.queries_per_phase
-        )
+        queries = settings.n_queries
         epsilon, delta = as_written(privacy.epsilon), Fraction(privacy.delta)
         if not settings.doubling:
             return _Stage(1, queries, epsilon, delta, (Fraction(1), Fraction(1)))

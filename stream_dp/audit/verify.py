@@ -15,7 +15,7 @@ from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.papers import Papers
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import Definition, PhasedSpec
+from stream_dp.messages import Definition
 
 _ROUND: Final = 1e-9
 """By how much the oracle's floats may say more than is promised."""
@@ -154,8 +154,8 @@ class _Verification:
             self._undescribed.append(seq)
         privacy = definition.privacy
         self.report.promised = privacy.epsilon, privacy.delta
-        if isinstance(definition.mechanism, PhasedSpec):
-            self._prices = Papers(definition)
+        if (settings := definition.mechanism.papers) is not None:
+            self._prices = Papers(definition, settings)
             return
         self._prices = Looks(definition, self._line)
         self._oracle = Oracle(self._line, privacy.epsilon, privacy.delta)

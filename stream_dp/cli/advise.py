@@ -24,7 +24,6 @@ from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.trial import trial
 from stream_dp.messages import CountsSpec, Definition, PhaseSpec
-from stream_dp.pipeline.building import build
 from stream_dp.profiles.advice import (
     RECENT,
     Estimate,
@@ -38,6 +37,7 @@ from stream_dp.profiles.advice import (
     most_thresholds,
     recommended,
 )
+from stream_dp.profiles.building import build
 
 __all__ = ["command"]
 

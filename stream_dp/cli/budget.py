@@ -20,7 +20,8 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    from stream_dp.pipeline.building import build, epsilon_spent, prices_of
+    from stream_dp.profiles.building import build, epsilon_spent
+    from stream_dp.profiles.lines import prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)

@@ -27,11 +27,8 @@ from stream_dp.cli.rendering import (
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     TOPICS,
-    BypassSpec,
-    CalibratedSpec,
     Definition,
     KindsSpec,
-    WeightsSpec,
     large_delta,
     read_json,
 )
@@ -123,7 +120,7 @@ def check(
     if file is not None and source_file is not None:
         raise click.UsageError("Give FILE or '--source', not both.")
     from stream_dp.cli.worker import source_of
-    from stream_dp.pipeline.building import universe_of
+    from stream_dp.profiles.building import universe_of
 
     source = None if source_file is None else source_of(source_file)
     if definition is None:
@@ -241,7 +238,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
     definition.check_new()
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
-        from stream_dp.pipeline.building import build
+        from stream_dp.profiles.building import build
 
         universe, mechanism = build(definition)
         opens, given = rows_of_a_phase(definition), definition.phase.min_rows
@@ -322,7 +319,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     if as_json:
         click.echo(json.dumps(json.loads(definition.to_bytes()), indent=2))
         return
-    from stream_dp.pipeline.building import build
+    from stream_dp.profiles.building import build
 
     universe, _ = build(definition)
     console = output()
@@ -335,7 +332,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         f"answers lie within {100 * accuracy.error:g}% of the rows asked, but for one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
-    guesses = isinstance(definition.mechanism, CalibratedSpec | WeightsSpec | BypassSpec)
+    guesses = definition.mechanism.answers_unverified
     console.print(
         f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
         f"with no budget left a query is "

@@ -35,7 +35,7 @@ from stream_dp.client.topics import (
     workers,
 )
 from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
-from stream_dp.messages import INPUTS, TIMES, TOPICS, Definition, PhasedSpec, WholeTableSpec
+from stream_dp.messages import INPUTS, TIMES, TOPICS, Definition
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 
@@ -468,8 +468,7 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
             f"{1 / (100 * odometer.rows):.1g} is usual",
             "choose a smaller privacy.delta for a new data set",
         )
-    paid_at_once = isinstance(definition.mechanism, PhasedSpec | WholeTableSpec)
-    if odometer.most_spent > _LOW and not paid_at_once:
+    if odometer.most_spent > _LOW and not definition.mechanism.paid_at_opening:
         spent = [n for n, block in enumerate(odometer.blocks, 1) if block.spent > _LOW]
         yield _note(
             f"{name}: more than {100 * _LOW:.0f}% is spent on phase {', '.join(map(str, spent[:10]))}",

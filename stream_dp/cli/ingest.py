@@ -112,7 +112,7 @@ def command(
     The command warns of columns that seem to be read wrongly, and asks before it sends them.
     """
     from stream_dp.cli.checking import Survey
-    from stream_dp.pipeline.building import universe_of
+    from stream_dp.profiles.building import universe_of
 
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:

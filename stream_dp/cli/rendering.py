@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.messages import Answer, Definition, Event, PhasedSpec, Rejected
+from stream_dp.messages import Answer, Definition, Event, Rejected
 
 __all__ = [
     "NONE_YET",
@@ -314,7 +314,8 @@ def _bar(part: float, width: int) -> str:
 
 def kinds_table(definition: Definition) -> Table:
     """The other kinds of queries that a data set answers, and what a look of each costs."""
-    from stream_dp.pipeline.building import ANSWERERS, prices_of
+    from stream_dp.profiles.kinds import ANSWERERS
+    from stream_dp.profiles.lines import prices_of
 
     table = bare_table(
         "asked", "setting", numbers=("a look takes", "epsilon", "delta", "looks a phase")
@@ -335,10 +336,10 @@ def kinds_table(definition: Definition) -> Table:
 
 def rows_of_a_phase(definition: Definition) -> int:
     """How many waiting rows open a phase."""
-    if not isinstance(definition.mechanism, PhasedSpec):
+    if definition.mechanism.papers is None:
         return definition.phase.min_rows
     # Only here: what builds mechanisms takes a second to load.
-    from stream_dp.pipeline import building
+    from stream_dp.profiles import building
 
     return building.rows_of_a_phase(definition)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -104,7 +105,28 @@ class PhaseSpec(Request):
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
 
-class CalibratedSpec(Request):
+class ProfileSpec(Request):
+    """What the settings of every profile say to those who hold the definition alone.
+
+    Attributes:
+        takes_kinds: Whether other kinds of queries than counts can be turned on.
+        feeds_synthetic_rows: Whether synthetic rows could follow what it publishes.
+        answers_unverified: Whether it may answer without a promise once no budget is left.
+        paid_at_opening: Whether opening a phase spends all that its queries will cost.
+    """
+
+    takes_kinds: ClassVar[bool] = False
+    feeds_synthetic_rows: ClassVar[bool] = True
+    answers_unverified: ClassVar[bool] = False
+    paid_at_opening: ClassVar[bool] = False
+
+    @property
+    def papers(self) -> PhasedSpec | None:
+        """The settings of a papers' mechanism; None under every other profile."""
+        return None
+
+
+class CalibratedSpec(ProfileSpec):
     """The calibrated profile: for 1e4 to 1e9 rows.
 
     Attributes:
@@ -113,12 +135,15 @@ class CalibratedSpec(Request):
             phase only.
     """
 
+    takes_kinds: ClassVar[bool] = True
+    answers_unverified: ClassVar[bool] = True
+
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     pacing: bool = True
 
 
-class PhasedSpec(Request):
+class PhasedSpec(ProfileSpec):
     """What the papers' mechanisms have in common.
 
     Attributes:
@@ -131,12 +156,36 @@ class PhasedSpec(Request):
     representation: Literal["exhaustive", "entropic", "polytope"] = "entropic"
     doubling: bool = False
 
+    paid_at_opening: ClassVar[bool] = True
+
+    @property
+    def papers(self) -> PhasedSpec:
+        return self
+
+    @property
+    @abstractmethod
+    def n_queries(self) -> int:
+        """Queries of each phase; with ``doubling`` those of the first stage."""
+
+    @property
+    @abstractmethod
+    def n_phases(self) -> int:
+        """Phases that open at most."""
+
 
 class MedianSpec(PhasedSpec):
     """The median mechanism: one fixed dataset, a single phase."""
 
     profile: Literal["median"]
     queries: Annotated[int, Field(ge=2, le=10**9)]
+
+    @property
+    def n_queries(self) -> int:
+        return self.queries
+
+    @property
+    def n_phases(self) -> int:
+        return 1
 
 
 class SequentialSpec(PhasedSpec):
@@ -151,6 +200,14 @@ class SequentialSpec(PhasedSpec):
     phases: Annotated[int, Field(ge=1, le=10_000)]
     composition: Annotated[float, Field(ge=1, le=10_001)] | None = None
 
+    @property
+    def n_queries(self) -> int:
+        return self.queries_per_phase
+
+    @property
+    def n_phases(self) -> int:
+        return self.phases
+
 
 class MemorySpec(PhasedSpec):
     """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
@@ -159,8 +216,16 @@ class MemorySpec(PhasedSpec):
     queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
     phases: Annotated[int, Field(ge=1, le=10_000)]
 
+    @property
+    def n_queries(self) -> int:
+        return self.queries_per_phase
 
-class GatedSpec(Request):
+    @property
+    def n_phases(self) -> int:
+        return self.phases
+
+
+class GatedSpec(ProfileSpec):
     """Gates before the maximum-entropy set: the thesis' idea at practical sizes.
 
     Attributes:
@@ -173,31 +238,39 @@ class GatedSpec(Request):
     prior: Literal["uniform", "carry_over"] = "uniform"
 
 
-class CountsSpec(Request):
+class CountsSpec(ProfileSpec):
     """A fresh noisy count for each new query."""
+
+    feeds_synthetic_rows: ClassVar[bool] = False
 
     profile: Literal["counts"]
 
 
-class WholeTableSpec(Request):
+class WholeTableSpec(ProfileSpec):
     """One noisy table of the whole universe a phase."""
+
+    paid_at_opening: ClassVar[bool] = True
 
     profile: Literal["whole_table"]
 
 
-class WeightsSpec(Request):
+class WeightsSpec(ProfileSpec):
     """Private multiplicative weights.
 
     Attributes:
         growing: Whether phases open for ever; else the first is the only one, with the published rate.
     """
 
+    answers_unverified: ClassVar[bool] = True
+
     profile: Literal["weights"]
     growing: bool = True
 
 
-class BypassSpec(Request):
+class BypassSpec(ProfileSpec):
     """Multiplicative weights that are trained by plain counts, and tested only where trained."""
+
+    answers_unverified: ClassVar[bool] = True
 
     profile: Literal["bypass"]
 
@@ -335,13 +408,13 @@ class Definition(Request):
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
-        if self.kinds != KindsSpec() and not isinstance(self.mechanism, CalibratedSpec):
+        if self.kinds != KindsSpec() and not self.mechanism.takes_kinds:
             raise ValueError('kinds go with the profile "calibrated" alone: leave them out')
         return self
 
     @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
-        if self.synthetic_rows and isinstance(self.mechanism, CountsSpec):
+        if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
             raise ValueError('the profile "counts" knows nothing that synthetic_rows could follow')
         return self
 
@@ -421,6 +494,7 @@ __all__ = [
     "PhasedSpec",
     "PrefixBatchSpec",
     "PrivacySpec",
+    "ProfileSpec",
     "SequentialSpec",
     "StableMedianSpec",
     "ThresholdSpec",

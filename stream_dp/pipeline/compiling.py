@@ -21,8 +21,8 @@ from stream_dp.core.query import (
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.building import ANSWERERS
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.profiles.kinds import setting_of
 
 __all__ = ["MOST_CELLS", "MOST_SUMS", "MOST_SUMS_AND_ROWS", "Compiled", "as_sent", "compile_query"]
 
@@ -146,7 +146,7 @@ def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, kinds = dataset.universe, dataset.mechanism.kinds
     if query.kind not in kinds:
         answered = ", ".join(sorted({*_COUNTS, *kinds}))
-        (setting,) = (name for name, one in ANSWERERS.items() if query.kind in one.kinds)
+        setting = setting_of(query.kind)
         raise InvalidQuery(
             "kind",
             f"this data set does not answer {query.kind}",

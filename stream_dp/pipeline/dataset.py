@@ -23,11 +23,11 @@ from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
-from stream_dp.pipeline.building import build, line_of, rows_that_open
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.synthesizing import synthesized
+from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.state import ledger
 from stream_dp.state.codec import outbox_to_bytes
 from stream_dp.state.store import Snapshot, Store, Transition

@@ -24,9 +24,9 @@ from prometheus_client.core import (
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import INPUTS, Answer
-from stream_dp.pipeline.building import epsilon_spent
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
+from stream_dp.profiles.building import epsilon_spent
 
 __all__ = ["Metrics", "Watched"]
 

@@ -46,11 +46,11 @@ from stream_dp.messages import (
     Topics,
 )
 from stream_dp.messages.base import validated
-from stream_dp.pipeline.building import build
 from stream_dp.pipeline.connecting import described_topics, store_of
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
+from stream_dp.profiles.building import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.store import Store
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from stream_dp.messages import Definition
-from stream_dp.pipeline.building import epsilon_spent, rows_of_a_phase
 from stream_dp.pipeline.health import Health
+from stream_dp.profiles.building import epsilon_spent, rows_of_a_phase
 from stream_dp.web.published import Published, PublishedDataset
 
 __all__ = ["Section", "Views", "away", "health_document"]

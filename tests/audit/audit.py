@@ -47,10 +47,10 @@ from stream_dp.core.noise import MIN_SCALE, PooledNoise
 from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.messages import Definition
-from stream_dp.pipeline.building import build, rows_of_a_phase
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import GROUP_SIZE, Worker
+from stream_dp.profiles.building import build, rows_of_a_phase
 from stream_dp.state.local import LocalStore
 
 __all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scores"]

@@ -14,8 +14,8 @@ import pytest
 from stream_dp.cli.advise import _number, _percent
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.messages import Definition
-from stream_dp.pipeline.building import build
 from stream_dp.profiles.advice import Need, estimates
+from stream_dp.profiles.building import build
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]

@@ -17,7 +17,7 @@ from stream_dp.cli.files import Columns, RowFile, rows_a_batch
 from stream_dp.client.documents import to_json
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
-from stream_dp.pipeline.building import build
+from stream_dp.profiles.building import build
 
 LIMIT = TOPICS["batches"].max_value_bytes
 

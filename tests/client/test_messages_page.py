@@ -32,7 +32,8 @@ from stream_dp.messages import (
     SyntheticRows,
     read_json,
 )
-from stream_dp.pipeline.building import ANSWERERS, build, line_of
+from stream_dp.profiles.building import build, line_of
+from stream_dp.profiles.kinds import ANSWERERS
 from stream_dp.state import ledger
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()

@@ -12,7 +12,7 @@ import pytest
 from stream_dp.client import Query
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import FIELDS, Answer
-from stream_dp.pipeline.building import ANSWERERS
+from stream_dp.profiles.kinds import ANSWERERS
 
 pytestmark = pytest.mark.kafka
 

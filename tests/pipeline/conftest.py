@@ -30,11 +30,11 @@ from stream_dp.core.universe import Codes, Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
 from stream_dp.pipeline import retrying
-from stream_dp.pipeline.building import build
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
+from stream_dp.profiles.building import build
 from stream_dp.state import ledger
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.local import LocalStore

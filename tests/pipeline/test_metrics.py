@@ -14,8 +14,8 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.core import outcome
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline import worker as worker_module
-from stream_dp.pipeline.building import epsilon_spent
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.profiles.building import epsilon_spent
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 AA = {"attribute": "carrier", "eq": "AA"}

@@ -1,0 +1,48 @@
+"""What a profile is: the one record that everything about it follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, get_args
+
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.universe import Universe
+from stream_dp.messages import Definition, ProfileSpec
+from stream_dp.profiles.lines import LineUnit
+
+__all__ = ["Profile", "Setup"]
+
+S = TypeVar("S", bound=ProfileSpec)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything besides its own settings that a mechanism is made from."""
+
+    definition: Definition
+    universe: Universe
+    privacy: Privacy
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True)
+class Profile(Generic[S]):
+    """One profile.
+
+    Attributes:
+        spec: The model of its settings in a definition. It holds what can be said without a mechanism.
+        make: Makes a fresh mechanism from the settings. Raises InvalidDefinition.
+        unit: What a line (a block's privacy budget) is counted in.
+    """
+
+    spec: type[S]
+    make: Callable[[S, Setup], Mechanism]
+    unit: LineUnit
+
+    @property
+    def name(self) -> str:
+        """The value of ``mechanism.profile`` that chooses it."""
+        (name,) = get_args(self.spec.model_fields["profile"].annotation)
+        return str(name)

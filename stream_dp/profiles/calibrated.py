@@ -1,0 +1,42 @@
+"""The profile ``calibrated``: a memory of residuals, and the other kinds of queries next to it."""
+
+from __future__ import annotations
+
+from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.messages import CalibratedSpec
+from stream_dp.profiles.base import Profile, Setup
+from stream_dp.profiles.kinds import chosen
+from stream_dp.profiles.lines import RhoLine
+
+__all__ = ["CALIBRATED"]
+
+
+def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
+    """Counts, and the other kinds that the definition names."""
+    kinds = chosen(setup.definition.kinds)
+    counts = Calibrated(
+        setup.universe,
+        setup.privacy,
+        setup.accuracy,
+        on_exhausted=setup.definition.on_exhausted,
+        base_share=settings.base_share,
+        pacing=settings.pacing,
+        approximate=any(answerer.approximate for answerer, _ in kinds),
+    )
+    if not kinds:
+        return counts
+    failure_probability = setup.accuracy.failure_probability
+    return WithKinds(
+        counts,
+        [
+            answerer(
+                setup.universe, counts.budget, failure_probability=failure_probability, **arguments
+            )
+            for answerer, arguments in kinds
+        ],
+    )
+
+
+CALIBRATED = Profile(CalibratedSpec, _make, RhoLine())

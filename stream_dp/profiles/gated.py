@@ -1,0 +1,24 @@
+"""The profile ``gated``: gates before the maximum-entropy set."""
+
+from __future__ import annotations
+
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.sparse_vector.gated import Gated
+from stream_dp.messages import GatedSpec
+from stream_dp.profiles.base import Profile, Setup
+from stream_dp.profiles.lines import RhoLine
+
+__all__ = ["GATED"]
+
+
+def _make(settings: GatedSpec, setup: Setup) -> Mechanism:
+    return Gated(
+        setup.universe,
+        setup.privacy,
+        setup.accuracy,
+        segments=settings.segments,
+        prior=settings.prior,
+    )
+
+
+GATED = Profile(GatedSpec, _make, RhoLine())

@@ -1,0 +1,83 @@
+"""What a line (a block's privacy budget) holds, what a part of it is worth, and what looks cost."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import NamedTuple
+
+from stream_dp.core.accounting import UNITS, Budget, Charge
+from stream_dp.core.kinds.base import loss_of
+from stream_dp.core.parameters import Privacy, as_written
+from stream_dp.messages import Definition
+from stream_dp.profiles.kinds import chosen
+
+__all__ = ["EpsilonLine", "LineUnit", "Price", "RhoLine", "budget_of", "prices_of"]
+
+
+class LineUnit(ABC):
+    """What the lines of a profile's data sets are counted in."""
+
+    @abstractmethod
+    def holds(self, definition: Definition) -> dict[str, str]:
+        """What a full line holds, in exact fractions: public, for the ledger."""
+
+    @abstractmethod
+    def epsilon(self, definition: Definition, share: float) -> float:
+        """The loss of a line that spent this share of its budget, as epsilon at the promised delta."""
+
+
+class EpsilonLine(LineUnit):
+    """Epsilons and deltas that add up (basic composition)."""
+
+    def holds(self, definition: Definition) -> dict[str, str]:
+        privacy = definition.privacy
+        return {"epsilon": str(as_written(privacy.epsilon)), "delta": str(Fraction(privacy.delta))}
+
+    def epsilon(self, definition: Definition, share: float) -> float:
+        return share * definition.privacy.epsilon
+
+
+class RhoLine(LineUnit):
+    """Rhos that add up (zero-concentrated differential privacy), and epsilons where delta is 0."""
+
+    def holds(self, definition: Definition) -> dict[str, str]:
+        privacy = definition.privacy
+        if privacy.delta == 0:
+            return {"epsilon": str(Fraction(privacy.epsilon))}
+        budget = budget_of(definition)
+        return {"rho": str(budget.rho), "delta": str(budget.delta)}
+
+    def epsilon(self, definition: Definition, share: float) -> float:
+        privacy = definition.privacy
+        if privacy.delta == 0:
+            return share * privacy.epsilon
+        units = math.ceil(share * UNITS)
+        return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))
+
+
+def budget_of(definition: Definition) -> Budget:
+    """What each line of a data set may hold, where lines count rho."""
+    approximate = any(answerer.approximate for answerer, _ in chosen(definition.kinds))
+    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
+    return Budget.of(privacy, approximate=approximate)
+
+
+class Price(NamedTuple):
+    """What one look of another kind may lose, and how many of them fill a line by themselves."""
+
+    epsilon: float
+    delta: float
+    looks: int
+
+
+def prices_of(definition: Definition) -> dict[str, Price]:
+    """The price of a look of each other kind, by the name of its setting."""
+    budget, found = budget_of(definition), {}
+    for answerer, spec in chosen(definition.kinds):
+        loss = loss_of(budget, spec["share"], approximate=answerer.approximate)
+        charge = loss.charge(budget, 0)
+        looks = UNITS // max(charge.rho, charge.delta)
+        found[answerer.name] = Price(float(loss.epsilon), float(loss.delta), looks)
+    return found
