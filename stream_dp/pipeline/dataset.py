@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,11 +15,12 @@ from functools import partial
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import Budget, Definition, Event, Reason, SourceRange, large_delta
@@ -205,9 +205,9 @@ class Dataset:
 
     @property
     def needed(self) -> int | None:
-        """Rows that open the next phase once so many wait; None when no phase is left."""
+        """How many rows must wait to open the next phase; None when no phase is left."""
         opens = partial(self._mechanism.opens, min_rows=self.definition.phase.min_rows)
-        rows = bisect_left(range(MAX_ROWS), True, key=opens)
+        rows = least(range(MAX_ROWS), opens)
         return rows if rows < MAX_ROWS else None
 
     @property
@@ -452,7 +452,7 @@ class Dataset:
             if isinstance(look, NamedLook):
                 for name, secret in look.draw(self._noise).items():
                     self.keep(name, secret)
-        charges = _merged(looks)
+        charges = summed(charge for look in looks for charge in look.charges)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
         self._draft.intent = json.dumps(descriptions).encode()
@@ -634,13 +634,3 @@ def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:
         one.answer or OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
         for one in outgoing
     )
-
-
-def _merged(looks: Sequence[Look]) -> tuple[Charge, ...]:
-    """The charges of several looks, one a block."""
-    total: dict[int, tuple[int, int]] = {}
-    for look in looks:
-        for charge in look.charges:
-            rho, delta = total.get(charge.block, (0, 0))
-            total[charge.block] = (rho + charge.rho, delta + charge.delta)
-    return tuple(Charge(block, rho, delta) for block, (rho, delta) in sorted(total.items()))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.accounting import UNITS, summed
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.state.store import Transition
 
@@ -166,14 +166,10 @@ def totals(transition: Transition) -> dict[int, tuple[int, int]]:
     A sum over the whole budget is cut to one unit over it: refused all the same, and every number that
     reaches a script stays far below 2**53, where Lua numbers stop being exact.
     """
-    sums: dict[int, tuple[int, int]] = {}
-    for charge in transition.charges:
-        rho, delta = sums.get(charge.block, (0, 0))
-        sums[charge.block] = (
-            min(rho + charge.rho, UNITS + 1),
-            min(delta + charge.delta, UNITS + 1),
-        )
-    return sums
+    return {
+        charge.block: (min(charge.rho, UNITS + 1), min(charge.delta, UNITS + 1))
+        for charge in summed(transition.charges)
+    }
 
 
 def pack(flat: Sequence[bytes]) -> bytes:
