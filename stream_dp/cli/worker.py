@@ -200,7 +200,7 @@ def _check_port(host: str, port: int, mend: str) -> None:
 
 
 def _say_when_ready(app: Any, settings: WorkerSettings, access: Access) -> None:
-    while not getattr(getattr(app.runtime, "worker", None), "ready", False):
+    while not app.runtime.ready:
         time.sleep(0.1)
     host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind
     if host in ("0.0.0.0", "[::]"):  # noqa: S104 - not bound here

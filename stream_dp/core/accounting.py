@@ -193,6 +193,15 @@ def _units(part: Fraction, whole: Fraction) -> int:
     return math.ceil(part * UNITS / whole)
 
 
+def summed(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """All that is charged to each block as one charge, in the order of the blocks."""
+    total: dict[int, tuple[int, int]] = {}
+    for charge in charges:
+        rho, delta = total.get(charge.block, (0, 0))
+        total[charge.block] = (rho + charge.rho, delta + charge.delta)
+    return tuple(Charge(block, rho, delta) for block, (rho, delta) in sorted(total.items()))
+
+
 class Lines:
     """What each block has spent, in units; a fold over durable charges."""
 
@@ -238,13 +247,9 @@ class Lines:
 
     def afford(self, charges: Iterable[Charge]) -> bool:
         """Whether every block has room for all of ``charges`` together."""
-        wanted: dict[int, tuple[int, int]] = {}
-        for charge in charges:
-            rho, delta = wanted.get(charge.block, (0, 0))
-            wanted[charge.block] = (rho + charge.rho, delta + charge.delta)
-        for block, (rho, delta) in wanted.items():
-            spent = self.spent(block)
-            if spent.rho + rho > UNITS or spent.delta + delta > UNITS:
+        for wanted in summed(charges):
+            spent = self.spent(wanted.block)
+            if spent.rho + wanted.rho > UNITS or spent.delta + wanted.delta > UNITS:
                 return False
         return True
 
@@ -276,4 +281,5 @@ __all__ = [
     "epsilon_of",
     "gaussian_rho",
     "rho_max",
+    "summed",
 ]

@@ -37,11 +37,11 @@ from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.ownership import GROUP_SIZE, lost_records
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.pipeline.sending import LARGEST_MESSAGE
 from stream_dp.pipeline.watchdog import Watchdog
-from stream_dp.pipeline.worker import GROUP_SIZE, lost_records
 from stream_dp.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -160,15 +160,16 @@ class _Consumer(driver.Consumer):
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
-        stored = await worker.positions({_place(tp): (first[tp], end[tp]) for tp in inputs})
-        positions = {tp: stored[_place(tp)] for tp in inputs}
+        ranges = {_topic_partition(tp): (first[tp], end[tp]) for tp in inputs}
+        stored = await worker.ownership.positions(ranges)
+        positions = {tp: stored[_topic_partition(tp)] for tp in inputs}
         app.fetched.update(positions)
         await self.seek_wait(positions)
-        worker.reading_from(stored, generation)
+        worker.ownership.reading_from(stored, generation)
         return positions
 
 
-def _place(tp: TP) -> str:
+def _topic_partition(tp: TP) -> str:
     return f"{tp.topic}:{tp.partition}"
 
 
@@ -276,17 +277,17 @@ class StreamApp(faust.App):
 
     def health(self) -> Health:
         """How this worker is, for its operator."""
-        worker = getattr(self.runtime, "worker", None)
-        if worker is None:
+        if not self.runtime.started:
             return Health()
+        worker, store_watch = self.runtime.worker, self.runtime.store_watch
         lags = self._lags() if worker.ready else ()  # before that there is no consumer to ask
         return Health(
             ready=worker.ready,
-            partitions=tuple(sorted(worker.held)),
+            partitions=tuple(sorted(worker.ownership.held)),
             behind=sum(records for _, _, records in lags),
             broker_away_since=self.runtime.broker.away_since,
-            store_away_since=worker.store_away_since,
-            store_problems=worker.store_problems,
+            store_away_since=store_watch.contact.away_since,
+            store_problems=store_watch.problems,
             waiting={name: dataset.waiting for name, dataset in worker.datasets.items()},
             quarantined={
                 name: dataset.quarantined
@@ -338,9 +339,9 @@ class StreamApp(faust.App):
                     consumer._coordinator.check_errors()  # noqa: SLF001
                 except KafkaError as error:
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
-            for place, read, end in self._read():
+            for topic_partition, read, end in self._read():
                 if read is not None and end is not None and end < read:
-                    raise lost_records(place, read, end)
+                    raise lost_records(topic_partition, read, end)
 
     async def _pass_leftovers(self) -> None:
         """Moves positions past what no reader is shown, where nothing else is left to read."""
@@ -348,10 +349,10 @@ class StreamApp(faust.App):
             await asyncio.sleep(_LEFTOVERS_CHECK_S)
             await self._look_into_gaps()
             starts = {}
-            for place, read, end in self._read():
-                taken = self.runtime.worker.next_offset(place)
+            for topic_partition, read, end in self._read():
+                taken = self.runtime.worker.ownership.next_offset(topic_partition)
                 if taken is not None and end is not None and taken < end == read:
-                    starts[place] = taken
+                    starts[topic_partition] = taken
             if starts:
                 await self.runtime.pass_leftovers(starts)
 
@@ -370,26 +371,27 @@ class StreamApp(faust.App):
             return
         for tp, before in gaps.items():
             if first[tp] > before:
-                self.runtime.worker.report_deleted(_place(tp), before, first[tp])
+                ownership = self.runtime.worker.ownership
+                ownership.report_deleted(_topic_partition(tp), before, first[tp])
 
     def _read(self) -> Iterator[tuple[str, int | None, int | None]]:
-        """Each place that is read: the offset behind the last record taken, and the last known end.
+        """Each partition that is read: the offset behind the last record taken, and the last known end.
 
         What a transaction leaves on the log behind its records is nobody's to take: where all that was
         fetched is taken, it counts as taken too.
         """
         worker = self.runtime.worker
-        places: list[TP] = []
-        with contextlib.suppress(ConsumerNotStarted):  # whoever scrapes may come first
-            places += self.consumer.assignment()
-        for tp in places:
+        assigned: list[TP] = []
+        with contextlib.suppress(ConsumerNotStarted):  # Prometheus may come first
+            assigned += self.consumer.assignment()
+        for tp in assigned:
             if self.is_input(tp.topic):
                 # The end is asked for second, so that it is never behind what was taken.
-                read = worker.next_offset(_place(tp))
+                read = worker.ownership.next_offset(_topic_partition(tp))
                 with contextlib.suppress(Exception):  # a rebalance in between
                     if read is not None and read >= self.fetched.get(tp, 0):
                         read = max(read, self._fetch_position(tp))
-                    yield _place(tp), read, self.consumer.highwater(tp)
+                    yield _topic_partition(tp), read, self.consumer.highwater(tp)
 
     def _fetch_position(self, tp: TP) -> int:
         """Where the next fetch begins."""
@@ -400,9 +402,9 @@ class StreamApp(faust.App):
 
     def _lags(self) -> Iterator[tuple[str, int, int]]:
         """Records that are still to be taken, by the role of a topic and its partition."""
-        for place, read, end in self._read():
+        for topic_partition, read, end in self._read():
             if read is not None and end is not None:
-                topic, _, partition = place.rpartition(":")
+                topic, _, partition = topic_partition.rpartition(":")
                 yield self.runtime.names.role(topic), int(partition), max(0, end - read)
 
     def _has_work(self) -> bool:
@@ -455,7 +457,7 @@ def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> St
     @app.page("/healthz")
     async def health(view: web.View, _: web.Request) -> web.Response:
         """200 once partitions are assigned: the worker then answers."""
-        ready = runtime.worker.ready
+        ready = runtime.ready
         return view.json({"status": "ok" if ready else "starting"}, status=200 if ready else 503)
 
     @app.page("/metrics")

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
-from stream_dp.errors import CorruptState
+from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
-from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.records import Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.state import ledger
-from stream_dp.state.codec import outbox_to_bytes
-from stream_dp.state.store import Snapshot, Store, Transition
+from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
+from stream_dp.state.store import DatasetStore, Snapshot, Transition
 
-__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "ledger_length"]
+__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "commit", "ledger_length"]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
@@ -94,7 +94,7 @@ class Standing(TypedDict):
 
 
 class Dataset:
-    """A data set that this worker owns. Until it is defined it only remembers that it is not.
+    """A data set that this worker owns: one that the store holds, or one that ``define`` creates.
 
     Attributes:
         committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
@@ -102,18 +102,23 @@ class Dataset:
         looks: Paid looks that this owner has taken.
 
     Args:
+        snapshot: What the store holds of it. Nothing, for a data set that is to be defined.
+        definition: What it is defined as. ``define`` makes a new definition durable.
         replays: Whether to fold what was published and to hold the rows. A worker that died of just that
             holds the data set without, and quarantines it.
+
+    Raises:
+        InvalidDefinition: No mechanism can be built from the definition.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: DatasetStore,
         noise: NoiseSource,
         snapshot: Snapshot,
+        definition: Definition,
         *,
         fuse: Fuse = unarmed,
-        on_commit: Callable[[Dataset, int, Sequence[Outgoing]], None],
         replays: bool = True,
     ) -> None:
         self.name = snapshot.dataset
@@ -121,7 +126,6 @@ class Dataset:
         self.cursor = dict(snapshot.cursor)
         self.meta = dict(snapshot.meta)
         self.spent: list[tuple[int, int]] = list(snapshot.spent)
-        self.definition: Definition | None = None
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.looks = 0
@@ -130,21 +134,36 @@ class Dataset:
         self._store = store
         self._noise = noise
         self._fuse = fuse
-        self._on_commit = on_commit
         self._seq = snapshot.seq
         self._head = snapshot.head
+        self._head_next = snapshot.head
         self._draft = _Draft()
         self._drafted = 0
         self._committing: tuple[bytes, list[Outgoing]] = (self._head, [])
+        self._durable = Releasable()
         self._standings: dict[range, Standing] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
         self._lost = sorted(snapshot.intents.items())
-        if snapshot.definition is not None:
-            self._build(Definition.read(json.loads(snapshot.definition)))
-            if replays and not self.retired:
-                self._replay(snapshot)
+        self._build(definition)
+        if replays and not self.retired:
+            self._replay(snapshot)
+
+    @classmethod
+    def stored(
+        cls,
+        store: DatasetStore,
+        noise: NoiseSource,
+        snapshot: Snapshot,
+        *,
+        fuse: Fuse = unarmed,
+        replays: bool = True,
+    ) -> Dataset:
+        """A data set as the store holds it, for the owner that has just acquired it."""
+        assert snapshot.definition is not None, "the caller has checked that it is defined"
+        definition = Definition.read(json.loads(snapshot.definition))
+        return cls(store, noise, snapshot, definition, fuse=fuse, replays=replays)
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, phase={self.phase})"
@@ -170,13 +189,13 @@ class Dataset:
 
     @property
     def quarantined(self) -> str:
-        """The place of the record at which the worker died again and again; empty while there is none."""
+        """What the worker died of again and again: a record, or the take-over; empty while there is none."""
         return self.meta.get("quarantined", "")
 
     @property
     def phase(self) -> int:
         """Phases opened so far."""
-        return len(self._data) if self.definition is not None else 0
+        return len(self._data)
 
     @property
     def waiting(self) -> int:
@@ -185,9 +204,9 @@ class Dataset:
 
     @property
     def needed(self) -> int | None:
-        """Rows that open the next phase once so many wait; None when no phase is left."""
-        opens = partial(self._mechanism.opens, min_rows=self._defined.phase.min_rows)
-        rows = bisect_left(range(MAX_ROWS), True, key=opens)
+        """How many rows must wait to open the next phase; None when no phase is left."""
+        opens = partial(self._mechanism.opens, min_rows=self.definition.phase.min_rows)
+        rows = least(range(MAX_ROWS), opens)
         return rows if rows < MAX_ROWS else None
 
     @property
@@ -233,9 +252,9 @@ class Dataset:
         self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
         self._drafted += len(outgoing.value)
 
-    def passed(self, place: str, next_offset: int) -> None:
-        """The read position behind a record that is finished."""
-        self._draft.cursor[place] = self.cursor[place] = next_offset
+    def passed(self, topic_partition: str, next_offset: int) -> None:
+        """Notes the reading position behind a record that is finished."""
+        self._draft.cursor[topic_partition] = self.cursor[topic_partition] = next_offset
 
     def announce(self, event: Event) -> bytes:
         """Queues an event and returns its bytes."""
@@ -260,10 +279,9 @@ class Dataset:
 
     # ------------------------------------------------------------ life
 
-    def define(self, definition: Definition) -> None:
-        """Creates the data set. Raises InvalidDefinition and leaves no trace."""
-        definition.check_new()
-        self._build(definition)
+    def define(self) -> None:
+        """Drafts the first commit of a new data set, which makes its definition durable."""
+        definition = self.definition
         self._draft.definition = definition.to_bytes()
         self.write_ledger(
             "dataset",
@@ -274,8 +292,8 @@ class Dataset:
 
     def accepted(self) -> None:
         """Says that this data set is in force; also to whoever defines it again in the same words."""
-        n_rows = rows_that_open(self._mechanism, self._defined)
-        note = large_delta(self._defined.privacy.delta, n_rows)
+        n_rows = rows_that_open(self._mechanism, self.definition)
+        note = large_delta(self.definition.privacy.delta, n_rows)
         self.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
 
     def retire(self) -> None:
@@ -286,10 +304,10 @@ class Dataset:
         self._draft.erase = True
         self._pending.clear()
         self._waiting = 0
-        self._build(self._defined)
+        self._build(self.definition)
         self.write_ledger("retired", {})
         self.release(Outgoing("catalog", self.name, b""))
-        if self._defined.synthetic_rows:
+        if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
 
@@ -297,12 +315,12 @@ class Dataset:
         """Says that this data set is retired; also to whoever retires it again."""
         self.announce(Event(dataset=self.name, event="dataset_retired"))
 
-    def quarantine(self, place: str) -> None:
-        """Takes nothing more: the worker died too often at the record at ``place``, or in its take-over."""
-        self._set_meta("quarantined", place)
+    def quarantine(self, cause: str) -> None:
+        """Takes nothing more: the worker died too often of ``cause``, a record or the take-over."""
+        self._set_meta("quarantined", cause)
         reason = Reason(
             code="quarantined",
-            message=f"the worker died again and again at {place}; an operator must look",
+            message=f"the worker died again and again at {cause}; an operator must look",
         )
         self.announce(Event(dataset=self.name, event="quarantined", reason=reason))
 
@@ -372,7 +390,7 @@ class Dataset:
         stored = rows.to_bytes()
         self._draft.pending.append(stored)
         self._drafted += len(stored)
-        opens = self._mechanism.opens(self.waiting, self._defined.phase.min_rows)
+        opens = self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
         outcome = self.store_batch(
             Event(
                 dataset=self.name,
@@ -432,7 +450,7 @@ class Dataset:
         for look in looks:
             for name, secret in look.draw(self._noise).items():
                 self.keep(name, secret)
-        charges = _merged(looks)
+        charges = summed(charge for look in looks for charge in look.charges)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
         self._draft.intent = json.dumps(descriptions).encode()
@@ -466,12 +484,12 @@ class Dataset:
 
     # ------------------------------------------------------------ the work of one record
 
-    def begins(self, place: str) -> None:
+    def begins(self, record_id: str) -> None:
         """Says which record is in hand. One that a crash cut short goes on with what it had taken by then."""
-        stood, _, taken = self.meta.get(_WORK, "").partition(" ")
+        last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
-        self._record = place
-        self._work = (int(drawn), float(seconds)) if stood == place else (0, 0.0)
+        self._record = record_id
+        self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
 
     @property
     def exhausted(self) -> bool:
@@ -495,7 +513,7 @@ class Dataset:
 
         With each phase, and whenever it has had twice as many looks: the first ones teach most.
         """
-        n_rows = self._defined.synthetic_rows
+        n_rows = self.definition.synthetic_rows
         if n_rows == 0:
             return
         found = synthesized(
@@ -537,12 +555,17 @@ class Dataset:
     async def flush(self) -> None:
         """Commits the draft; what it queued may leave from then on."""
         if self.dirty:
-            transition = self.prepare()
-            await persistently(partial(self._store.commit, transition))
-            self.committed()
+            (error,) = await commit(self._store, [self])
+            if error is not None:
+                raise error
+
+    def collect(self) -> Releasable:
+        """What has become durable since this was called last, and may leave."""
+        durable, self._durable = self._durable, Releasable()
+        return durable
 
     def prepare(self) -> Transition:
-        """The draft as a commit, for the caller to make; ``committed`` says that it is made."""
+        """The draft as a commit, for ``commit`` to make; ``committed`` says that it is made."""
         draft, self._draft, self._drafted = self._draft, _Draft(), 0
         head = self._head_next if draft.ledger else self._head
         self._committing = head, draft.outgoing
@@ -563,7 +586,7 @@ class Dataset:
             vault=draft.vault,
             charges=draft.charges,
             transcript=draft.transcript,
-            verified=self._mechanism.remembered() if self.definition else {},
+            verified=self._mechanism.remembered(),
             intent=draft.intent,
             settles=draft.settles,
             ledger=draft.ledger,
@@ -572,18 +595,28 @@ class Dataset:
         )
 
     def committed(self) -> None:
-        """Says that the prepared commit is durable; what it queued may leave from now on."""
+        """Says that the prepared commit is durable; ``collect`` gives what it queued from now on."""
         self._head, outgoing = self._committing
         self._seq += 1
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
         if outgoing:
-            self._on_commit(self, self._seq, outgoing)
+            self._durable.outgoing += outgoing
+            self._durable.commits[self.name] = (self.token, self._seq)
 
-    @property
-    def _defined(self) -> Definition:
-        assert self.definition is not None, "the caller has checked that the data set exists"
-        return self.definition
+
+async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[StoreError | None]:
+    """Commits what is drafted for data sets in one round trip. There is no other way to commit.
+
+    Returns:
+        Why the store refused each of them, in order; None for those that are durable now.
+    """
+    transitions = [dataset.prepare() for dataset in datasets]
+    refused = await persistently(partial(store.commit_all, transitions))
+    for dataset, error in zip(datasets, refused, strict=True):
+        if error is None:
+            dataset.committed()
+    return refused
 
 
 def ledger_length(snapshot: Snapshot) -> int:
@@ -596,15 +629,6 @@ def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:
     if not outgoing:
         return None
     return outbox_to_bytes(
-        one.answer or (one.role, one.key.encode(), one.headers, one.value) for one in outgoing
+        one.answer or OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
+        for one in outgoing
     )
-
-
-def _merged(looks: Sequence[Look]) -> tuple[Charge, ...]:
-    """The charges of several looks, one a block."""
-    total: dict[int, tuple[int, int]] = {}
-    for look in looks:
-        for charge in look.charges:
-            rho, delta = total.get(charge.block, (0, 0))
-            total[charge.block] = (rho + charge.rho, delta + charge.delta)
-    return tuple(Charge(block, rho, delta) for block, (rho, delta) in sorted(total.items()))

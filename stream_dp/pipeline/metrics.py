@@ -220,8 +220,6 @@ def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
 def _figures(dataset: Dataset) -> dict[str, float | None]:
     """By name in ``_OF_A_DATASET``: published facts, and when they were committed."""
     definition = dataset.definition
-    if definition is None:
-        return {}
     spent = max(map(max, dataset.spent), default=0) / UNITS
     sealed = dataset.rows_in(range(dataset.phase))
     return {

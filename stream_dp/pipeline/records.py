@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Outgoing", "Record", "plain"]
+__all__ = ["Outgoing", "Record", "Releasable", "plain"]
 
 _LONGEST_MESSAGE = 1_000
 
@@ -37,8 +37,14 @@ class Record:
     timestamp_ms: int = -1
 
     @property
-    def place(self) -> str:
+    def topic_partition(self) -> str:
+        """``topic:partition``, under which reading positions are kept."""
         return f"{self.topic}:{self.partition}"
+
+    @property
+    def record_id(self) -> str:
+        """``topic:partition:offset``, which no other record has."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +66,24 @@ class Outgoing:
     answer: str | None = None
     asked_ms: int = -1
     dated_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Releasable:
+    """What may leave, because everything that it follows from is durable.
+
+    Attributes:
+        outgoing: The records, in the order in which they leave.
+        commits: Data set -> token of its owner, and the seq of its last commit that ``outgoing`` covers.
+        watermarks: ``topic:partition`` -> offset below which every record is done with once this has left.
+    """
+
+    outgoing: list[Outgoing] = field(default_factory=list)
+    commits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+
+    def append(self, later: Releasable) -> None:
+        """Adds what leaves after this."""
+        self.outgoing += later.outgoing
+        self.commits.update(later.commits)
+        self.watermarks.update(later.watermarks)

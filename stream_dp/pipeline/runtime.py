@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import RolledBack, ServerUnavailable, StoreUnavailable
 from stream_dp.messages import INPUTS, Event, Topics
@@ -23,6 +25,7 @@ from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.witness import LedgerTopic, Witness
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
@@ -37,9 +40,55 @@ _BROKER_CHECK_S = 2.0
 _WITNESS_CHECK_S = 300.0
 _STRANGER_RETRY_S = 1.0
 
+_T = TypeVar("_T")
+
+
+class _Comparison:
+    """Compares the store with the ledger topic.
+
+    Args:
+        looking: A store that may speak to any server. The worker's own speaks to those that were compared.
+    """
+
+    def __init__(
+        self, broker: Broker, looking: RedisStore, witness: Witness, partitions: int
+    ) -> None:
+        self._broker = broker
+        self._looking = looking
+        self._witness = witness
+        self._partitions = partitions
+
+    async def check(self, held: Collection[int]) -> None:
+        """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
+        try:
+            await self._witness.check(
+                self._looking, lambda name: partition_of(name.encode(), self._partitions) in held
+            )
+        except KafkaError as error:
+            raise no_broker(self._broker, error) from error
+
+    async def agreed(self, held: Collection[int]) -> frozenset[str]:
+        """Compares the servers there are with the ledger topic; returns their identities."""
+        while True:
+            found = await persistently(self._looking.identities)
+            await self.check(held)
+            if await persistently(self._looking.identities) == found:
+                return found
+
+
+@dataclass(frozen=True)
+class _Started:
+    """What there is once the runtime has started."""
+
+    store: RedisStore
+    sender: Sender
+    comparison: _Comparison
+    worker: Worker
+    store_watch: StoreWatch
+
 
 class Runtime:
-    """The connections and the worker on them; whoever runs it also runs its ``watch_`` tasks."""
+    """The connections and the worker on them; anyone who runs it also runs its ``watch_`` tasks."""
 
     def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
         self.names = Topics(settings.topic_prefix)
@@ -48,6 +97,31 @@ class Runtime:
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
+        self._there: _Started | None = None
+        self._opened = contextlib.AsyncExitStack()
+
+    @property
+    def started(self) -> bool:
+        """Whether ``start`` has made the worker."""
+        return self._there is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are answered."""
+        return self._there is not None and self._there.worker.ready
+
+    @property
+    def worker(self) -> Worker:
+        return self._started.worker
+
+    @property
+    def store_watch(self) -> StoreWatch:
+        return self._started.store_watch
+
+    @property
+    def _started(self) -> _Started:
+        assert self._there is not None, "the caller waits for start()"
+        return self._there
 
     async def start(self) -> None:
         """Opens the connections and makes the worker.
@@ -57,58 +131,57 @@ class Runtime:
             UnsafeStore: The store could forget an acknowledged commit.
         """
         settings = self._settings
-        # It may speak to any server. The worker's own store speaks to those that were compared.
-        looking = self._looking = store_of(settings)
+        looking = store_of(settings)
+        self._opened.push_async_callback(looking.close)
         topics = await self._topics()
         ledger = topics.pop("ledger")
-        partitions = self.partitions = await self._partitions(looking, [*topics.values()])
-        self._witness = Witness(
+        partitions = await self._partitions(looking, [*topics.values()])
+        witness = Witness(
             LedgerTopic(settings.broker, ledger["name"], len(ledger["partitions"])),
             name=str(ledger["topic_id"]),
         )
-        self._sender = Sender(settings.broker, self.names)
+        comparison = _Comparison(settings.broker, looking, witness, partitions)
+        store = store_of(settings)
+        self._opened.push_async_callback(store.close)
+        sender = Sender(settings.broker, self.names)
+        self._opened.push_async_callback(sender.stop)
         try:
-            await self._sender.start()
+            await sender.start()
             # Before this worker joins the group, which would wait for it; then little is left to read.
-            compared = await self._compared(held=())
+            compared = await comparison.agreed(held=())
         except KafkaError as error:
             raise no_broker(settings.broker, error) from error
-        store = self._store = store_of(settings)
         store.trust(compared)
-        self.worker = Worker(
+        worker = Worker(
             store,
             self._noise,
-            self._sender.send,
+            sender.send,
             partitions=partitions,
             metrics=self.metrics,
             fuse=self._fuse,
         )
-        await self.worker.check_store()
+        self._opened.push_async_callback(worker.put_down)
+        store_watch = StoreWatch(store, worker, self.metrics)
+        self._there = _Started(store, sender, comparison, worker, store_watch)
+        await store_watch.check()
         gc.collect()
         gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
     async def stop(self) -> None:
-        """Closes what was opened."""
-        if hasattr(self, "worker"):
-            await self.worker.put_down()
-        if hasattr(self, "_sender"):
-            await self._sender.stop()
-        if hasattr(self, "_store"):
-            await self._store.close()
-        if hasattr(self, "_looking"):
-            await self._looking.close()
+        """Closes what was opened, the newest first."""
+        await self._opened.aclose()
 
     async def watch_store(self) -> None:
         """Raises UnsafeStore as soon as the store's settings have drifted."""
         while True:
             await asyncio.sleep(_STORE_CHECK_S)
-            await self.worker.check_store()
+            await self.store_watch.check()
 
     async def watch_broker(self) -> None:
         """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
         while True:
             await asyncio.sleep(_BROKER_CHECK_S)
-            if await self._sender.broker_answers():
+            if await self._started.sender.broker_answers():
                 self.broker.heard()
             else:
                 self.broker.lost()
@@ -117,51 +190,46 @@ class Runtime:
         """Moves positions past what transactions have left on the log, where nothing else follows."""
         with contextlib.suppress(KafkaError):  # then later
             ends = await past_leftovers(self._settings.broker, starts)
-            for place, end in ends.items():
-                await self.worker.pass_over(place, starts[place], end)
+            for topic_partition, end in ends.items():
+                await self.worker.pass_over(topic_partition, starts[topic_partition], end)
 
     async def watch_witness(self) -> None:
         """Compares now and then, so that the next worker has little to read."""
         while True:
             await asyncio.sleep(_WITNESS_CHECK_S)
             with contextlib.suppress(ServerUnavailable):  # then later
-                await self.check_witness(self.worker.held)
+                await self.check_witness(self.worker.ownership.held)
 
     async def watch_identity(self) -> None:
         """Compares each server that the worker has not spoken to, before the worker speaks to it.
 
         Meanwhile its commits wait, and with them all looks and answers. Raises RolledBack.
         """
+        store, comparison = self._started.store, self._started.comparison
         while True:
-            await self._store.stranger()
+            await store.stranger()
             try:
-                self._store.trust(await self._compared(self.worker.held))
+                held = self.worker.ownership.held
+                store.trust(await self._reported(comparison.agreed(held)))
             except (ServerUnavailable, StoreUnavailable) as error:
                 _log.warning("the store cannot be compared with the ledger topic yet: %s", error)
                 await asyncio.sleep(_STRANGER_RETRY_S)
 
-    async def _compared(self, held: Collection[int]) -> frozenset[str]:
-        """Compares whichever servers there are with the ledger topic; returns who they are."""
-        while True:
-            found = await persistently(self._looking.identities)
-            await self.check_witness(held)
-            if await persistently(self._looking.identities) == found:
-                return found
-
     async def check_witness(self, held: Collection[int]) -> None:
         """Raises RolledBack when the store has forgotten what was charged to a data set that is held."""
+        await self._reported(self._started.comparison.check(held))
+
+    async def _reported(self, comparison: Awaitable[_T]) -> _T:
+        """Stops the worker, and says why, when the store has forgotten what was charged."""
         try:
-            await self._witness.check(
-                self._looking, lambda name: partition_of(name.encode(), self.partitions) in held
-            )
-        except KafkaError as error:
-            raise no_broker(self._settings.broker, error) from error
+            return await comparison
         except RolledBack as error:
             self.worker.cut_short(error)
             self.metrics.rolled_back()
             for name in error.datasets:
                 event = Event(dataset=name, event="rollback_detected")
-                await (await self._sender.send(Outgoing("events", name, event.to_bytes())))
+                outgoing = Outgoing("events", name, event.to_bytes())
+                await (await self._started.sender.send(outgoing))
             raise
 
     async def _topics(self) -> dict[str, dict[str, Any]]:

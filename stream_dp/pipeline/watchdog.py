@@ -6,7 +6,17 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Watchdog"]
+__all__ = ["Heartbeat", "Watchdog"]
+
+
+class Heartbeat:
+    """Counts what gets done. A worker in which nothing beats any more is stuck."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def beat(self) -> None:
+        self.count += 1
 
 
 class Watchdog:

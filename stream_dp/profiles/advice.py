@@ -10,7 +10,6 @@ What a calibrated data set spends depends on the queries, and so only a trial te
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -35,6 +34,7 @@ from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.planner import BASE_MOST
+from stream_dp.core.searching import least
 from stream_dp.core.sparse_vector.composition import (
     Basic,
     Composition,
@@ -292,7 +292,7 @@ def _least(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
     """The least number from ``low`` on that holds; None where not even ``high`` does."""
     if not holds(high):
         return None
-    return low + bisect_left(range(low, high), True, key=holds)
+    return least(range(low, high), holds)
 
 
 def _least_error(need: Need, share: Callable[[Need], float]) -> float | None:

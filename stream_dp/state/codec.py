@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from stream_dp.core.accounting import UNITS
+from stream_dp.core.accounting import UNITS, summed
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.state.store import Transition
 
@@ -23,17 +23,17 @@ _NONE = 0xFFFF_FFFF
 _HEADER = struct.Struct(">BI")
 
 
-class Record(NamedTuple):
-    """One record for a topic.
+class OutboxRecord(NamedTuple):
+    """One record that is to leave after a commit.
 
     Attributes:
-        topic: Name of the topic.
+        role: The role of its topic.
         key: Record key; None for none.
         headers: (name, bytes) pairs, in order.
         value: Record value; None is a tombstone.
     """
 
-    topic: str
+    role: str
     key: bytes | None
     headers: Sequence[tuple[str, bytes]]
     value: bytes | None
@@ -51,11 +51,7 @@ class StoredAnswer(NamedTuple):
     answer: bytes
 
 
-def outbox_to_bytes(
-    records: Iterable[
-        Record | tuple[str, bytes | None, Sequence[tuple[str, bytes]], bytes | None] | str
-    ],
-) -> bytes:
+def outbox_to_bytes(records: Iterable[OutboxRecord | str]) -> bytes:
     """Records of one commit as bytes; of a stored answer its name alone, for it is stored once."""
     parts: list[bytes] = []
     count = 0
@@ -65,8 +61,8 @@ def outbox_to_bytes(
             _put(parts, None)
             _put(parts, record.encode())
             continue
-        topic, key, headers, value = record
-        _put(parts, topic.encode())
+        role, key, headers, value = record
+        _put(parts, role.encode())
         _put(parts, key)
         parts.append(_LENGTH.pack(len(headers)))
         for name, content in headers:
@@ -76,22 +72,22 @@ def outbox_to_bytes(
     return b"".join([bytes((OUTBOX_VERSION,)), _LENGTH.pack(count), *parts])
 
 
-def outbox_from_bytes(data: bytes) -> list[Record | str]:
+def outbox_from_bytes(data: bytes) -> list[OutboxRecord | str]:
     """Inverse of ``outbox_to_bytes``.
 
     Raises:
         CorruptState: The bytes do not decode, or their version is unknown.
     """
     reader = _Reader(data, "outbox record", OUTBOX_VERSION)
-    records: list[Record | str] = []
+    records: list[OutboxRecord | str] = []
     for _ in range(reader.number()):
-        topic = reader.optional_text()
-        if topic is None:
+        role = reader.optional_text()
+        if role is None:
             records.append(reader.text())
             continue
         key = reader.optional()
         headers = tuple((reader.text(), reader.required()) for _ in range(reader.number()))
-        records.append(Record(topic, key, headers, reader.optional()))
+        records.append(OutboxRecord(role, key, headers, reader.optional()))
     reader.end()
     return records
 
@@ -170,14 +166,10 @@ def totals(transition: Transition) -> dict[int, tuple[int, int]]:
     A sum over the whole budget is cut to one unit over it: refused all the same, and every number that
     reaches a script stays far below 2**53, where Lua numbers stop being exact.
     """
-    sums: dict[int, tuple[int, int]] = {}
-    for charge in transition.charges:
-        rho, delta = sums.get(charge.block, (0, 0))
-        sums[charge.block] = (
-            min(rho + charge.rho, UNITS + 1),
-            min(delta + charge.delta, UNITS + 1),
-        )
-    return sums
+    return {
+        charge.block: (min(charge.rho, UNITS + 1), min(charge.delta, UNITS + 1))
+        for charge in summed(transition.charges)
+    }
 
 
 def pack(flat: Sequence[bytes]) -> bytes:
@@ -300,7 +292,7 @@ class _Reader:
 __all__ = [
     "DIGEST_BYTES",
     "MAX_BYTES",
-    "Record",
+    "OutboxRecord",
     "StoredAnswer",
     "answer_from_bytes",
     "answer_to_bytes",

@@ -111,30 +111,32 @@ class LocalStore:
             raise ValueError("a ledger index is not negative")
         return self._held(dataset).ledger[start : None if most is None else start + most]
 
-    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
-        return {name: self._compared.get((name, places(name)), 0) for name in self._named()}
+    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
+        return {name: self._compared.get((name, partition_of(name)), 0) for name in self._named()}
 
-    async def listed(self, place: str) -> int:
-        return self._compared.get(("", place), 0)
+    async def listed(self, partition: str) -> int:
+        return self._compared.get(("", partition), 0)
 
     async def compare(
-        self, place: str, end: int, found: Mapping[str, LedgerRead]
+        self, partition: str, end: int, found: Mapping[str, LedgerRead]
     ) -> tuple[str, ...]:
         forgotten = []
         for name, read in found.items():
-            known = self._compared.get((name, place), 0)
+            known = self._compared.get((name, partition), 0)
             if read.seq is None:
                 if known == read.start:
-                    self._compared[name, place] = end
+                    self._compared[name, partition] = end
             elif self._held(name).ledger[read.seq : read.seq + 1] == [read.entry]:
-                self._compared[name, place] = end
+                self._compared[name, partition] = end
             else:
                 forgotten.append(name)
         return tuple(forgotten)
 
-    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
-        if self._compared.get(("", place), 0) == start and self._named().issuperset(names):
-            self._compared["", place] = end
+    async def note_listed(
+        self, partition: str, start: int, end: int, names: Collection[str]
+    ) -> None:
+        if self._compared.get(("", partition), 0) == start and self._named().issuperset(names):
+            self._compared["", partition] = end
 
     def _named(self) -> set[str]:
         return {name for name, held in self._datasets.items() if held.definition is not None}
@@ -156,8 +158,8 @@ class LocalStore:
                 held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > through_seq}
             else:
                 fenced.append(name)
-        for place, offset in watermarks.items():
-            self._watermarks[place] = max(offset, self._watermarks.get(place, 0))
+        for key, offset in watermarks.items():
+            self._watermarks[key] = max(offset, self._watermarks.get(key, 0))
         return tuple(fenced)
 
     async def partitions(self, topic: str, count: int) -> int:
@@ -168,9 +170,9 @@ class LocalStore:
     async def constant(self, name: str, proposed: bytes) -> bytes:
         return self._constants.setdefault(name, proposed)
 
-    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         cursor = self._held(dataset).cursor
-        return {place: cursor[place] for place in places if place in cursor}
+        return {key: cursor[key] for key in keys if key in cursor}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         before = self._hands
@@ -179,12 +181,12 @@ class LocalStore:
         self._hands |= {at: (holder, at in left) for at in partitions}
         return left
 
-    async def attempts(self, place: str) -> int:
-        self._attempts[place] = self._attempts.get(place, 0) + 1
-        return self._attempts[place]
+    async def attempts(self, task: str) -> int:
+        self._attempts[task] = self._attempts.get(task, 0) + 1
+        return self._attempts[task]
 
-    async def clear_attempts(self, place: str) -> None:
-        self._attempts.pop(place, None)
+    async def clear_attempts(self, task: str) -> None:
+        self._attempts.pop(task, None)
 
     async def close(self) -> None:
         return None
@@ -218,9 +220,9 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         raise refusal(name, "CONFLICT", "undefined")
     if held.retired and (transition.pending or transition.seal is not None or transition.vault):
         raise refusal(name, "CONFLICT", "retired")
-    for place, offset in transition.cursor.items():
-        if offset < held.cursor.get(place, 0):
-            raise refusal(name, "CONFLICT", "cursor", place)
+    for key, offset in transition.cursor.items():
+        if offset < held.cursor.get(key, 0):
+            raise refusal(name, "CONFLICT", "cursor", key)
     for answer in transition.answers:
         if answer in held.answers:
             raise refusal(name, "DUPLICATE", "answer", answer)

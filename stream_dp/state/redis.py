@@ -338,29 +338,32 @@ class RedisStore:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "spent")) from None
         return {block: (line.get("rho", 0), line.get("delta", 0)) for block, line in found.items()}
 
-    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
+    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
         async with _translated():
             # Those too that are named and were forgotten.
             named = await self._command("SMEMBERS", self._shared("datasets"))
             names = sorted(name.decode() for name in named)
             offsets = await self._send(
-                [("HGET", self._key(name, "control"), _compared(places(name))) for name in names]
+                [
+                    ("HGET", self._key(name, "control"), _compared(partition_of(name)))
+                    for name in names
+                ]
             )
         return {name: int(offset or 0) for name, offset in zip(names, offsets, strict=True)}
 
-    async def listed(self, place: str) -> int:
+    async def listed(self, partition: str) -> int:
         async with _translated():
-            return int(await self._command("HGET", self._shared("compared"), place) or 0)
+            return int(await self._command("HGET", self._shared("compared"), partition) or 0)
 
     async def compare(
-        self, place: str, end: int, found: Mapping[str, LedgerRead]
+        self, partition: str, end: int, found: Mapping[str, LedgerRead]
     ) -> tuple[str, ...]:
         steps: list[_Step] = []
         for name, read in found.items():
             check_name(name)
             keys = [self._key(name, "control"), self._key(name, "ledger")]
             entry = [] if read.seq is None else [b"%d" % read.seq, read.entry]
-            span = [_compared(place).encode(), b"%d" % read.start, b"%d" % end]
+            span = [_compared(partition).encode(), b"%d" % read.start, b"%d" % end]
             steps.append((_COMPARED, keys, [*span, *entry]))
         async with _translated():
             replies = await self._run(steps)
@@ -372,9 +375,11 @@ class RedisStore:
                 _facts(name, reply)
         return tuple(forgotten)
 
-    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
+    async def note_listed(
+        self, partition: str, start: int, end: int, names: Collection[str]
+    ) -> None:
         keys = [self._shared("datasets"), self._shared("compared")]
-        span = [place.encode(), b"%d" % start, b"%d" % end]
+        span = [partition.encode(), b"%d" % start, b"%d" % end]
         async with _translated():
             (reply,) = await self._run([(_LISTED, keys, [*span, *(n.encode() for n in names)])])
         _facts("compared", reply)
@@ -384,7 +389,7 @@ class RedisStore:
     async def watermarks(self) -> dict[str, int]:
         async with _translated():
             stored = await self._command("HGETALL", self._shared("watermarks"))
-        return {place.decode(): int(offset) for place, offset in stored.items()}
+        return {key.decode(): int(offset) for key, offset in stored.items()}
 
     async def mark(
         self,
@@ -426,11 +431,11 @@ class RedisStore:
             recorded: bytes = await self._command("HGET", key, name)
         return recorded
 
-    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         check_name(dataset)
         async with _translated():
-            offsets = await self._command("HMGET", self._key(dataset, "cursor"), *places)
-        return {place: int(at) for place, at in zip(places, offsets, strict=True) if at is not None}
+            offsets = await self._command("HMGET", self._key(dataset, "cursor"), *keys)
+        return {key: int(at) for key, at in zip(keys, offsets, strict=True) if at is not None}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         arguments = [holder.encode(), *(b"%d" % partition for partition in partitions)]
@@ -438,13 +443,13 @@ class RedisStore:
             (reply,) = await self._run([(_HOLD, [self._shared("hands")], arguments)])
         return {int(partition) for partition in _facts("hands", reply)}
 
-    async def attempts(self, place: str) -> int:
+    async def attempts(self, task: str) -> int:
         async with _translated():
-            return int(await self._command("HINCRBY", self._shared("attempts"), place, 1))
+            return int(await self._command("HINCRBY", self._shared("attempts"), task, 1))
 
-    async def clear_attempts(self, place: str) -> None:
+    async def clear_attempts(self, task: str) -> None:
         async with _translated():
-            await self._command("HDEL", self._shared("attempts"), place)
+            await self._command("HDEL", self._shared("attempts"), task)
 
     async def close(self) -> None:
         if self._owned:
@@ -540,9 +545,9 @@ def _identity(info: Mapping[str, str]) -> str:
     return f"{info.get('run_id')} {info.get('master_replid')}"
 
 
-def _compared(place: str) -> str:
-    """The field that keeps up to where a ledger was compared with that place of the ledger topic."""
-    return f"compared {place}"
+def _compared(partition: str) -> str:
+    """The field that keeps up to where a ledger was compared with that partition of the ledger topic."""
+    return f"compared {partition}"
 
 
 def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
@@ -616,7 +621,7 @@ def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:
         head=head,
         definition=control.get(b"definition"),
         meta={name.decode(): value.decode() for name, value in parts["meta"].items()},
-        cursor={place.decode(): int(offset) for place, offset in parts["cursor"].items()},
+        cursor={key.decode(): int(offset) for key, offset in parts["cursor"].items()},
         pending=tuple(parts["pending"]),
         blocks=tuple(parts["blocks"]),
         vault={name.decode(): secret for name, secret in parts["vault"].items()},

@@ -196,16 +196,8 @@ class LedgerRead:
     entry: bytes = field(default=b"", repr=False)
 
 
-class Store(Protocol):
-    """Where the truth is kept. Every method may raise StoreUnavailable or another StoreError."""
-
-    async def problems(self) -> tuple[str, ...]:
-        """Settings under which an acknowledged commit may be forgotten, each with its fix; () when safe."""
-        ...
-
-    async def datasets(self) -> tuple[str, ...]:
-        """Every data set ever created, retired ones too, sorted."""
-        ...
+class DatasetStore(Protocol):
+    """What a store keeps of each data set. Every method may raise StoreUnavailable or another StoreError."""
 
     async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
         """Takes a data set over: from now on commits of its former owner are fenced.
@@ -261,41 +253,20 @@ class Store(Protocol):
         """Ledger entries from index ``start`` on, at most so many of them."""
         ...
 
-    async def compared(self, places: Callable[[str], str]) -> dict[str, int]:
-        """Up to which offset of the ledger topic each data set's ledger is known to agree with it.
-
-        Args:
-            places: Data set -> the place that its entries are on, in words that no other topic's has.
-
-        Returns:
-            Every data set that was ever named -> offset, 0 where nothing is known.
-        """
+    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+        """The next offset under each of these keys of a data set's cursor that it has, as of one instant."""
         ...
 
-    async def listed(self, place: str) -> int:
-        """Up to which offset of a place of the ledger topic every data set there is one of those."""
+
+class DeploymentStore(Protocol):
+    """What a store keeps for all workers of a deployment. Every method may raise a StoreError."""
+
+    async def problems(self) -> tuple[str, ...]:
+        """Settings under which an acknowledged commit may be forgotten, each with its fix; () when safe."""
         ...
 
-    async def compare(
-        self, place: str, end: int, found: Mapping[str, LedgerRead]
-    ) -> tuple[str, ...]:
-        """Compares ledgers with what was found of them on the ledger topic, and keeps up to where they agree.
-
-        Each data set is compared and noted in one step, and the list of them in another: what is kept is
-        true of the very copy of the store that keeps it.
-
-        Args:
-            place: Where it was found.
-            end: Offset up to which the place was read.
-            found: For each data set that is noted, from where on, and its furthest entry.
-
-        Returns:
-            The data sets whose furthest entry the store lacks, or has another one in place of.
-        """
-        ...
-
-    async def note_listed(self, place: str, start: int, end: int, names: Collection[str]) -> None:
-        """Raises ``listed`` from ``start`` to ``end``, if these names, found in between, are listed."""
+    async def datasets(self) -> tuple[str, ...]:
+        """Every data set ever created, retired ones too, sorted."""
         ...
 
     async def watermarks(self) -> dict[str, int]:
@@ -327,10 +298,6 @@ class Store(Protocol):
         """Records a value under a name the first time, for all workers; returns the recorded one."""
         ...
 
-    async def cursors(self, dataset: str, places: Sequence[str]) -> dict[str, int]:
-        """The next offset of each of these places that a data set has a cursor for, as of one instant."""
-        ...
-
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         """Says which partitions a worker has in hand from now on: these and no others.
 
@@ -343,15 +310,18 @@ class Store(Protocol):
         """
         ...
 
-    async def attempts(self, place: str) -> int:
-        """Counts one more attempt at a place in the log; returns how many there were, this one included.
+    async def attempts(self, task: str) -> int:
+        """Counts one more attempt at a task; returns how many there were, this one included.
 
         A lost reply may count one twice.
+
+        Args:
+            task: What a worker may die of, such as a record or the take-over of a data set.
         """
         ...
 
-    async def clear_attempts(self, place: str) -> None:
-        """Forgets the attempts at a place."""
+    async def clear_attempts(self, task: str) -> None:
+        """Forgets the attempts at a task."""
         ...
 
     async def close(self) -> None:
@@ -359,4 +329,62 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["LedgerRead", "Snapshot", "Store", "Transition", "check_name", "refusal"]
+class ComparisonStore(Protocol):
+    """What a store keeps of its comparisons with the ledger topic. Every method may raise a StoreError."""
+
+    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
+        """Up to which offset of the ledger topic each data set's ledger is known to agree with it.
+
+        Args:
+            partition_of: Data set -> the partition that its entries are on, under a name that no partition of
+                another topic has.
+
+        Returns:
+            Every data set that was ever named -> offset, 0 where nothing is known.
+        """
+        ...
+
+    async def listed(self, partition: str) -> int:
+        """Up to which offset of a partition of the ledger topic ``compared`` knows every data set there."""
+        ...
+
+    async def compare(
+        self, partition: str, end: int, found: Mapping[str, LedgerRead]
+    ) -> tuple[str, ...]:
+        """Compares ledgers with what was found of them on the ledger topic, and keeps up to where they agree.
+
+        Each data set is compared and noted in one step, and the list of them in another: what is kept is
+        true of the very copy of the store that keeps it.
+
+        Args:
+            partition: The partition of the ledger topic, as in ``compared``.
+            end: Offset up to which the partition was read.
+            found: For each data set that is noted, from where on, and its furthest entry.
+
+        Returns:
+            The data sets whose furthest entry the store lacks, or has another one in place of.
+        """
+        ...
+
+    async def note_listed(
+        self, partition: str, start: int, end: int, names: Collection[str]
+    ) -> None:
+        """Raises ``listed`` from ``start`` to ``end``, if these names, found in between, are listed."""
+        ...
+
+
+class Store(DatasetStore, DeploymentStore, ComparisonStore, Protocol):
+    """Where the truth is kept: data sets, what belongs to none of them, and comparisons."""
+
+
+__all__ = [
+    "ComparisonStore",
+    "DatasetStore",
+    "DeploymentStore",
+    "LedgerRead",
+    "Snapshot",
+    "Store",
+    "Transition",
+    "check_name",
+    "refusal",
+]

@@ -48,8 +48,9 @@ from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.universe import Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
-from stream_dp.pipeline.worker import GROUP_SIZE, Worker
+from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
 from stream_dp.state.local import LocalStore
 
@@ -654,7 +655,7 @@ class Stream:
             ranges = {
                 f"in.{r}:0": (0, self._ends.get(r, 0)) for r in ("datasets", "batches", "queries")
             }
-            worker.reading_from(await worker.positions(ranges), 1)
+            worker.ownership.reading_from(await worker.ownership.positions(ranges), 1)
             for role, documents in groups:
                 records = [self._record(role, document) for document in documents]
                 for start in range(0, len(records), GROUP_SIZE):

@@ -19,6 +19,7 @@ from stream_dp.core.accounting import (
     epsilon_of,
     gaussian_rho,
     rho_max,
+    summed,
 )
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.errors import BudgetExceeded, InvalidDefinition
@@ -148,6 +149,12 @@ def test_a_refused_charge_leaves_no_trace() -> None:
     with pytest.raises(ValueError, match="never negative"):
         lines.charge([Charge(0, -5)])
     assert lines.left().tolist() == [UNITS, UNITS]
+
+
+def test_charges_are_summed_by_block_and_in_its_order() -> None:
+    charges = [Charge(2, 5, 1), Charge(0, 3, 0), Charge(2, 4, 2), Charge(0, 0, 7)]
+    assert summed(charges) == (Charge(0, 3, 7), Charge(2, 9, 3))
+    assert summed([]) == ()
 
 
 def test_lines_grow_with_the_phases_and_stay_apart() -> None:

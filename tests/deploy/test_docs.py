@@ -30,7 +30,7 @@ from stream_dp.messages import (
     MechanismSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
-from stream_dp.pipeline import dataset, worker
+from stream_dp.pipeline import backlog, dataset
 from stream_dp.web import pages, runner
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
-        ("values in all answers to the queries of one record", worker.MOST_VALUES),
+        ("values in all answers to the queries of one record", backlog.MOST_VALUES),
         ("draws of noise for the queries of one record", dataset.MOST_DRAWN),
         (
             "characters of one value in a row (of a nested value, its characters as JSON)",

@@ -33,6 +33,7 @@ from stream_dp.pipeline import retrying
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build
 from stream_dp.state import ledger
@@ -189,6 +190,7 @@ class Process:
         self.worker: Worker = world.worker_type(
             self.store, self.noise, self._send, **(settings | changes)
         )
+        self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
         self.generation = 0
         self.effects = 0
         self.interrupt: Callable[[int], Awaitable[None]] | None = None
@@ -224,8 +226,8 @@ class Process:
             for place, records in self.world.log.items()
             if int(place.rpartition(":")[2]) in held
         }
-        self.positions = await self._unless_dead(self.worker.positions(ranges))
-        self.worker.reading_from(self.positions, self.generation)
+        self.positions = await self._unless_dead(self.worker.ownership.positions(ranges))
+        self.worker.ownership.reading_from(self.positions, self.generation)
 
     def fetch(self, most: int) -> list[Record]:
         """The next records, from several topics as they come."""

@@ -51,7 +51,8 @@ from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_ans
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.messages import Event, KindsSpec, MechanismSpec
-from stream_dp.pipeline import decoding, sources, worker
+from stream_dp.pipeline import deciding, decoding, sources, worker
+from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import Health
 from stream_dp.pipeline.metrics import Metrics
@@ -671,7 +672,7 @@ def _rounds(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
 
 def _visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     """Everything that can be seen of a run."""
-    metrics = world.processes[-1].worker._metrics.exposition().decode()
+    metrics = world.processes[-1].worker.metrics.exposition().decode()
     return {
         "released": [
             (e.outgoing.role, e.outgoing.key, e.outgoing.value, e.outgoing.headers)
@@ -710,7 +711,7 @@ def _pages(world: Any) -> list[dict[str, bytes]]:
     at_work = world.processes[-1].worker
     health = Health(
         ready=at_work.ready,
-        partitions=tuple(sorted(at_work.held)),
+        partitions=tuple(sorted(at_work.ownership.held)),
         waiting={name: dataset.waiting for name, dataset in at_work.datasets.items()},
         quarantined={name: d.quarantined for name, d in at_work.datasets.items() if d.quarantined},
     )
@@ -785,7 +786,7 @@ async def test_without_the_compensation_the_runs_are_told_apart(both: Callable[.
     assert runs.seen[0]["released"] != runs.seen[1]["released"]
 
 
-@pytest.mark.parametrize("where", ["_handle", "decode"])
+@pytest.mark.parametrize("where", ["handle", "decode"])
 async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_holds(
     make_world: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -793,16 +794,17 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
     where: str,
 ) -> None:
     """It ends the worker when it is decided on, or already when it is read."""
-    place: Any = worker if where == "decode" else worker.Worker
-    step = getattr(place, where)
+    owner: Any = worker if where == "decode" else deciding.Decider
+    step = getattr(owner, where)
 
-    def deadly(*arguments: Any, **named: Any) -> Any:
-        record = next(one for one in arguments if hasattr(one, "role"))
-        if b"deadly" in (record.value or b"") and not named.get("suspect"):
+    def deadly(*arguments: Any) -> Any:
+        piece = next((one for one in arguments if isinstance(one, Piece)), None)
+        record = arguments[0] if piece is None else piece.record
+        if b"deadly" in (record.value or b"") and not (piece and piece.suspect):
             raise world.Crash
-        return step(*arguments, **named)
+        return step(*arguments)
 
-    monkeypatch.setattr(place, where, deadly)
+    monkeypatch.setattr(owner, where, deadly)
     life, seen = LIVES["calibrated"], []
     for row in (THESE, THOSE):
         caplog.clear()
@@ -819,7 +821,7 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
         # A worker names itself at random; which names it takes says nothing of a row.
         seen.append(_visible(world, caplog))
     codes = {reply["reason"]["code"] for reply in world.released("rejected")}
-    assert codes == {"quarantined" if where == "_handle" else "unreadable"}
+    assert codes == {"quarantined" if where == "handle" else "unreadable"}
     for what in seen[0]:
         assert seen[0][what] == seen[1][what], what
 
@@ -905,7 +907,7 @@ class Broker:
         self.sent.append(json.loads(outgoing.value))
         record = self._process.world.produce("batches", outgoing.value, key=outgoing.key)
         await self._process.run()
-        return record.place, record.offset
+        return record.topic_partition, record.offset
 
 
 async def _read(
@@ -1064,25 +1066,25 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = worker.answering.answered
+    answered = deciding.answering.answered
 
     def noting(dataset: Dataset, *arguments: Any) -> Any:
         reply = answered(dataset, *arguments)
         return reply.model_copy(update={"note": str(_first_cell(dataset))})
 
-    patch.setattr(worker.answering, "answered", noting)
+    patch.setattr(deciding.answering, "answered", noting)
 
 
 @broken("released")
 def a_rejection_has_a_digest(patch: pytest.MonkeyPatch) -> None:
-    rejection = worker.Worker._rejection
+    rejection = deciding.Decider.rejection
 
     def digesting(self: Any, record: Any, error: Any, *more: Any, **named: Any) -> Outgoing:
         outgoing = rejection(self, record, error, *more, **named)
         digest = hashlib.blake2b(record.value or b"", key=b"secret").hexdigest()
         return Outgoing(outgoing.role, outgoing.key, _with_reason(outgoing.value, digest))
 
-    patch.setattr(worker.Worker, "_rejection", digesting)
+    patch.setattr(deciding.Decider, "rejection", digesting)
 
 
 @broken("released")
@@ -1202,7 +1204,7 @@ async def test_no_word_of_a_row_leaves_or_is_logged(
     assert CANARY.encode() not in said
     assert CANARY not in caplog.text
     worker = world.processes[-1].worker
-    assert CANARY.encode() not in worker._metrics.exposition()
+    assert CANARY.encode() not in worker.metrics.exposition()
 
 
 async def test_no_repr_shows_what_is_private(world: Any) -> None:

@@ -432,7 +432,7 @@ async def test_no_word_of_a_record_is_found_in_anything_that_is_written(
     outgoing = [event.outgoing for event in world.trail if hasattr(event, "outgoing")]
     written = {
         "the log": caplog.text.encode(),
-        "the metrics": process.worker._metrics.exposition(),
+        "the metrics": process.worker.metrics.exposition(),
         "the pages": b"".join(pages(world, outgoing)),
         **{
             f"the topic {role}": b"\n".join(

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stream_dp.client.odometer import Odometer
 from stream_dp.core import outcome
 from stream_dp.messages import INPUTS
-from stream_dp.pipeline import worker as worker_module
+from stream_dp.pipeline import releasing
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.profiles.building import epsilon_spent
 
@@ -49,7 +49,7 @@ def _shown(process: Any, name: str, **labels: str) -> list[float]:
     """Values of the series of ``process`` with these labels among theirs."""
     return [
         sample.value
-        for sample in _families(process.worker._metrics)[f"stream_dp_{name}"].samples
+        for sample in _families(process.worker.metrics)[f"stream_dp_{name}"].samples
         if labels.items() <= sample.labels.items()
     ]
 
@@ -69,7 +69,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     world.ask("flights", "bad", {"attribute": "nothing", "eq": 1})
     world.produce("queries", b"{", key="flights")
     await process.run()
-    metrics = process.worker._metrics
+    metrics = process.worker.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
     metrics.store_safe(safe=True)
     process.worker.deleted["in.batches:1"] = 4
@@ -86,7 +86,7 @@ async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process:
     world.ask("flights", "another-id", {"attribute": "nothing", "eq": 1})
     world.ask("nowhere", "third-id", AA)
     await process.run()
-    metrics = process.worker._metrics
+    metrics = process.worker.metrics
     known = {
         "dataset": {"flights"},
         "difficulty": {"easy", "hard"},
@@ -183,15 +183,15 @@ async def test_answers_and_refusals_are_counted_once_however_often_they_are_sent
 async def test_replies_are_timed_from_the_timestamp_of_the_query(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "time", lambda: 1_000.0)
+    monkeypatch.setattr(releasing, "time", lambda: 1_000.0)
     for seconds, asked in ((0.02, ["a", "b"]), (3.0, ["c"]), (100.0, ["d"]), (-5.0, ["e"])):
         items = [{"query_id": name, "where": AA} for name in asked]
         record = world.ask_many("flights", items)
-        log = world.log[record.place]
+        log = world.log[record.topic_partition]
         log[-1] = dataclasses.replace(record, timestamp_ms=round(1000 * (1_000.0 - seconds)))
     world.ask("flights", "without a time", AA)
     await process.run()
-    family = _families(process.worker._metrics)["stream_dp_answer_latency_seconds"]
+    family = _families(process.worker.metrics)["stream_dp_answer_latency_seconds"]
     at_most = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
     assert at_most["0.005"] == at_most["0.01"] == 1
     assert at_most["0.025"] == at_most["2.5"] == 3
@@ -216,13 +216,13 @@ async def test_commits_are_those_of_the_store_and_a_new_owner_has_not_committed_
 
 
 async def test_what_has_not_left_is_in_the_outbox(world: Any, process: Any) -> None:
-    send, gate = process.worker._send, []
+    send, gate = process.worker._releaser._send, []
 
     async def hold(outgoing: Any) -> Any:
         gate.append(_shown(process, "outbox_records"))
         return await send(outgoing)
 
-    process.worker._send = hold
+    process.worker._releaser._send = hold
     world.ask("flights", "q", AA)
     await process.run()
     assert gate[0][0] >= 1

@@ -13,6 +13,8 @@ import pytest
 from stream_dp.core.accounting import Charge
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.holding import Holdings
+from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
 from stream_dp.state.local import LocalStore
@@ -130,10 +132,10 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
                     held.spent[charge.block] = (rho - charge.rho, delta - charge.delta)
             return await super().acquire(dataset, new=new)
 
-    async def unseen(self: Worker, snapshot: Snapshot) -> None:
+    async def unseen(self: Holdings, snapshot: Snapshot) -> None:
         """The worker itself would find that the sums are not those of the ledger."""
 
-    patch.setattr(Worker, "_check_ledger", unseen)
+    patch.setattr(Holdings, "_check_ledger", unseen)
     world.store = Generous()
 
 
@@ -155,7 +157,7 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
         try:
             await process(self, records)
         except BaseException:
-            passed = {record.place: record.offset + 1 for record in records}
+            passed = {record.topic_partition: record.offset + 1 for record in records}
             await world.store.mark(watermarks=passed)
             raise
 
@@ -164,13 +166,13 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
 
 @mutant("P4")
 def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any) -> None:
-    release = Worker._release
+    release = Releaser._release
 
-    async def early(self: Worker, work: Any) -> None:
-        await world.store.mark(watermarks=work.watermarks)
-        await release(self, work)
+    async def early(self: Releaser, releasable: Any) -> None:
+        await world.store.mark(watermarks=releasable.watermarks)
+        await release(self, releasable)
 
-    patch.setattr(Worker, "_release", early)
+    patch.setattr(Releaser, "_release", early)
 
 
 @mutant("P4")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable, StreamDPError, UnsafeStore
-from stream_dp.pipeline import retrying, worker
+from stream_dp.pipeline import releasing, retrying
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -84,16 +84,16 @@ async def test_a_store_that_stays_away_ends_the_worker_and_the_next_one_goes_on(
 
 async def test_settings_that_drift_are_told_in_words(world: Any) -> None:
     process = world.process()
-    await process.worker.check_store()
-    assert b"stream_dp_store_safe 1.0" in process.worker._metrics.exposition()
+    await process.store_watch.check()
+    assert b"stream_dp_store_safe 1.0" in process.worker.metrics.exposition()
 
     async def problems() -> tuple[str, ...]:
         return ("appendfsync is everysec: set it to always",)
 
     world.store.problems = problems
     with pytest.raises(UnsafeStore, match="appendfsync"):
-        await process.worker.check_store()
-    assert b"stream_dp_store_safe 0.0" in process.worker._metrics.exposition()
+        await process.store_watch.check()
+    assert b"stream_dp_store_safe 0.0" in process.worker.metrics.exposition()
     await process.kill()
 
 
@@ -111,7 +111,7 @@ async def test_nothing_is_taken_once_the_settings_have_drifted(
     with monkeypatch.context() as drifted:
         drifted.setattr(world.store, "problems", problems)
         with pytest.raises(UnsafeStore):
-            await process.worker.check_store()
+            await process.store_watch.check()
         happened = len(world.trail)
         with pytest.raises(UnsafeStore):
             await process.run()
@@ -125,7 +125,7 @@ async def test_nothing_is_taken_once_the_settings_have_drifted(
 async def test_a_check_of_the_store_is_patient(world: Any) -> None:
     process = world.process()
     process.store.away = 5
-    await process.worker.check_store()
+    await process.store_watch.check()
     await process.kill()
 
 
@@ -153,9 +153,9 @@ class Broker:
 async def test_a_broker_that_goes_away_gets_everything_again(
     world: Any, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(worker, "_RETRY_S", 0.001)
+    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
     process = world.process()
-    broker = process.worker._send = Broker(process.worker._send, 0)
+    broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 0)
     await process.assign()
     for produce in ROUNDS:
         produce(world)
@@ -171,7 +171,7 @@ async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> Non
     async def refuse(_: Any) -> Awaitable[object]:
         raise StreamDPError("too large")
 
-    process.worker._send = refuse
+    process.worker._releaser._send = refuse
     await process.assign()
     _define(world)
     with pytest.raises(StreamDPError, match="too large"):
@@ -184,9 +184,9 @@ async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> Non
 async def test_nothing_is_marked_as_read_while_the_broker_is_away(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_RETRY_S", 0.001)
+    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
     process = world.process()
-    broker = process.worker._send = Broker(process.worker._send, 1_000_000)
+    broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 1_000_000)
     await process.assign()
     _define(world)
     _fill(world)

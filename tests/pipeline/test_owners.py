@@ -184,7 +184,9 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     await process.assign()
     await process.worker.process(buffered)
     assert all(
-        process.worker.next_offset(place) == 0 for place in process.positions if "queries" in place
+        process.worker.ownership.next_offset(place) == 0
+        for place in process.positions
+        if "queries" in place
     )
     await process.run()
     assert world.complaints() == []
@@ -196,10 +198,10 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
     process = world.process()
     process.worker.assigned([0, 1], 7)
     record = process.fetched(world.log["in.queries:0"][0])
-    for generation, position in ((7, {}), (6, {record.place: 0})):
-        process.worker.reading_from(position, generation)
+    for generation, position in ((7, {}), (6, {record.topic_partition: 0})):
+        process.worker.ownership.reading_from(position, generation)
         await process.worker.process([process.fetched(record)])
-        assert process.worker.next_offset(record.place) is None
+        assert process.worker.ownership.next_offset(record.topic_partition) is None
     await process.kill()
 
 
@@ -215,11 +217,11 @@ async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
 async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: Any) -> None:
     world = await make_filled()
     process, place, end = await _read_to_the_end(world)
-    assert await process.worker.positions({place: (0, end)}) == {place: end}
+    assert await process.worker.ownership.positions({place: (0, end)}) == {place: end}
     with pytest.raises(ServerUnavailable, match="made again"):
-        await process.worker.positions({place: (0, end - 1)})
+        await process.worker.ownership.positions({place: (0, end - 1)})
     with pytest.raises(ServerUnavailable, match="deleted before they were read"):
-        await process.worker.positions({place: (end + 1, end + 5)})
+        await process.worker.ownership.positions({place: (end + 1, end + 5)})
     await process.kill()
 
 
@@ -230,11 +232,15 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
     process, place, end = await _read_to_the_end(world)
     await process.worker.pass_over(place, end - 1, end + 5)  # something was taken meanwhile
     await process.worker.pass_over("in.queries:7", 0, 5)  # another worker's
-    assert process.worker.next_offset(place) == end
-    assert process.worker.next_offset("in.queries:7") is None
+    assert process.worker.ownership.next_offset(place) == end
+    assert process.worker.ownership.next_offset("in.queries:7") is None
     await process.worker.pass_over(place, end, end + 2)
     await process.worker.drained()
-    assert (await world.store.watermarks())[place] == process.worker.next_offset(place) == end + 2
+    assert (
+        (await world.store.watermarks())[place]
+        == process.worker.ownership.next_offset(place)
+        == end + 2
+    )
     await process.kill()
 
 
@@ -245,14 +251,14 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
     process.worker.assigned([0], 1)
     ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
     for _ in range(2):  # a rebalance is no news
-        assert await process.worker.positions(ranges) == {
+        assert await process.worker.ownership.positions(ranges) == {
             "in.queries:0": 17,
             "in.batches:0": 0,
             "in.datasets:0": 0,
         }
     (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
     assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
-    shown = process.worker._metrics.exposition().decode()
+    shown = process.worker.metrics.exposition().decode()
     assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
     assert shown.count("stream_dp_records_deleted_unread{") == 1
     await process.kill()
@@ -267,7 +273,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
     heir = world.process()
     for reader in (process, heir):
         reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.positions({place: (end, end)}) == {place: end}
+        assert await reader.worker.ownership.positions({place: (end, end)}) == {place: end}
         assert reader.worker.deleted == {}
     assert "deleted" not in caplog.text
     await process.kill()

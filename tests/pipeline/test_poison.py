@@ -146,7 +146,7 @@ async def _is_alive(world: Any) -> None:
 def _public(world: Any) -> bytes:
     return (
         b"".join(event.outgoing.value for event in world.trail if hasattr(event, "outgoing"))
-        + world.processes[0].worker._metrics.exposition()
+        + world.processes[0].worker.metrics.exposition()
     )
 
 

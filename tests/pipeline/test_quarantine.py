@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stream_dp.core.universe import Universe
-from stream_dp.pipeline import compiling, decoding, worker
+from stream_dp.pipeline import compiling, deciding, decoding, worker
+from stream_dp.pipeline.holding import MOST_ATTEMPTS
 from stream_dp.pipeline.quarantine import lift
-from stream_dp.pipeline.worker import MOST_ATTEMPTS
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -39,21 +39,22 @@ Deadly = Callable[[str], None]
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
     """``deadly(where)``: from now on a worker dies of the query or batch that holds the word."""
-    take = worker.Worker._handle
+    take = deciding.Decider.handle
     decode = decoding.decode
 
     def poison(where: str) -> None:
-        async def handle(self: Any, record: Any, *rest: Any, **named: Any) -> None:
-            if where == "decision" and b"deadly" in (record.value or b"") and not named["suspect"]:
+        async def handle(self: Any, piece: Any, *rest: Any) -> None:
+            value = piece.record.value or b""
+            if where == "decision" and b"deadly" in value and not piece.suspect:
                 raise world.Crash
-            await take(self, record, *rest, **named)
+            await take(self, piece, *rest)
 
         def read(record: Any, partitions: int) -> Any:
             if where == "reading" and record.value and b"deadly" in record.value:
                 raise world.Crash
             return decode(record, partitions)
 
-        monkeypatch.setattr(worker.Worker, "_handle", handle)
+        monkeypatch.setattr(deciding.Decider, "handle", handle)
         monkeypatch.setattr(worker, "decode", read)
 
     return poison
@@ -76,7 +77,7 @@ async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
     assert await _deaths(defined) == MOST_ATTEMPTS
     (event,) = defined.events("quarantined")
     assert event["dataset"] == "flights"
-    assert f"{record.place}:{record.offset}" in event["reason"]["message"]
+    assert f"{record.topic_partition}:{record.offset}" in event["reason"]["message"]
     assert defined.answer("before")["status"] == "answered"
     assert defined.rejection(record)["reason"]["code"] == "quarantined"
     assert defined.rejection(record)["query_id"] == "deadly"
@@ -109,7 +110,7 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
     defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
-    answering = worker.answering.answer
+    answering = deciding.answering.answer
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
@@ -117,7 +118,7 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
             raise defined.Crash
         return await answering(dataset, analyst, query, **facts)
 
-    monkeypatch.setattr(worker.answering, "answer", answer)
+    monkeypatch.setattr(deciding.answering, "answer", answer)
     record = defined.ask_many("flights", [{"query_id": "first"}, {"query_id": "second"}])
     assert await _deaths(defined) == MOST_ATTEMPTS
     assert defined.answer("first")["status"] == "answered"
@@ -213,7 +214,7 @@ async def test_an_operator_lifts_the_quarantine(
     record = defined.ask("flights", "deadly", AA)
     await _deaths(defined)
     monkeypatch.undo()
-    assert await lift(defined.store, "flights") == f"{record.place}:{record.offset}"
+    assert await lift(defined.store, "flights") == f"{record.topic_partition}:{record.offset}"
     assert await lift(defined.store, "flights") == ""
     defined.ask("flights", "deadly", AA)  # the same id: it was rejected, not answered
     assert await defined.run() == 0
@@ -291,7 +292,7 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     failed = defined.process()
     await failed.assign()
     with monkeypatch.context() as patch:
-        patch.setattr(worker.Worker, "_handle", fail)
+        patch.setattr(deciding.Decider, "handle", fail)
         with pytest.raises(ZeroDivisionError):
             await failed.run()
     await failed.stop()

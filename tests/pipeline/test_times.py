@@ -27,16 +27,18 @@ async def test_a_reply_carries_the_time_of_the_record_that_it_answers(world: Any
         world.produce("queries", b"{", key="flights"),
     ]
     for number, record in enumerate(sent):
-        records = world.log[record.place]
+        records = world.log[record.topic_partition]
         records[record.offset] = dataclasses.replace(record, timestamp_ms=1_000 + number)
     process = world.process()
     await process.assign()
     for record in sent:
-        await process.worker.process([process.fetched(world.log[record.place][record.offset])])
+        await process.worker.process(
+            [process.fetched(world.log[record.topic_partition][record.offset])]
+        )
         await process.drained()
         replies = [e.outgoing for e in world.trail if hasattr(e, "outgoing")]
         world.trail.clear()
-        expected = world.log[record.place][record.offset].timestamp_ms
+        expected = world.log[record.topic_partition][record.offset].timestamp_ms
         assert replies
         assert {one.dated_ms for one in replies} == {expected}
     await process.kill()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import dataset, worker
+from stream_dp.pipeline import backlog, dataset
+from stream_dp.pipeline.holding import MOST_ATTEMPTS
 
 AA = {"attribute": "carrier", "eq": "AA"}
 TABLE = {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]}  # 3 * 4 * 2 values
@@ -41,7 +42,7 @@ async def test_a_record_asks_for_so_many_values_and_the_rest_is_rejected_free(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table's answer may be megabytes, and asking for it takes some fifty bytes."""
-    monkeypatch.setattr(worker, "MOST_VALUES", 60)
+    monkeypatch.setattr(backlog, "MOST_VALUES", 60)
     filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(5)])
     await filled.run()
     assert _codes(filled) == dict.fromkeys(("q2", "q3", "q4"), "too_much_work")
@@ -58,7 +59,7 @@ async def test_what_was_answered_before_counts_too_when_it_is_sent_again(
         filled.ask("flights", f"q{n}", **TABLE)
     await filled.run()
     filled.trail.clear()
-    monkeypatch.setattr(worker, "MOST_VALUES", 60)
+    monkeypatch.setattr(backlog, "MOST_VALUES", 60)
     filled.ask_many("flights", [{"query_id": f"q{n}", **TABLE} for n in range(4)])
     await filled.run()
     assert set(_codes(filled)) == {"q2", "q3"}
@@ -66,7 +67,7 @@ async def test_what_was_answered_before_counts_too_when_it_is_sent_again(
 
 
 async def test_one_query_is_always_answered(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "MOST_VALUES", 2)
+    monkeypatch.setattr(backlog, "MOST_VALUES", 2)
     filled.ask("flights", "large", **TABLE)
     await filled.run()
     assert filled.answer("large")["status"] == "answered"
@@ -91,7 +92,7 @@ async def test_a_record_leads_to_so_many_draws_also_when_a_crash_cuts_it_short(
 async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_STEP_QUERIES", 3)
+    monkeypatch.setattr(backlog, "_STEP_QUERIES", 3)
     await _goodbye(filled)
     long = filled.ask_many("flights", [{"query_id": f"q{n}", "where": AA} for n in range(10)])
     behind = filled.ask("flights", "behind", AA)
@@ -102,15 +103,17 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     await process.worker.take([process.fetched(record) for record in (long, behind, other)])
     assert process.worker.behind == 2
     assert process.worker.progress > progress + 3, "the watchdog is told of each query"
-    await process.worker._queue.join()
+    await process.worker._releaser.joined()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {"q0", "q1", "q2", "other"}
-    assert (await filled.store.watermarks())[long.place] == long.offset, "it is read again"
+    assert (await filled.store.watermarks())[long.topic_partition] == long.offset, (
+        "it is read again"
+    )
     await process.worker.process(())
     await process.drained()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {*(f"q{n}" for n in range(10)), "behind", "other"}
-    assert (await filled.store.watermarks())[long.place] == behind.offset + 1
+    assert (await filled.store.watermarks())[long.topic_partition] == behind.offset + 1
     await process.kill()
     assert filled.complaints() == []
 
@@ -147,7 +150,7 @@ async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_dat
     filled.ask("flights", "q", AA)
     filled.ask("trains", "other", AA)
     monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
-    assert await filled.run(*[filled.Fuse() for _ in range(10)]) == worker.MOST_ATTEMPTS
+    assert await filled.run(*[filled.Fuse() for _ in range(10)]) == MOST_ATTEMPTS
     (event,) = filled.events("quarantined")
     assert event["dataset"] == "flights"
     assert "the take-over of flights" in event["reason"]["message"]

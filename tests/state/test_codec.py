@@ -13,23 +13,25 @@ from hypothesis import strategies as st
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.errors import CorruptState
 from stream_dp.state import codec
-from stream_dp.state.codec import Record, StoredAnswer
+from stream_dp.state.codec import OutboxRecord, StoredAnswer
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.store import Transition
 
 GOLDEN = Path(__file__).parents[1] / "golden/formats"
 EVERY_BYTE = bytes(range(256))
 RECORDS = [
-    Record("stream-dp.answers", b"flights", (("query_id", b"q1"), ("analyst", EVERY_BYTE)), b"{}"),
-    Record("stream-dp.catalog", b"flights", (), None),
-    Record("stream-dp.événements", None, (("", b""),), EVERY_BYTE),
-    Record("", b"", (), b""),
+    OutboxRecord(
+        "stream-dp.answers", b"flights", (("query_id", b"q1"), ("analyst", EVERY_BYTE)), b"{}"
+    ),
+    OutboxRecord("stream-dp.catalog", b"flights", (), None),
+    OutboxRecord("stream-dp.événements", None, (("", b""),), EVERY_BYTE),
+    OutboxRecord("", b"", (), b""),
 ]
 STORED = StoredAnswer(bytes(range(16)), b'{"version":1,"value":0.173}\x00\xff')
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 records = st.builds(
-    Record,
+    OutboxRecord,
     texts,
     st.none() | st.binary(max_size=40),
     st.lists(st.tuples(texts, st.binary(max_size=40)), max_size=3).map(tuple),
@@ -39,7 +41,7 @@ records = st.builds(
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.lists(records | texts, max_size=5))
-def test_outbox_records_come_back(outbox: list[Record | str]) -> None:
+def test_outbox_records_come_back(outbox: list[OutboxRecord | str]) -> None:
     assert codec.outbox_from_bytes(codec.outbox_to_bytes(outbox)) == outbox
 
 
@@ -50,8 +52,8 @@ def test_a_stored_answer_comes_back(digest: bytes, answer: bytes) -> None:
     assert stored == StoredAnswer(digest, answer)
 
 
-def test_plain_tuples_are_records_too() -> None:
-    data = codec.outbox_to_bytes([("t", b"k", [("h", b"v")], b"x")])
+def test_headers_come_back_as_tuples() -> None:
+    data = codec.outbox_to_bytes([OutboxRecord("t", b"k", [("h", b"v")], b"x")])
     assert codec.outbox_from_bytes(data) == [("t", b"k", (("h", b"v"),), b"x")]
 
 

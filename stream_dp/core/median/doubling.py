@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.median.phased import OutstandingCharges, Phased
@@ -186,7 +186,7 @@ class Doubling(LinearMechanism):
             if not fresh.mechanism.opens(n_rows, 0):
                 return None
             charges += self._opened(fresh, n_rows)[1]
-        return replace(fresh, charges=_merged(charges))
+        return replace(fresh, charges=summed(charges))
 
     def _opened(self, stage: _Stage, n_rows: int) -> tuple[Sequence[Look], tuple[Charge, ...]]:
         """Opens a phase of a stage; its looks, and what they cost in units of the whole budget."""
@@ -299,15 +299,6 @@ class Doubling(LinearMechanism):
         if version != _VERSION:
             raise CorruptState("a release is stored in a version that this one does not know")
         return StageRelease(stage, self.mechanism.release_from_bytes(data[_HEADER.size :]))
-
-
-def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    """One charge a block."""
-    total: dict[int, tuple[int, int]] = {}
-    for charge in charges:
-        rho, delta = total.get(charge.block, (0, 0))
-        total[charge.block] = rho + charge.rho, delta + charge.delta
-    return tuple(Charge(block, *parts) for block, parts in sorted(total.items()))
 
 
 __all__ = ["Doubling", "StageLook", "StageRelease"]

@@ -28,7 +28,6 @@ mechanism counts its hard queries alone, so nothing is left over to later blocks
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -60,6 +59,7 @@ from stream_dp.core.median.phase_constants import (
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.outcome import RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
+from stream_dp.core.searching import least
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -71,10 +71,10 @@ def least_composition(epsilon: Fraction, n_queries: int, phases: int) -> Fractio
     and gives nothing.
     """
     thousandths = range(1_000, 1_000 * (phases + 1))
-    place = bisect_left(
-        thousandths, True, key=lambda c: composes(Fraction(c, 1_000), epsilon, n_queries, phases)
+    composing = least(
+        thousandths, lambda c: composes(Fraction(c, 1_000), epsilon, n_queries, phases)
     )
-    return Fraction(thousandths[place], 1_000)
+    return Fraction(composing, 1_000)
 
 
 def composes(c: Fraction, epsilon: Fraction, n_queries: int, phases: int) -> bool:

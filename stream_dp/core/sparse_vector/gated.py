@@ -25,7 +25,6 @@ next query begins a new segment at a new charge.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,6 +42,7 @@ from stream_dp.core.noise import grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
+from stream_dp.core.searching import least
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gates import (
     CountLook,
@@ -173,7 +173,7 @@ class Gated(PredicateMechanism):
     @property
     def min_rows(self) -> int:
         """Rows of a window below which no query about it is tested."""
-        return 1 + bisect_left(range(1, MAX_ROWS), True, key=lambda n: not self._too_small(n))
+        return least(range(1, MAX_ROWS), lambda n: not self._too_small(n))
 
     def _threshold(self, n_rows: int) -> int:
         return threshold(

@@ -3,7 +3,7 @@
 -- KEYS
 --   1 watermarks  hash    "topic:partition" -> offset below which every record is done with, decimal
 -- ARGV
---   place, offset, place, offset, ...
+--   topic:partition, offset, topic:partition, offset, ...
 -- Returns {"OK"} | {"CORRUPT", key}
 
 local function less(a, b) -- decimal strings without leading zeros, of any length

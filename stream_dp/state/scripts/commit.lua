@@ -21,7 +21,7 @@
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
---     (place, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
+--     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
 --     (name, bytes; empty bytes drop it)
 -- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch", position}

@@ -1,10 +1,10 @@
 -- Notes up to where a data set's ledger agrees with the ledger topic.
 --
 -- KEYS, both of one data set
---   1 control  hash    token, seq, head, ..., "compared <place>" -> offset, decimal
+--   1 control  hash    token, seq, head, ..., "compared <partition>" -> offset, decimal
 --   2 ledger   list    hash-chained entries
 -- ARGV
---   1 field of the place   2 offset from which the topic was read   3 offset up to which it was, decimal
+--   1 field of the partition   2 offset from which the topic was read   3 offset up to which it was, decimal
 --   4 seq of the furthest entry found in between   5 that entry; neither when there was none
 -- Returns {"OK"} | {"FORGOTTEN"}: the entry is not there, or another one is | {"CORRUPT", key}
 

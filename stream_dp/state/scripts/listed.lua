@@ -2,9 +2,9 @@
 --
 -- KEYS
 --   1 datasets  set     names
---   2 compared  hash    place -> offset, decimal
+--   2 compared  hash    partition -> offset, decimal
 -- ARGV
---   1 place   2 offset from which the topic was read   3 offset up to which it was, decimal
+--   1 partition   2 offset from which the topic was read   3 offset up to which it was, decimal
 --   4 ... names found in between
 -- Returns {"OK"} | {"CORRUPT", key}
 

@@ -27,7 +27,6 @@ them, or the tree of counts, is better.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -41,6 +40,7 @@ import numpy.typing as npt
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.kinds.sampling import choose, exp_bounds, permutation, uniform_below
 from stream_dp.core.noise import IntArray, NoiseSource
+from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS
 
 MAX_ENUMERATED: Final = 2**20
@@ -346,7 +346,7 @@ def _pieces(plan: PrefixPlan, tree: _Nested) -> tuple[list[int], list[int]]:
 
     No cut is made where all that is behind it weighs a thousandth of one piece, or less.
     """
-    start = bisect_left(range(tree.n_rows), 1, key=lambda v: min(1, tree.number(v)))
+    start = least(range(tree.n_rows), lambda v: tree.number(v) >= 1)
     rate, log_all = float(plan.rate), math.log(plan.n_histograms)
     width, cuts, numbers, largest = math.ceil(1 / plan.rate), [start], [], -math.inf
     while log_all - rate * (cuts[-1] - start) > largest - 7.0:

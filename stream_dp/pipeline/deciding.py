@@ -1,0 +1,292 @@
+"""What one record does to its data set: define it, retire it, take rows in, or answer queries.
+
+Everything is drafted in the data set; nothing leaves before the draft is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.messages import Batch, QueryFields, Reason, Rejected
+from stream_dp.pipeline import answering, backlog, ingesting
+from stream_dp.pipeline.backlog import Piece
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.decoding import Ask, BadQuery, Define, Ingest, Request, Retire
+from stream_dp.pipeline.holding import Holdings
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.ownership import Ownership
+from stream_dp.pipeline.records import Outgoing, Record, plain
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.store import DatasetStore
+
+__all__ = ["Decider", "Known"]
+
+_log = logging.getLogger(__name__)
+
+_STEP_LOOKS = 64
+
+Known = dict[tuple[str, str], bytes]
+"""(data set, id) -> what is stored under the id of an answer or a batch."""
+
+
+class Decider:
+    """Decides records one after another, those of one data set in the order of their log.
+
+    Attributes:
+        unknown: Records that name no data set, and the rejections that are to leave for them.
+    """
+
+    def __init__(
+        self,
+        store: DatasetStore,
+        holdings: Holdings,
+        ownership: Ownership,
+        *,
+        metrics: Metrics,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.unknown: list[tuple[Record, Outgoing]] = []
+        self._store = store
+        self._holdings = holdings
+        self._ownership = ownership
+        self._metrics = metrics
+        self._heartbeat = heartbeat
+
+    async def known(self, requests: Sequence[Request]) -> Known:
+        """What is stored under the ids in these requests, in one round trip for each kind of id."""
+        answers: dict[str, list[str]] = {}
+        batches: dict[str, list[str]] = {}
+        for request in requests:
+            if isinstance(request, Ask):
+                answers.setdefault(request.dataset, []).extend(
+                    answering.answer_name(request.analyst, query.query_id)
+                    for query in request.queries
+                    if isinstance(query, QueryFields)
+                )
+            elif isinstance(request, Ingest):
+                batches.setdefault(request.dataset, []).append(request.batch.batch_id)
+        known: Known = {}
+        for look_up, ids in ((self._store.answers, answers), (self._store.batches, batches)):
+            if ids:
+                known |= await persistently(partial(look_up, ids))
+        return known
+
+    def values_of(self, name: str, query: QueryFields | BadQuery) -> int:
+        """Values of the answer to a query on a data set, at the most."""
+        dataset = self._holdings.datasets.get(name)
+        if dataset is None or isinstance(query, BadQuery):
+            return 1
+        return answering.values_of(dataset, query)
+
+    def rejection(
+        self,
+        record: Record,
+        error: InvalidInput,
+        dataset: str | None = None,
+        analyst: str | None = None,
+        query_id: str | None = None,
+    ) -> Outgoing:
+        """The reply that rejects a record, or one query of it."""
+        rejected = Rejected(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            dataset=dataset,
+            analyst=analyst,
+            query_id=query_id,
+            reason=Reason(code=error.reason, message=plain(str(error))),
+        )
+        self._metrics.rejected(error.reason)
+        key = dataset or record.topic_partition
+        return Outgoing("rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms)
+
+    async def handle(self, piece: Piece, request: Request, known: Known) -> None:
+        """Does one step of a record; ``piece`` is what is left of it then.
+
+        Args:
+            request: The part of the piece that this step does.
+            known: What is stored under the ids of the step; what it stores is added.
+        """
+        record = piece.record
+        dataset = self._holdings.datasets.get(request.dataset)
+        piece.finished = True
+        if dataset is None:
+            dataset = await self._defined_by(piece, request)
+            if dataset is None:
+                return
+        else:
+            if record.offset < dataset.cursor.get(record.topic_partition, 0):
+                return
+            dataset.dated_ms = record.timestamp_ms
+            dataset.begins(record.record_id)
+            try:
+                await self._decide(dataset, piece, request, known)
+            except InvalidInput as error:
+                dataset.release(self.rejection(record, error, request.dataset))
+        if piece.finished:
+            dataset.passed(record.topic_partition, record.offset + 1)
+        if dataset.large:
+            await dataset.flush()
+
+    async def _defined_by(self, piece: Piece, request: Request) -> Dataset | None:
+        """The data set that a record defines under a name that has none; rejects all other records."""
+        try:
+            if piece.suspect:
+                raise InvalidMessage(
+                    "dataset", "the worker died of this definition", "define it otherwise"
+                )
+            if not isinstance(request, Define):
+                raise _unknown(request.dataset)
+            return await self._holdings.create(request.definition, piece.record)
+        except InvalidInput as error:
+            rejection = self.rejection(piece.record, error, request.dataset)
+            self.unknown.append((piece.record, rejection))
+            return None
+
+    async def _decide(self, dataset: Dataset, piece: Piece, request: Request, known: Known) -> None:
+        if piece.suspect:
+            _quarantine(dataset, piece.record)
+        if isinstance(request, Define):
+            _define_again(dataset, request)
+        elif isinstance(request, Retire):
+            _retire(dataset)
+        elif self._ownership.was_rejected(piece.record):
+            # Topics have no mutual order: on a second reading the definition may come first. A record that
+            # may have been rejected already stays rejected.
+            raise _unknown(dataset.name)
+        elif isinstance(request, Ingest):
+            await self._ingest(dataset, request, known)
+        else:
+            await self._ask(dataset, piece, request, known)
+
+    async def _ingest(self, dataset: Dataset, request: Ingest, known: Known) -> None:
+        batch_id = request.batch.batch_id
+        name = (dataset.name, batch_id)
+        if name in known:
+            ingesting.resend(dataset, known[name])
+        else:
+            _refuse_in_quarantine(dataset)
+            _refuse_out_of_order(dataset, request.batch)
+            known[name] = await ingesting.ingest(dataset, request.batch)
+            self._metrics.batch(dataset.name)
+
+    async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
+        """Answers the queries of one step, or fewer where these lead to many looks."""
+        assert isinstance(piece.request, Ask), "the step is a part of it"
+        record, looks, done = piece.record, dataset.looks, 0
+        for query in request.queries:
+            if dataset.looks - looks >= _STEP_LOOKS:
+                break
+            done += 1
+            self._heartbeat.beat()
+            try:
+                piece.values += (values := self.values_of(dataset.name, query))
+                if piece.values > max(values, backlog.MOST_VALUES):
+                    raise _TOO_MUCH_WORK
+                await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
+            except InvalidMessage as error:
+                dataset.release(
+                    self.rejection(record, error, dataset.name, request.analyst, query.query_id)
+                )
+            if dataset.large:
+                await dataset.flush()
+        left = piece.request.queries[done:]
+        piece.request = replace(request, queries=left)
+        piece.finished = not left
+
+    async def _ask_one(
+        self,
+        dataset: Dataset,
+        analyst: str,
+        query: QueryFields | BadQuery,
+        known: Known,
+        asked_ms: int,
+    ) -> None:
+        if isinstance(query, BadQuery):
+            raise query.error
+        name = (dataset.name, answering.answer_name(analyst, query.query_id))
+        if name not in known:
+            _refuse_in_quarantine(dataset)
+            reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
+            if stored is not None:
+                known[name] = stored
+            self._metrics.answer(reply)
+        elif not answering.resend(dataset, analyst, query, known[name]):
+            raise InvalidMessage(
+                "query_id",
+                "this id was used for another query",
+                "ask under a new id",
+                reason="id_reused",
+            )
+
+
+_TOO_MUCH_WORK = InvalidMessage(
+    "queries",
+    f"the answers to the queries of one record may have {backlog.MOST_VALUES:,} values together",
+    "send it in another record",
+    reason="too_much_work",
+)
+
+
+def _unknown(name: str) -> InvalidMessage:
+    return InvalidMessage(
+        "dataset",
+        f"no data set {name!r} is defined",
+        "define it, wait for the event dataset_accepted, and send again",
+        reason="unknown_dataset",
+    )
+
+
+def _quarantine(dataset: Dataset, record: Record) -> None:
+    if not dataset.quarantined:
+        _log.error("data set %s is quarantined at %s", dataset.name, record.record_id)
+        dataset.quarantine(record.record_id)
+
+
+def _define_again(dataset: Dataset, request: Define) -> None:
+    if dataset.retired:
+        raise InvalidMessage(
+            "dataset", "this name was retired for ever", "choose another name", reason="retired"
+        )
+    if request.definition != dataset.definition:
+        raise InvalidMessage(
+            "dataset",
+            "a data set of this name exists with another definition, and definitions never change",
+            "choose another name",
+            reason="dataset_exists",
+        )
+    dataset.accepted()
+
+
+def _retire(dataset: Dataset) -> None:
+    if dataset.retired:
+        dataset.gone()
+    else:
+        dataset.retire()
+
+
+def _refuse_in_quarantine(dataset: Dataset) -> None:
+    if dataset.quarantined:
+        raise InvalidMessage(
+            "dataset",
+            "it is in quarantine: the worker died again and again at one of its records",
+            "tell its operator",
+            reason="quarantined",
+        )
+
+
+def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
+    """Refuses a range of a source that would count records twice, or leave some out."""
+    source = batch.source
+    if source is not None and not dataset.expects(source):
+        raise InvalidMessage(
+            "source",
+            f"offset {dataset.cursor[source.place]} counts next in this partition of the source",
+            "send the records from there on",
+            reason="not_next",
+        )

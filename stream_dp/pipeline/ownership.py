@@ -1,0 +1,234 @@
+"""Which partitions are this worker's, and up to where each of their topics is read.
+
+A record counts only while its partition is held, and only if the partition was held all along since the
+record was fetched. ``Ownership`` answers that question, and says where a worker may have died before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from stream_dp.errors import ServerUnavailable, StoreError
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.state.store import DeploymentStore
+
+__all__ = ["GROUP_SIZE", "MOST_IN_HAND", "REJECTED", "Ownership", "lost_records"]
+
+_log = logging.getLogger(__name__)
+
+GROUP_SIZE = 128
+"""Most records that a worker is given at once; a worker that died had no more in hand of any partition."""
+
+MOST_IN_HAND = 2 * GROUP_SIZE
+"""Most records that a worker has taken and not finished."""
+
+REJECTED = "rejected "
+"""Prefix of a second mark in the store next to each watermark.
+
+A record below that mark that no data set has passed was rejected because it named no data set.
+"""
+
+_NEVER = 2**63
+
+
+@dataclass
+class _Doubt:
+    """Where the record may be at which a worker died.
+
+    Attributes:
+        end: Offset behind the last record there was. No worker had a later one in hand.
+        left: How many records may still be it.
+    """
+
+    end: int
+    left: int = MOST_IN_HAND
+
+
+class Ownership:
+    """The partitions in hand, the generation of the consumer group, and the next offset of each topic.
+
+    A topic and a partition are named together, as ``topic:partition``.
+
+    Args:
+        partitions: Partitions of each input topic. All input topics have the same number.
+
+    Attributes:
+        held: The partitions that are this worker's.
+        generation: The generation of the consumer group that assigned them.
+        deleted: ``topic:partition`` -> how many records were gone there before anyone read them.
+    """
+
+    def __init__(self, store: DeploymentStore, partitions: int) -> None:
+        self.partitions = partitions
+        self.held: frozenset[int] = frozenset()
+        self.generation = 0
+        self.deleted: dict[str, int] = {}
+        self._store = store
+        self._name = secrets.token_hex(8)
+        self._next: dict[str, int] = {}
+        self._doubts: dict[str, _Doubt] = {}
+        self._rejected_below: dict[str, int] = {}
+
+    # ------------------------------------------------------------ what is mine
+
+    @property
+    def reads(self) -> bool:
+        """Whether the reading position of some partition is known."""
+        return bool(self._next)
+
+    def is_held(self, dataset: str) -> bool:
+        """Whether the partition of a data set is held."""
+        return partition_of(dataset.encode(), self.partitions) in self.held
+
+    def is_mine(self, record: Record) -> bool:
+        """Whether the record's partition is held, and was all along since the record was fetched."""
+        return record.generation == self.generation and record.partition in self.held
+
+    def is_fresh(self, record: Record) -> bool:
+        """Whether the record is this worker's and was not taken yet."""
+        return self.is_mine(record) and record.offset >= self._next.get(
+            record.topic_partition, _NEVER
+        )
+
+    def was_rejected(self, record: Record) -> bool:
+        """Whether the record may have been rejected before a crash because it named no data set."""
+        return record.offset < self._rejected_below.get(record.topic_partition, 0)
+
+    # ------------------------------------------------------------ assignments
+
+    def assigned(self, partitions: Iterable[int], generation: int) -> bool:
+        """Holds these partitions and no others from now on; returns whether some are new.
+
+        Args:
+            generation: The generation of the consumer group. Records of another one are dropped from now
+                on: they were fetched before, wait in some buffer, and are read again. Taken now, they would
+                be taken before those that come earlier in the log.
+        """
+        if generation != self.generation:
+            self._keep(frozenset())
+            self.generation = generation
+        held = frozenset(partitions)
+        new = held - self.held
+        self._keep(held)
+        return bool(new)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        """Lets go of partitions at once."""
+        self._keep(self.held - frozenset(partitions))
+
+    def _keep(self, held: frozenset[int]) -> None:
+        self.held = held
+        for by_partition in (self._next, self._doubts):
+            for key in [key for key in by_partition if _partition_in(key) not in held]:
+                del by_partition[key]
+
+    # ------------------------------------------------------------ reading positions
+
+    async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Where reading goes on; from now on the store knows who holds the partitions.
+
+        Args:
+            ranges: ``topic:partition`` -> first offset that the broker has, and the one behind the last.
+
+        Raises:
+            ServerUnavailable: The log is not the one that was read so far.
+        """
+        stored = await persistently(self._store.watermarks)
+        self._rejected_below = {
+            key.removeprefix(REJECTED): offset
+            for key, offset in stored.items()
+            if key.startswith(REJECTED)
+        }
+        positions = {}
+        for topic_partition, (first, end) in ranges.items():
+            position = max(stored.get(topic_partition, first), self._next.get(topic_partition, 0))
+            if position < first:
+                raise ServerUnavailable(
+                    f"{topic_partition} was read to offset {position} and begins at {first}: records were "
+                    "deleted before they were read. Restore them, or start afresh under another topic "
+                    "prefix, and raise retention.ms"
+                )
+            if position > end:
+                raise lost_records(topic_partition, position, end)
+            known = any(topic_partition in some for some in (stored, self._next, self.deleted))
+            if first and not known:
+                self.report_deleted(topic_partition, 0, first)
+            positions[topic_partition] = position
+        # A worker that died said no goodbye, and the next one must find out at which record it died.
+        inherited = await persistently(partial(self._store.hold, self._name, self.held))
+        for topic_partition, (_, end) in ranges.items():
+            if _partition_in(topic_partition) in inherited:
+                self._doubts.setdefault(topic_partition, _Doubt(end))
+        return positions
+
+    def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
+        """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
+        if generation == self.generation:
+            for topic_partition, offset in positions.items():
+                if _partition_in(topic_partition) in self.held:
+                    self._next.setdefault(topic_partition, offset)
+
+    def next_offset(self, topic_partition: str) -> int | None:
+        """The offset behind the last record taken; None for a partition that is not read."""
+        return self._next.get(topic_partition)
+
+    def taken(self, record: Record) -> None:
+        """Moves the reading position behind a record."""
+        self._next[record.topic_partition] = record.offset + 1
+
+    def pass_over(self, topic_partition: str, start: int, end: int) -> bool:
+        """Moves a position from ``start`` to ``end``; returns whether it stood there."""
+        if self._next.get(topic_partition) != start:
+            return False
+        self._next[topic_partition] = end
+        return True
+
+    def report_deleted(self, topic_partition: str, first: int, end: int) -> None:
+        """Says that the records from offset ``first`` to below ``end`` were gone before anyone read them."""
+        _log.warning(
+            "records %d to %d of %s were deleted before anyone read them, and can never count: see "
+            "`stream-dp doctor` for its retention",
+            *(first, end - 1, topic_partition),
+        )
+        self.deleted[topic_partition] = self.deleted.get(topic_partition, 0) + end - first
+
+    # ------------------------------------------------------------ workers that died
+
+    def in_doubt(self, record: Record) -> bool:
+        """Whether the last worker may have died at this record."""
+        doubt = self._doubts.get(record.topic_partition)
+        return doubt is not None and doubt.left > 0 and record.offset < doubt.end
+
+    def doubted(self, record: Record) -> None:
+        """Counts a record in doubt: a worker that died had only so many in hand."""
+        if (doubt := self._doubts.get(record.topic_partition)) is not None:
+            doubt.left -= 1
+
+    async def put_down(self) -> None:
+        """Says goodbye, except for the partitions where a record is still in doubt."""
+        in_doubt = {
+            _partition_in(topic_partition)
+            for topic_partition, doubt in self._doubts.items()
+            if doubt.left and self._next.get(topic_partition, 0) < doubt.end
+        }
+        with contextlib.suppress(StoreError):
+            await self._store.hold(self._name, in_doubt)
+
+
+def lost_records(topic_partition: str, read: int, end: int) -> ServerUnavailable:
+    """What to raise where a log ends before what was read of it."""
+    return ServerUnavailable(
+        f"{topic_partition} was read to offset {read} and ends at {end}: the topic was deleted and made "
+        "again, or cut. Restore it, or start afresh under another topic prefix"
+    )
+
+
+def _partition_in(topic_partition: str) -> int:
+    return int(topic_partition.rpartition(":")[2])
