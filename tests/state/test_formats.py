@@ -212,7 +212,7 @@ EXAMPLES = {
         lambda stored: codec.answer_to_bytes(*stored),
     ),
     "outbox-v2-one": Example(
-        [codec.Record("answers", b"flights", (("query_id", b"q1"),), None), "ana q1"],
+        [codec.OutboxRecord("answers", b"flights", (("query_id", b"q1"),), None), "ana q1"],
         codec.outbox_from_bytes,
         codec.outbox_to_bytes,
     ),
