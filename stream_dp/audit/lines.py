@@ -11,11 +11,6 @@ from typing import Final, NamedTuple
 from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho, ln, log_delta
 from stream_dp.messages import Definition
 
-APPROXIMATE: Final = frozenset(
-    {"median", "mode", "between", "interior_point", "adaptive_threshold"}
-)
-"""Kinds whose looks have a delta of their own."""
-
 _SLACK: Final = Fraction(1, 10**9)
 """Of a price, where the size of the line was not recorded."""
 
@@ -97,8 +92,11 @@ class Line:
     recorded: bool
 
     @classmethod
-    def of(cls, definition: Definition, recorded: object) -> Line:
+    def of(cls, definition: Definition, recorded: object, *, approximate: bool) -> Line:
         """The line that a definition stands for, as its first entry records it.
+
+        Args:
+            approximate: Whether looks with a delta of their own are charged to it.
 
         Raises:
             Wrong: What is recorded holds more than the definition promises.
@@ -108,7 +106,7 @@ class Line:
             return cls(as_written(definition.privacy.epsilon), delta, linear=True, recorded=True)
         if delta == 0:
             return cls(epsilon, delta, linear=True, recorded=True)
-        kept = delta / 2 if named(definition) & APPROXIMATE else Fraction(0)
+        kept = delta / 2 if approximate else Fraction(0)
         if recorded is None:
             return cls(largest_rho(epsilon, delta - kept), kept, linear=False, recorded=False)
         if not isinstance(recorded, Mapping):

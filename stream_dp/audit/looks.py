@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final, TypeAlias
 
-from stream_dp.audit.lines import APPROXIMATE, Due, Line, Loss, named
+from stream_dp.audit.lines import Due, Line, Loss, named
 from stream_dp.audit.numbers import (
     UNITS,
     Wrong,
@@ -28,17 +28,17 @@ from stream_dp.messages import BooleanAttribute, CategoryAttribute, Definition, 
 Look: TypeAlias = Mapping[str, Any]
 Owed: TypeAlias = Iterator[tuple[int, Due]]
 
-_KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "calibrated": ("tables", "counts"),
-    "gated": ("gate",),
-    "counts": ("count",),
-    "whole_table": ("table",),
-    "weights": ("gate",),
-    "bypass": ("gate", "count"),
-}
-"""Looks that each profile takes."""
+APPROXIMATE: Final = frozenset(
+    {"median", "mode", "between", "interior_point", "adaptive_threshold"}
+)
+"""Kinds whose looks have a delta of their own."""
 
 _SLACK: Final = Fraction(1, 10**9)
+
+
+def is_approximate(definition: Definition) -> bool:
+    """Whether looks with a delta of their own are charged to its lines."""
+    return not APPROXIMATE.isdisjoint(named(definition))
 
 
 @dataclass(slots=True)
@@ -68,9 +68,8 @@ class Looks:
         self._steps: dict[tuple[int, int], Due] = {}
         self._rows: Sequence[int] = ()
         self.undescribed = False
-        taken = _KINDS_OF[definition.mechanism.profile]
         self._settings = {name: getattr(definition.kinds, name) for name in named(definition)}
-        self._taken = {*taken, *self._settings}
+        self._taken = {*definition.mechanism.looks, *self._settings}
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
         """What a look costs which blocks, from 0; a block may come more than once.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stream_dp.audit.chain import in_order
 from stream_dp.audit.lines import Due, Event, Line
-from stream_dp.audit.looks import Looks
+from stream_dp.audit.looks import Looks, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.papers import Papers
@@ -146,7 +146,8 @@ class _Verification:
                 raise Wrong(f"its definition is that of {definition.dataset}")
             if catalog not in {None, definition}:
                 self._fault(seq, "its definition is not the one on the topic catalog")
-            self._line = Line.of(definition, entry.get("line"))
+            approximate = is_approximate(definition)
+            self._line = Line.of(definition, entry.get("line"), approximate=approximate)
         except (ArithmeticError, InvalidDefinition, Wrong) as error:
             self._fault(seq, f"no price can be told: {error}")
             return

@@ -109,12 +109,14 @@ class ProfileSpec(Request):
     """What the settings of every profile say to those who hold the definition alone.
 
     Attributes:
+        looks: Kinds of looks that it takes itself, as the ledger names them.
         takes_kinds: Whether other kinds of queries than counts can be turned on.
         feeds_synthetic_rows: Whether synthetic rows could follow what it publishes.
         answers_unverified: Whether it may answer without a promise once no budget is left.
         paid_at_opening: Whether opening a phase spends all that its queries will cost.
     """
 
+    looks: ClassVar[tuple[str, ...]]
     takes_kinds: ClassVar[bool] = False
     feeds_synthetic_rows: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = False
@@ -135,6 +137,7 @@ class CalibratedSpec(ProfileSpec):
             phase only.
     """
 
+    looks: ClassVar[tuple[str, ...]] = ("tables", "counts")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
 
@@ -152,6 +155,7 @@ class PhasedSpec(ProfileSpec):
         doubling: Takes the number of queries as a first stage, and doubles it where it was too low.
     """
 
+    looks: ClassVar[tuple[str, ...]] = ("phase", "query")
     hypothesis_rows: Annotated[int, Field(ge=1)] | None = None
     representation: Literal["exhaustive", "entropic", "polytope"] = "entropic"
     doubling: bool = False
@@ -233,6 +237,7 @@ class GatedSpec(ProfileSpec):
         prior: What a new phase is expected to look like: nothing in particular, or those before it.
     """
 
+    looks: ClassVar[tuple[str, ...]] = ("gate",)
     profile: Literal["gated"]
     segments: Annotated[int, Field(ge=1, le=10**6)]
     prior: Literal["uniform", "carry_over"] = "uniform"
@@ -241,6 +246,7 @@ class GatedSpec(ProfileSpec):
 class CountsSpec(ProfileSpec):
     """A fresh noisy count for each new query."""
 
+    looks: ClassVar[tuple[str, ...]] = ("count",)
     feeds_synthetic_rows: ClassVar[bool] = False
 
     profile: Literal["counts"]
@@ -249,6 +255,7 @@ class CountsSpec(ProfileSpec):
 class WholeTableSpec(ProfileSpec):
     """One noisy table of the whole universe a phase."""
 
+    looks: ClassVar[tuple[str, ...]] = ("table",)
     paid_at_opening: ClassVar[bool] = True
 
     profile: Literal["whole_table"]
@@ -261,6 +268,7 @@ class WeightsSpec(ProfileSpec):
         growing: Whether phases open for ever; else the first is the only one, with the published rate.
     """
 
+    looks: ClassVar[tuple[str, ...]] = ("gate",)
     answers_unverified: ClassVar[bool] = True
 
     profile: Literal["weights"]
@@ -270,6 +278,7 @@ class WeightsSpec(ProfileSpec):
 class BypassSpec(ProfileSpec):
     """Multiplicative weights that are trained by plain counts, and tested only where trained."""
 
+    looks: ClassVar[tuple[str, ...]] = ("gate", "count")
     answers_unverified: ClassVar[bool] = True
 
     profile: Literal["bypass"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import composition_of
-from stream_dp.messages import BypassSpec
+from stream_dp.messages.definitions import BypassSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 

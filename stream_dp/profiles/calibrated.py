@@ -5,7 +5,7 @@ from __future__ import annotations
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.messages import CalibratedSpec
+from stream_dp.messages.definitions import CalibratedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.lines import RhoLine

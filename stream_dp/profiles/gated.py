@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.sparse_vector.gated import Gated
-from stream_dp.messages import GatedSpec
+from stream_dp.messages.definitions import GatedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 

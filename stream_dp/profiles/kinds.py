@@ -13,7 +13,7 @@ from stream_dp.core.kinds.interior_point.answerer import Interior
 from stream_dp.core.kinds.median_mode.answerer import Medians, Modes
 from stream_dp.core.kinds.prefix_batch.answerer import Batches
 from stream_dp.core.kinds.threshold.answerer import Thresholds
-from stream_dp.messages import KindsSpec
+from stream_dp.messages.definitions import KindsSpec
 
 __all__ = ["ANSWERERS", "chosen", "setting_of"]
 

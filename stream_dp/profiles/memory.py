@@ -5,7 +5,7 @@ from __future__ import annotations
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.messages import MemorySpec
+from stream_dp.messages.definitions import MemorySpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import EpsilonLine
 from stream_dp.profiles.papers import with_stages

@@ -8,7 +8,7 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.median.doubling import Doubling
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.messages import PhasedSpec
+from stream_dp.messages.definitions import PhasedSpec
 from stream_dp.profiles.base import Setup
 
 __all__ = ["with_stages"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.sparse_vector.composition import composition_of
 from stream_dp.core.sparse_vector.weights import GrowingWeights, Weights
-from stream_dp.messages import WeightsSpec
+from stream_dp.messages.definitions import WeightsSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.messages import WholeTableSpec
+from stream_dp.messages.definitions import WholeTableSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 

@@ -14,6 +14,7 @@ import pytest
 
 from stream_dp.audit import Report, verify
 from stream_dp.audit.lines import Line
+from stream_dp.audit.looks import is_approximate
 from stream_dp.audit.oracle import Oracle
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.sparse_vector import bypass
@@ -524,7 +525,7 @@ def test_nothing_is_looked_at_after_the_end_nor_beyond_the_budget(story: list[by
 @pytest.mark.parametrize("story", ["all kinds", "counts, pure"], indirect=True)
 def test_a_line_that_holds_more_than_the_promise_is_found(story: list[bytes]) -> None:
     definition = Definition.read(json.loads(story[0])["definition"])
-    line = Line.of(definition, json.loads(story[0])["line"])
+    line = Line.of(definition, json.loads(story[0])["line"], approximate=is_approximate(definition))
 
     def widen(fields: list[dict[str, Any]]) -> None:
         fields[0]["line"]["rho"] = str(line.whole * Fraction(1_000_001, 1_000_000))
@@ -549,7 +550,8 @@ def test_dp_accounting_calls_a_full_line_full_and_a_fuller_one_too_full(
     from tests.pipeline.conftest import definition
 
     spelt = {**definition("flights"), "privacy": {"epsilon": epsilon, "delta": delta}}
-    line = Line.of(Definition.read(spelt), None)
+    defined = Definition.read(spelt)
+    line = Line.of(defined, None, approximate=is_approximate(defined))
     found = Oracle(line, epsilon, delta).full()
     assert epsilon * (1 - 1e-6) < found <= epsilon * (1 + 1e-9)
     fuller = Line(line.whole * Fraction(101, 100), line.delta, linear=False, recorded=True)

@@ -293,13 +293,16 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
 
 
 @every_case
-def test_a_look_says_its_facts_and_costs_each_block_once(case: Case, run: Make) -> None:
-    made = run(case)
-    for message in case.asked:
-        step = made.mechanism.answer(made.query(message))
+def test_a_look_says_its_facts_and_costs_each_block_once(case: Case, closed: Make) -> None:
+    made = closed(case)
+    steps = made.open(CELLS)
+    steps += [made.mechanism.answer(made.query(message)) for message in case.asked]
+    known = {*made.definition.mechanism.looks, *case.settings.get("kinds", {})}
+    for step in steps:
         if isinstance(step, Outcome):
             continue
         assert isinstance(step, Look)
+        assert step.description["kind"] in known
         assert json.loads(json.dumps(step.description)) == step.description
         blocks = [charge.block for charge in step.charges]
         assert len(set(blocks)) == len(blocks)
