@@ -43,7 +43,7 @@ class SourceRange(Request):
         return self
 
     @property
-    def place(self) -> str:
+    def cursor_key(self) -> str:
         """Where the data set keeps the offset that its next range begins with."""
         return f"source {self.topic}@{self.id}:{self.partition}"
 

@@ -57,8 +57,8 @@ def read_columns(value: bytes) -> dict[str, Column | Repeated]:
 
     Raises:
         ImportError: pyarrow is not installed.
-        InvalidMessage: It is no such stream, or has a form that is not read; it names columns by their place,
-            for their names may be a row. ``too_large`` where it has over 2**23 values.
+        InvalidMessage: It is not such a stream, or has a form that is not read. The error names columns by
+            their number, for their names may be a row. ``too_large`` where it has over 2**23 values.
 
     Arrow columnar format 1.5, "Encapsulated message format" and "IPC streaming format".
     """
@@ -100,32 +100,32 @@ class _Plain:
 
 @dataclass(repr=False)
 class _Repeating:
-    """A column of places in dictionaries; all dictionaries in one list, the missing value first."""
+    """A column of indices into dictionaries; all dictionaries in one list, the missing value first."""
 
     _values: list[object] = field(default_factory=lambda: [None])
-    _places: list[Any] = field(default_factory=list)
+    _indices: list[Any] = field(default_factory=list)
     _last: Any = None
     _start: int = 1
 
     def add(self, piece: Any) -> None:
         dictionary, indices = piece.dictionary, piece.indices
-        if self._last is None or _place(dictionary) != _place(self._last):
+        if self._last is None or _addresses(dictionary) != _addresses(self._last):
             dictionary.validate(full=True)
             self._last, self._start = dictionary, len(self._values)
             self._values.extend(dictionary.to_pylist())
         indices.validate(full=True)
-        places = indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
-        listed = places[indices.is_valid().to_numpy(zero_copy_only=False)]
+        codes = indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
+        listed = codes[indices.is_valid().to_numpy(zero_copy_only=False)]
         if listed.size and not 0 <= listed.min() <= listed.max() < len(dictionary):
             raise ValueError("an index is not in the dictionary")
-        self._places.append(np.where(places < 0, 0, places + np.int32(self._start)))
+        self._indices.append(np.where(codes < 0, 0, codes + np.int32(self._start)))
 
     def column(self) -> Column | Repeated:
-        return Repeated(self._values, np.concatenate([np.empty(0, np.int32), *self._places]))
+        return Repeated(self._values, np.concatenate([np.empty(0, np.int32), *self._indices]))
 
 
-def _place(dictionary: Any) -> tuple[int, ...]:
-    """Where it lies: what many batches share is one array to Arrow, and another to Python in each."""
+def _addresses(dictionary: Any) -> tuple[int, ...]:
+    """Where its buffers lie: what many batches share is one array to Arrow, and another to Python in each."""
     return len(dictionary), *(b.address for b in dictionary.buffers() if b is not None)
 
 
@@ -138,31 +138,31 @@ class _Table:
         self._slots = at - _number("i", data, at)
         self._size = _number("H", data, self._slots)
 
-    def _place(self, slot: int) -> int | None:
+    def _position(self, slot: int) -> int | None:
         at = 4 + 2 * slot
         offset = _number("H", self._data, self._slots + at) if at < self._size else 0
         return self._at + offset if offset else None
 
     def has(self, slot: int) -> bool:
-        return self._place(slot) is not None
+        return self._position(slot) is not None
 
     def number(self, slot: int, kind: str) -> int:
         """A number of the type that ``struct`` calls ``kind``; 0 where it is left out."""
-        place = self._place(slot)
-        return 0 if place is None else _number(kind, self._data, place)
+        position = self._position(slot)
+        return 0 if position is None else _number(kind, self._data, position)
 
     def table(self, slot: int) -> _Table:
-        place = self._place(slot)
-        if place is None:
+        position = self._position(slot)
+        if position is None:
             raise ValueError("a table is not there")
-        return _Table(self._data, _follow(self._data, place))
+        return _Table(self._data, _follow(self._data, position))
 
     def _vector(self, slot: int) -> tuple[int, int]:
         """Where the entries begin, and how many there are."""
-        place = self._place(slot)
-        if place is None:
+        position = self._position(slot)
+        if position is None:
             return 0, 0
-        at = _follow(self._data, place)
+        at = _follow(self._data, position)
         return at + 4, _number("I", self._data, at)
 
     def length(self, slot: int) -> int:
@@ -175,8 +175,8 @@ class _Table:
 
     def tables(self, slot: int) -> Iterator[_Table]:
         at, length = self._vector(slot)
-        for place in range(at, at + 4 * length, 4):
-            yield _Table(self._data, _follow(self._data, place))
+        for position in range(at, at + 4 * length, 4):
+            yield _Table(self._data, _follow(self._data, position))
 
     def pairs(self, slot: int, most: int) -> list[tuple[int, int]]:
         """A vector of structs of two int64."""
@@ -190,8 +190,8 @@ def _number(kind: str, data: bytes, at: int) -> int:
     return int(struct.unpack_from(f"<{kind}", data, at)[0])
 
 
-def _follow(data: bytes, place: int) -> int:
-    return place + _number("I", data, place)
+def _follow(data: bytes, position: int) -> int:
+    return position + _number("I", data, position)
 
 
 @dataclass(slots=True)
@@ -275,7 +275,7 @@ def _check_schema(schema: _Table, sizes: _Sizes) -> int:
             "value", f"it has more than {MAX_ATTRIBUTES} columns", "send those of the attributes"
         )
     sizes.add_metadata(schema, 2)
-    for place, column in enumerate(schema.tables(1), start=1):
+    for number, column in enumerate(schema.tables(1), start=1):
         kind = column.number(2, "B")
         sizes.add_text(column.length(0))
         sizes.add_metadata(column, 6)
@@ -285,7 +285,7 @@ def _check_schema(schema: _Table, sizes: _Sizes) -> int:
             name, fix = _REFUSED.get(kind, ("unknown", _FLAT))
         else:
             continue
-        raise InvalidMessage("value", f"column {place} has a type that is not read: {name}", fix)
+        raise InvalidMessage("value", f"column {number} has a type that is not read: {name}", fix)
     return n_columns
 
 

@@ -371,7 +371,7 @@ class Dataset:
 
     def expects(self, source: SourceRange) -> bool:
         """Whether a range of a source begins where the last one that counted ended."""
-        return self.cursor.get(source.place, source.first) == source.first
+        return self.cursor.get(source.cursor_key, source.first) == source.first
 
     async def accept(self, batch_id: str, rows: Rows, source: SourceRange | None = None) -> bytes:
         """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id.
@@ -385,7 +385,7 @@ class Dataset:
             # commit may come between the two.
             await self.flush()
         if source is not None:
-            self.passed(source.place, source.last + 1)
+            self.passed(source.cursor_key, source.last + 1)
         self._wait(rows)
         stored = rows.to_bytes()
         self._draft.pending.append(stored)

@@ -286,7 +286,7 @@ def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
     if source is not None and not dataset.expects(source):
         raise InvalidMessage(
             "source",
-            f"offset {dataset.cursor[source.place]} counts next in this partition of the source",
+            f"offset {dataset.cursor[source.cursor_key]} counts next in this partition of the source",
             "send the records from there on",
             reason="not_next",
         )

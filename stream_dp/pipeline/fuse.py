@@ -1,4 +1,4 @@
-"""The places where a worker may die, named, so that tests can kill it at each of them."""
+"""The points at which a worker may die, named, so that tests can kill it at each of them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Health:
         store_away_since: The same of Redis.
         store_problems: Why Redis could forget an acknowledged commit; None before the first look.
         waiting: Rows that wait for the next phase, for each of its data sets.
-        quarantined: Data sets that take nothing more -> the place of the record at which it died.
+        quarantined: Data sets that take nothing more -> the record at which it died, or the take-over.
         deleted: ``topic:partition`` -> how many records were deleted there before anyone read them.
     """
 

@@ -22,7 +22,7 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
     """Reads each ``topic:partition`` from an offset on, to see that there is no record.
 
     Returns:
-        The offset to which there is none, of the places where that is further on.
+        The offset to which there is none, for each partition where that is further on.
 
     Raises:
         KafkaError: There is no broker, or a log does not reach back so far.
@@ -33,20 +33,20 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
         auto_offset_reset="none",
         isolation_level="read_committed",
     )
-    places = {}
-    for place, start in starts.items():
-        topic, _, partition = place.rpartition(":")
-        places[TopicPartition(topic, int(partition))] = start
+    wanted = {}
+    for topic_partition, start in starts.items():
+        topic, _, number = topic_partition.rpartition(":")
+        wanted[TopicPartition(topic, int(number))] = start
     await consumer.start()
     try:
-        consumer.assign(list(places))
-        for place, start in places.items():
-            consumer.seek(place, start)
-        ends = await consumer.end_offsets(list(places))
-        left = {place: end for place, end in ends.items() if end > places[place]}
-        while any([await consumer.position(place) < end for place, end in left.items()]):
-            for place in await consumer.getmany(*left, timeout_ms=_POLL_MS):
-                del left[place]
+        consumer.assign(list(wanted))
+        for partition, start in wanted.items():
+            consumer.seek(partition, start)
+        ends = await consumer.end_offsets(list(wanted))
+        left = {partition: end for partition, end in ends.items() if end > wanted[partition]}
+        while any([await consumer.position(partition) < end for partition, end in left.items()]):
+            for partition in await consumer.getmany(*left, timeout_ms=_POLL_MS):
+                del left[partition]
     finally:
         await consumer.stop()
-    return {f"{place.topic}:{place.partition}": end for place, end in left.items()}
+    return {f"{partition.topic}:{partition.partition}": end for partition, end in left.items()}

@@ -177,8 +177,8 @@ def _deleted(records: Mapping[str, int]) -> Metric:
         "Records that were deleted before anyone read them",
         labels=["place"],
     )
-    for place, count in records.items():
-        family.add_metric([place], count)
+    for topic_partition, count in records.items():
+        family.add_metric([topic_partition], count)
     return family
 
 

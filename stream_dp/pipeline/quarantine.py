@@ -1,4 +1,4 @@
-"""The way out of quarantine, for an operator who has mended what killed the worker."""
+"""The way out of quarantine, for an operator who has fixed what killed the worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["lift"]
 
 
 async def lift(store: Store, dataset: str) -> str:
-    """Lets a data set take records again; returns the place of the record at fault, "" if there was none.
+    """Lets a data set take records again; returns what its worker died of, "" if there was none.
 
     Its worker is fenced by this and starts again. What was rejected meanwhile may be sent again under the
     same ids.
@@ -17,8 +17,8 @@ async def lift(store: Store, dataset: str) -> str:
         StoreError: As for ``Store.acquire`` and ``Store.commit``.
     """
     snapshot = await store.acquire(dataset)
-    place = snapshot.meta.get("quarantined", "")
-    if place:
+    cause = snapshot.meta.get("quarantined", "")
+    if cause:
         await store.commit(
             Transition(
                 dataset=dataset,
@@ -29,5 +29,5 @@ async def lift(store: Store, dataset: str) -> str:
                 meta={"quarantined": ""},
             )
         )
-        await store.clear_attempts(place)
-    return place
+        await store.clear_attempts(cause)
+    return cause

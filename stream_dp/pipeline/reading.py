@@ -64,8 +64,8 @@ class _Patient(_DefaultRecordBatchPy):  # type: ignore[misc]
         try:
             return super()._read_msg()
         except UnicodeDecodeError:
-            length, place = decode_varint(self._buffer, self._pos)
-            self._pos = place + length
+            length, position = decode_varint(self._buffer, self._pos)
+            self._pos = position + length
             for _ in ("attributes", "timestamp", "offset"):
-                delta, place = decode_varint(self._buffer, place)
+                delta, position = decode_varint(self._buffer, position)
             return _DefaultRecordPy(self.base_offset + delta, 0, 0, None, None, [])

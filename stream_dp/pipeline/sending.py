@@ -89,7 +89,7 @@ class Sender:
         bundle, _ = await self._add(record)
         return bundle.sent
 
-    async def place(self, record: Outgoing) -> tuple[str, int]:
+    async def send_and_locate(self, record: Outgoing) -> tuple[str, int]:
         """Sends a record, and returns its ``topic:partition`` and offset when the broker has it.
 
         Raises:

@@ -106,11 +106,11 @@ class Source(BaseModel):
             InvalidInput: A name is no attribute of the data set, or is both a field and a constant.
         """
         names = universe.names
-        for place, given in (("fields", self.fields), ("constants", self.constants)):
+        for section, given in (("fields", self.fields), ("constants", self.constants)):
             for name in given:
                 if name not in names:
                     raise InvalidInput(
-                        f"{place}.{name}",
+                        f"{section}.{name}",
                         f"{self.dataset} has no such attribute",
                         f"use {', '.join(names)}",
                     )
@@ -214,11 +214,11 @@ class Packing:
             {
                 name: sample[code]
                 for name, sample, code in zip(
-                    self._universe.names, self._samples, place, strict=True
+                    self._universe.names, self._samples, cell, strict=True
                 )
             }
             | {COUNT: count}
-            for place, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
+            for cell, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
         ]
         return to_json({**head, "cells": listed})
 
@@ -313,25 +313,25 @@ class SourceReader:
         try:
             await consumer.start()
             while True:
-                turn = self._reading.turn
-                for place in consumer.assignment() - self._reading.partitions.keys():
-                    await self._stand(consumer, place, turn, log_id)
+                assignment = self._reading.assignment
+                for partition in consumer.assignment() - self._reading.partitions.keys():
+                    await self._stand(consumer, partition, assignment, log_id)
                 # While all that may be sent ahead is sent, rows wait on their topic rather than here.
-                open_places = [
-                    place
-                    for place, state in self._reading.partitions.items()
+                open_partitions = [
+                    partition
+                    for partition, state in self._reading.partitions.items()
                     if len(state.sent) < _AHEAD
                 ]
-                if self._reading.partitions and not open_places:
+                if self._reading.partitions and not open_partitions:
                     await asyncio.sleep(_PAUSE_S)
                     fetched = {}
                 else:
                     fetched = await consumer.getmany(
-                        *open_places, timeout_ms=_POLL_MS, max_records=source.batch_rows
+                        *open_partitions, timeout_ms=_POLL_MS, max_records=source.batch_rows
                     )
-                for place, records in fetched.items():
-                    state = self._reading.partitions.get(place)
-                    if state is None or turn != self._reading.turn:
+                for partition, records in fetched.items():
+                    state = self._reading.partitions.get(partition)
+                    if state is None or assignment != self._reading.assignment:
                         break  # these records come again
                     if not state.rows:
                         state.since = monotonic()
@@ -340,8 +340,8 @@ class SourceReader:
                         for r in records
                         if r.offset >= state.first
                     )
-                for place, state in list(self._reading.partitions.items()):
-                    await self._batches(consumer, place, state, packing, log_id)
+                for partition, state in list(self._reading.partitions.items()):
+                    await self._batches(consumer, partition, state, packing, log_id)
         except KafkaError as error:
             raise ServerUnavailable(
                 f"the broker does not serve {source.topic} ({type(error).__name__})"
@@ -350,38 +350,38 @@ class SourceReader:
             await consumer.stop()
 
     async def _stand(
-        self, consumer: AIOKafkaConsumer, place: TopicPartition, turn: int, log_id: str
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, assignment: int, log_id: str
     ) -> None:
-        """Goes to where a partition is read on, unless the turn is over before that is known."""
-        expected, _ = await self._progress(place, log_id)
+        """Goes to where a partition is read on, unless another assignment comes before that is known."""
+        expected, _ = await self._progress(partition, log_id)
         if expected is None:
             # Nothing is counted yet. So a topic's history can be left out, by the group's own offset.
-            expected = await consumer.committed(place) or 0
-        elif (first := (await consumer.beginning_offsets([place]))[place]) > expected:
+            expected = await consumer.committed(partition) or 0
+        elif (first := (await consumer.beginning_offsets([partition]))[partition]) > expected:
             _log.warning(
                 "records %d to %d of %s:%d were deleted before a counter read them, and can never count for "
                 "%s: keep that topic's records for longer",
-                *(expected, first - 1, place.topic, place.partition, self._source.dataset),
+                *(expected, first - 1, partition.topic, partition.partition, self._source.dataset),
             )
-        if turn == self._reading.turn:
-            self._reading.partitions[place] = _Partition(expected, looked=monotonic())
-            consumer.seek(place, expected)
+        if assignment == self._reading.assignment:
+            self._reading.partitions[partition] = _Partition(expected, looked=monotonic())
+            consumer.seek(partition, expected)
 
     async def _batches(
         self,
         consumer: AIOKafkaConsumer,
-        place: TopicPartition,
+        partition: TopicPartition,
         state: _Partition,
         packing: Packing,
         log_id: str,
     ) -> None:
         """Sends what is due of one partition."""
-        source, turn = self._source, self._reading.turn
-        while turn == self._reading.turn:
+        source, assignment = self._source, self._reading.assignment
+        while assignment == self._reading.assignment:
             looks = state.sent or monotonic() - state.looked >= _IDLE_S
-            if looks and await self._was_in_vain(consumer, place, state, log_id):
+            if looks and await self._was_in_vain(consumer, partition, state, log_id):
                 await self._pause()
-                await self._stand(consumer, place, turn, log_id)
+                await self._stand(consumer, partition, assignment, log_id)
                 return
             waited = state.rows and monotonic() - state.since >= source.wait_seconds
             is_due = waited or len(state.rows) >= source.batch_rows
@@ -389,27 +389,27 @@ class SourceReader:
                 return
             n_rows = packing.fitting(min(len(state.rows), source.batch_rows))
             last = state.rows[n_rows - 1][0]
-            spelt = _range(place, log_id, state.first, last)
-            value = packing.batch(spelt, [state.rows.popleft()[1] for _ in range(n_rows)])
-            sent = await self._sender.place(Outgoing("batches", source.dataset, value))
+            source_range = _range(partition, log_id, state.first, last)
+            value = packing.batch(source_range, [state.rows.popleft()[1] for _ in range(n_rows)])
+            sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
             state.first, state.since = last + 1, monotonic()
             state.sent.append((state.first, *sent))
 
     async def _was_in_vain(
-        self, consumer: AIOKafkaConsumer, place: TopicPartition, state: _Partition, log_id: str
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, state: _Partition, log_id: str
     ) -> bool:
         """Learns what is counted by now; whether something was sent, and taken, and did not count."""
         state.looked = monotonic()
-        expected, taken = await self._progress(place, log_id, state.sent)
+        expected, taken = await self._progress(partition, log_id, state.sent)
         if expected is None:
             return taken
         counted = [stop for stop, *_ in state.sent if stop <= expected]
         del state.sent[: len(counted)]
         if counted:
             self._vain = 0
-            # If the partition was lost to a new deal, whoever reads it next knows from the data set.
+            # If another assignment took the partition away, its next reader knows from the data set.
             with contextlib.suppress(CommitFailedError, IllegalStateError):
-                await consumer.commit({place: expected})
+                await consumer.commit({partition: expected})
         if expected >= state.first:
             state.go_on_from(expected)
             return False
@@ -417,7 +417,7 @@ class SourceReader:
 
     async def _progress(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         log_id: str,
         sent: Sequence[tuple[int, str, int]] = (),
     ) -> tuple[int | None, bool]:
@@ -425,11 +425,11 @@ class SourceReader:
 
         Both are as of one instant. The offset is None while nothing is counted.
         """
-        spelt = _range(place, log_id, 0, 0).place
-        places = [spelt, *(topic for _, topic, _ in sent[-1:])]
-        read = partial(self._store.cursors, self._source.dataset, places)
+        counted = _range(partition, log_id, 0, 0).cursor_key
+        keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
+        read = partial(self._store.cursors, self._source.dataset, keys)
         found = await persistently(read)
-        return found.get(spelt), any(found.get(at, 0) > offset for _, at, offset in sent[-1:])
+        return found.get(counted), any(found.get(at, 0) > offset for _, at, offset in sent[-1:])
 
     async def _pause(self) -> None:
         """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
@@ -484,35 +484,35 @@ async def run_sources(
         await store.close()
 
 
-def _range(place: TopicPartition, log_id: str, first: int, last: int) -> SourceRange:
+def _range(partition: TopicPartition, log_id: str, first: int, last: int) -> SourceRange:
     return SourceRange(
-        topic=place.topic, id=log_id, partition=place.partition, first=first, last=last
+        topic=partition.topic, id=log_id, partition=partition.partition, first=first, last=last
     )
 
 
 def _batch_id(of: SourceRange) -> str:
-    spelt = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
-    if len(spelt) <= _MAX_ID:
-        return spelt
-    return blake2b(spelt.encode(), digest_size=16).hexdigest()
+    written = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
+    if len(written) <= _MAX_ID:
+        return written
+    return blake2b(written.encode(), digest_size=16).hexdigest()
 
 
 class _Reading(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What is read of the partitions that are ours, until they are dealt anew.
+    """What is read of the partitions that are ours, until they are assigned anew.
 
     Attributes:
-        turn: How often they were dealt anew. Each deal goes back to the committed offsets, so what was
-            fetched in an earlier turn would be read twice.
+        assignment: How often they were assigned anew. Each assignment goes back to the committed offsets, so
+            what was fetched under an earlier one would be read twice.
     """
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, _Partition] = {}
-        self.turn = 0
+        self.assignment = 0
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Forgets everything: those that stay ours are read again too."""
         self.partitions.clear()
-        self.turn += 1
+        self.assignment += 1
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Each is read from its committed offset on."""

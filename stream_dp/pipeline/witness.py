@@ -29,7 +29,7 @@ from stream_dp.errors import CorruptState, RolledBack
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state import ledger
-from stream_dp.state.store import LedgerRead, Store
+from stream_dp.state.store import ComparisonStore, LedgerRead
 
 __all__ = ["LedgerTopic", "Log", "Witness"]
 
@@ -69,23 +69,26 @@ class LedgerTopic:
     async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
         """See ``Log``. Raises KafkaError when there is no broker."""
         consumer = AIOKafkaConsumer(**self._broker.arguments(), enable_auto_commit=False)
-        places = {TopicPartition(self._topic, number): start for number, start in starts.items()}
+        wanted = {TopicPartition(self._topic, number): start for number, start in starts.items()}
         await consumer.start()
         try:
-            consumer.assign(list(places))
-            firsts = await consumer.beginning_offsets(list(places))
-            ends = await consumer.end_offsets(list(places))
-            for place, start in places.items():
+            consumer.assign(list(wanted))
+            firsts = await consumer.beginning_offsets(list(wanted))
+            ends = await consumer.end_offsets(list(wanted))
+            for partition, start in wanted.items():
                 consumer.seek(
-                    place, start if firsts[place] <= start <= ends[place] else firsts[place]
+                    partition,
+                    start if firsts[partition] <= start <= ends[partition] else firsts[partition],
                 )
-            positions = [await consumer.position(place) for place in places]
+            positions = [await consumer.position(partition) for partition in wanted]
             n_read, total, due = 0, sum(ends.values()) - sum(positions), monotonic() + _QUICK_S
-            while any([await consumer.position(place) < end for place, end in ends.items()]):
+            while any(
+                [await consumer.position(partition) < end for partition, end in ends.items()]
+            ):
                 fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-                for place, records in fetched.items():
+                for partition, records in fetched.items():
                     for record in records:
-                        take(place.partition, record.key, record.value)
+                        take(partition.partition, record.key, record.value)
                     n_read += len(records)
                 if monotonic() > due:
                     due = monotonic() + _REPEAT_S
@@ -96,21 +99,21 @@ class LedgerTopic:
                     )
         finally:
             await consumer.stop()
-        return {place.partition: end for place, end in ends.items()}
+        return {partition.partition: end for partition, end in ends.items()}
 
 
 class Witness:
     """Compares the store with the ledger topic.
 
     Args:
-        name: Of the topic, another one when the topic is deleted and made again.
+        name: A name for the topic, another one when the topic is deleted and made again.
     """
 
     def __init__(self, log: Log, name: str) -> None:
         self._log = log
         self._name = name
 
-    async def check(self, store: Store, is_held: Callable[[str], bool]) -> None:
+    async def check(self, store: ComparisonStore, is_held: Callable[[str], bool]) -> None:
         """Compares what was published since the last comparison, by whomever, with the store.
 
         Raises:
@@ -119,9 +122,9 @@ class Witness:
                 another one in its place.
         """
         numbers = range(self._log.partitions)
-        listed = {n: await persistently(partial(store.listed, self._place(n))) for n in numbers}
+        listed = {n: await persistently(partial(store.listed, self._key(n))) for n in numbers}
         known = await persistently(
-            partial(store.compared, lambda name: self._place(self._partition(name)))
+            partial(store.compared, lambda name: self._key(self._partition(name)))
         )
         starts = dict(listed)
         for name, offset in known.items():
@@ -143,19 +146,20 @@ class Witness:
         ends = await self._log.read(starts, take)
         forgotten: list[str] = []
         for number, end in ends.items():
-            place, there = self._place(number), found[number]
+            key, there = self._key(number), found[number]
             names = list(there)
             for name, offset in known.items():
                 # Written for each rarely: an idle data set is behind by what others have published since.
                 if self._partition(name) == number and end - offset > _FEW:
                     there.setdefault(name, LedgerRead(offset))
-            forgotten += await persistently(partial(store.compare, place, end, there))
-            await persistently(partial(store.note_listed, place, listed[number], end, names))
+            forgotten += await persistently(partial(store.compare, key, end, there))
+            await persistently(partial(store.note_listed, key, listed[number], end, names))
         if mine := sorted(filter(is_held, forgotten)):
             raise RolledBack(mine)
 
     def _partition(self, name: str) -> int:
         return partition_of(name.encode(), self._log.partitions)
 
-    def _place(self, number: int) -> str:
+    def _key(self, number: int) -> str:
+        """The name of a partition in the store: no partition of another topic has it."""
         return f"{self._name}:{number}"

@@ -227,7 +227,7 @@ class Owner:
         found: dict[str, int] = await self.fuse(read())
         return found
 
-    async def place(self, record: Any) -> tuple[str, int]:
+    async def send_and_locate(self, record: Any) -> tuple[str, int]:
         async def sent() -> tuple[str, int]:
             self.log.append(Batch.read(json.loads(record.value)))
             return "batches:0", len(self.log) - 1
@@ -242,7 +242,7 @@ class Owner:
         for batch in self.log[start:stop]:
             assert batch.source is not None
             assert batch.columns is not None
-            place = batch.source.place
+            place = batch.source.cursor_key
             if self.cursor.get(place, batch.source.first) == batch.source.first:
                 self.rows += [int(delay) for delay in batch.columns["delay"]]
                 self.cursor[place] = batch.source.last + 1
@@ -281,7 +281,7 @@ class Reader:
 
     async def start(self) -> None:
         reading = self._reader._reading
-        await self._reader._stand(self._consumer, PLACE, reading.turn, "log")
+        await self._reader._stand(self._consumer, PLACE, reading.assignment, "log")
 
     async def read(self, n_rows: int) -> None:
         """Takes that many more rows, from where the reader has its consumer stand."""
@@ -416,10 +416,10 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
             return await super().committed(place)
 
     consumer: Any = Rebalancing(7)
-    await reader._stand(consumer, PLACE, reading.turn, "log")
+    await reader._stand(consumer, PLACE, reading.assignment, "log")
     assert (reading.partitions, consumer.sought) == ({}, -1)
     consumer.rebalances = False
-    await reader._stand(consumer, PLACE, reading.turn, "log")
+    await reader._stand(consumer, PLACE, reading.assignment, "log")
     assert (reading.partitions[PLACE].first, consumer.sought) == (7, 7)
 
 
