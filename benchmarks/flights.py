@@ -40,7 +40,7 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import Query, compile_where
 from stream_dp.lab.trial import Truth
-from stream_dp.messages import Answer
+from stream_dp.messages import Answer, CountAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION
 
 Columns = dict[str, list[object]]
@@ -64,10 +64,11 @@ class ThroughKafka:
     def ask(self, query: Query, data: Blocks) -> float | None:
         """The answer that came back for the next query of the stream."""
         answer = self.answers[sum(self.paths.values())]
-        self.paths[answer.path or answer.status] += 1
         self.unverified = None
-        if answer.status != "answered" or answer.value is None or answer.n is None:
+        if not isinstance(answer, CountAnswer):
+            self.paths[answer.status] += 1
             return None
+        self.paths[answer.path] += 1
         count = answer.value * answer.n
         if answer.path == "unverified":
             self.unverified = count

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from stream_dp.client import Client, Query
+from stream_dp.messages import CountAnswer, QuantileAnswer, QuotedAnswer
 
 DEFINITION = {
     "dataset": "visits",
@@ -48,7 +49,7 @@ def main() -> None:
             print(f"month {month}: {event.rows:,} rows, phase {event.phase} is open")
 
         answer = client.ask("visits", "minutes >= 60 AND NOT first", query_id="long-returning")
-        assert answer.value is not None
+        assert isinstance(answer, CountAnswer), answer
         assert answer.error_bar is not None
         print(f"long returning visits: {answer.value:.1%} ± {answer.error_bar:.1%} ({answer.path})")
 
@@ -61,11 +62,11 @@ def main() -> None:
 
         # One look, and from then on every threshold and quantile of minutes is free.
         most = client.ask("visits", Query.quantile("minutes", 0.9))
-        assert most.found is not None
+        assert isinstance(most, QuantileAnswer), most
         print(f"nine of ten visits last no longer than {most.found.label} minutes ({most.path})")
 
         quote = client.quote("visits", "first AND minutes >= 120 AND ward = 'west'")
-        assert quote.privacy_loss is not None
+        assert isinstance(quote, QuotedAnswer), quote
         cost = quote.privacy_loss.share
         print(f"one more would be {quote.difficulty}, and cost {cost:.2%} of a phase's budget")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from stream_dp.messages import (
     ABSENT,
+    ANSWERS,
     FIELDS,
     INPUTS,
     TOPICS,
@@ -17,6 +19,8 @@ from stream_dp.messages import (
     Event,
     QueryEnvelope,
     QueryFields,
+    QuotedAnswer,
+    RefusedAnswer,
     Rejected,
     SingleQuery,
     SyntheticRows,
@@ -34,7 +38,6 @@ _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "queries": QueryEnvelope,
 }
 _REPLIES: Final[dict[str, type[BaseModel]]] = {
-    "answer": Answer,
     "event": Event,
     "rejected": Rejected,
     "synthetic": SyntheticRows,
@@ -118,6 +121,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         for name, model in (_REQUESTS | _REPLIES).items()
     }
     made["ledger"] = _LEDGER
+    made["answer"] = _answer()
     made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
     _describe_query(made["query"])
     item = QueryFields.model_json_schema(mode="validation")
@@ -127,6 +131,23 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {
         name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
         for name, schema in made.items()
+    }
+
+
+def _answer() -> dict[str, Any]:
+    """An answer of any kind, a refusal or a quote. A field that says which of them it is tells them apart.
+
+    Answers that were published before they said their kind lack the field ``kind``.
+    """
+    models: list[type[Answer]] = [*ANSWERS.values(), QuotedAnswer, RefusedAnswer]
+    refs, made = models_json_schema([(model, "validation") for model in models])
+    for model in models:
+        made["$defs"][model.__name__]["required"].append("status")
+    return {
+        "title": "Answer",
+        "description": "The reply to a query: `status` and `kind` say which of these it is.",
+        "anyOf": [refs[model, "validation"] for model in models],
+        **made,
     }
 
 

@@ -15,7 +15,7 @@ from stream_dp.cli.pointing import pointed_error, pointed_refusal
 from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidQuery, StreamDPError
-from stream_dp.messages import FIELDS, Answer
+from stream_dp.messages import FIELDS, Answer, NoisyAnswer, QuotedAnswer, RefusedAnswer
 
 __all__ = ["command"]
 
@@ -105,14 +105,14 @@ def command(
     with busy("Asking"), connection.client(analyst) as client:
         spelt = _spelt(client, dataset, asked, texts)
         answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
-        refusal = _refusal(client, answer, spelt, texts) if answer.status == "refused" else ""
+        refusal = _refusal(client, answer, spelt, texts)
     if as_json:
         click.echo(answer.to_bytes().decode())
     elif refusal:
         click.echo(f"refused: {refusal}", err=True)
-    else:
+    elif isinstance(answer, NoisyAnswer | QuotedAnswer):
         console = output()
-        for piece in answer_lines(answer, spelt, texts):
+        for piece in answer_lines(answer, texts if is_batch else ()):
             console.print(piece)
     if refusal:
         sys.exit(1)
@@ -143,9 +143,10 @@ def _spelt(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> 
 
 
 def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]) -> str:
-    """Why there is no answer, for who asked in SQL at a terminal."""
+    """Why there is no answer, for who asked in SQL at a terminal; empty if there is one."""
+    if not isinstance(answer, RefusedAnswer):
+        return ""
     reason = answer.reason
-    assert reason is not None, "a refusal says why"
     if reason.code == "no_phase":
         rows = rows_of_a_phase(client.definition(answer.dataset))
         waiting = client.waiting().get(answer.dataset, 0)

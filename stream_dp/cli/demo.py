@@ -39,7 +39,7 @@ from stream_dp.embedded.child import Child
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Servers
 from stream_dp.errors import ServerUnavailable, StreamDPError
-from stream_dp.messages import Answer, Topics
+from stream_dp.messages import Answer, CellsAnswer, CountAnswer, RefusedAnswer, Topics
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 
 __all__ = ["command"]
@@ -341,7 +341,9 @@ class _Demo:
         answer = self.client.ask(
             "flights", condition, last_phases=last, query_id=query_id, timeout_s=60
         )
-        exact = self.exact.count(condition, self._answered(answer, condition))
+        if not isinstance(answer, CountAnswer):
+            raise _refused(answer, condition)
+        exact = self.exact.count(condition, answer.window)
         self.screen.query(DemoQuery(condition, answer, exact))
         return answer
 
@@ -350,18 +352,11 @@ class _Demo:
         names = ", ".join(group_by)
         query = f"SELECT {names}, COUNT(*) FROM flights{where} GROUP BY {names}"  # noqa: S608 - ours
         answer = self.client.ask("flights", query, timeout_s=60)
-        exact = self.exact.table(group_by, condition, self._answered(answer, names))
-        assert answer.table is not None
+        if not isinstance(answer, CellsAnswer):
+            raise _refused(answer, names)
+        exact = self.exact.table(group_by, condition, answer.window)
         labels = tuple(" ".join(cell) for cell in itertools.product(*answer.table.labels))
         self.screen.table(AskedTable(f"GROUP BY {names}{where}", answer, labels, exact))
-
-    @staticmethod
-    def _answered(answer: Answer, query: str) -> tuple[int, int]:
-        """The phases that an answer speaks of; raises when it is none."""
-        if answer.window is None:
-            why = answer.reason.message if answer.reason else "no reason given"
-            raise StreamDPError(f"the demo's query {query} was refused: {why}")
-        return answer.window
 
     def _kill(self) -> None:
         """Asks, kills the worker, starts it again, and asks under the same id."""
@@ -376,3 +371,9 @@ class _Demo:
         self.recovered_s = time.monotonic() - killed
         self.same_bytes = before.to_bytes() == after.to_bytes()
         self.screen.say(f"the same bytes again, {self.recovered_s:.1f} s after the kill")
+
+
+def _refused(answer: Answer, query: str) -> StreamDPError:
+    """The error for a query of the demo that was not answered."""
+    why = answer.reason.message if isinstance(answer, RefusedAnswer) else f"kind {answer.kind}"
+    return StreamDPError(f"the demo's query {query} was refused: {why}")

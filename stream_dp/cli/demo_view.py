@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.rendering import spending_bar
-from stream_dp.messages import Answer
+from stream_dp.messages import CellsAnswer, CountAnswer, NoisyAnswer
 
 __all__ = ["MONTHS", "AskedTable", "DemoQuery", "Story", "plain_line", "plain_table", "view"]
 
@@ -31,14 +31,12 @@ class DemoQuery:
     """A query with its answer and the exact count, which the demo has from its own file."""
 
     query: str
-    answer: Answer
+    answer: CountAnswer
     exact: int
 
     @property
     def off(self) -> float:
         """How far the answer is from the truth, as a share of the rows asked."""
-        assert self.answer.count is not None
-        assert self.answer.n
         return abs(self.answer.count - self.exact) / self.answer.n
 
     @property
@@ -52,19 +50,17 @@ class AskedTable:
     """A GROUP BY query with its answer and the exact count of each cell."""
 
     query: str
-    answer: Answer
+    answer: CellsAnswer
     labels: tuple[str, ...]
     exact: tuple[int, ...]
 
     @property
     def n(self) -> int:
-        assert self.answer.n
         return self.answer.n
 
     @property
     def outside(self) -> int:
         """Cells whose truth is outside their own error bar."""
-        assert self.answer.table is not None
         return sum(
             bar is not None and abs(count - exact) / self.n > bar
             for count, exact, bar in zip(
@@ -87,9 +83,9 @@ class Story:
     @property
     def spent(self) -> float:
         """Share of the lifetime budget that the phase spent most has spent."""
-        answers = [asked.answer for asked in self.queries]
-        answers += [asked.answer for asked in self.tables]
-        return max((answer.budget.spent for answer in answers if answer.budget), default=0.0)
+        budgets = [asked.answer.budget for asked in self.queries]
+        budgets += [asked.answer.budget for asked in self.tables]
+        return max((budget.spent for budget in budgets), default=0.0)
 
     @property
     def worst(self) -> float:
@@ -99,13 +95,12 @@ class Story:
         return sum(asked.answer.difficulty == difficulty for asked in self.queries)
 
 
-def _phases(answer: Answer) -> str:
-    assert answer.window is not None
+def _phases(answer: NoisyAnswer) -> str:
     first, last = answer.window
     return MONTHS[first - 1] if first == last else f"{MONTHS[first - 1]}-{MONTHS[last - 1]}"
 
 
-def _colour(answer: Answer) -> str:
+def _colour(answer: NoisyAnswer) -> str:
     if answer.path == "unverified":
         return "red"
     return "yellow" if answer.difficulty == "hard" else "green"
@@ -196,7 +191,6 @@ def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
     table.add_column("how", no_wrap=True, width=16 if path else 10)
     for line in asked:
         answer = line.answer
-        assert answer.n
         how = f"{answer.difficulty}, {answer.path}" if path else answer.path
         table.add_row(
             escape(line.query),
@@ -204,7 +198,7 @@ def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
             f"[b]{_percent(answer.value)}[/b]",
             _percent(answer.error_bar),
             Text(_percent(line.exact / answer.n), "red" if line.outside else ""),
-            Text(how or "", _colour(answer)),
+            Text(how, _colour(answer)),
         )
     return table
 
@@ -212,7 +206,6 @@ def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
 def _bars(asked: AskedTable, width: int, height: int) -> RenderableType:
     """The newest table as bars: the answer, how far off it may be, and where the truth is."""
     answer, found = asked.answer, asked.answer.table
-    assert found is not None
     shares = [exact / asked.n for exact in asked.exact]
     most = max(*found.values, *shares) * 1.05 or 1.0
     order = sorted(range(len(shares)), key=lambda i: -found.values[i])
@@ -256,7 +249,6 @@ def _bar(value: float, error: float | None, exact: float, scale: float, length: 
 def plain_line(line: DemoQuery) -> str:
     """A query in one line of at most 120 characters."""
     answer = line.answer
-    assert answer.n
     head = (
         f"{_phases(answer):7} {_percent(answer.value):>7} ± {_percent(answer.error_bar):>6}  "
         f"exact {_percent(line.exact / answer.n):>7}  {answer.difficulty}, {answer.path:10} "

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import singledispatch
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.messages import Answer, Definition, Event, Rejected
+from stream_dp.messages import (
+    Answer,
+    BetweenAnswer,
+    CellsAnswer,
+    CorrelatedVectorAnswer,
+    CountAnswer,
+    Definition,
+    Event,
+    FoundAnswer,
+    InteriorPointAnswer,
+    MedianAnswer,
+    ModeAnswer,
+    NoisyAnswer,
+    PrefixBatchAnswer,
+    QuantileAnswer,
+    QuotedAnswer,
+    RefusedAnswer,
+    Rejected,
+    SideAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+    SumTable,
+    ThresholdCurveAnswer,
+)
+from stream_dp.messages import Table as Cells
 
 __all__ = [
     "NONE_YET",
     "answer_line",
     "answer_lines",
-    "answer_table",
     "bare_table",
     "busy",
     "difficulty",
@@ -35,6 +58,7 @@ __all__ = [
 NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 _WIDTH = 1000
+_BAR_WIDTH = 20
 
 _PATHS = {
     "repeat": "asked before",
@@ -46,7 +70,7 @@ _PATHS = {
 }
 
 
-def difficulty(answer: Answer) -> Text:
+def difficulty(answer: NoisyAnswer | QuotedAnswer) -> Text:
     """Easy or hard, and how the answer came about."""
     colour = "yellow" if answer.difficulty == "hard" else "green"
     return Text(
@@ -56,29 +80,29 @@ def difficulty(answer: Answer) -> Text:
 
 def answer_line(answer: Answer) -> str:
     """One answer, refusal or quote in one line."""
-    if answer.status == "refused":
-        return f"refused: {answer.reason.message if answer.reason else 'without a reason'}"
-    how = f"{answer.difficulty}, {answer.path}"
-    if answer.status == "quoted":
-        return f"{_price(answer)} ({how})"
-    return f"{_said(answer, {})} ({how}), {_left(answer)}"
+    if isinstance(answer, NoisyAnswer):
+        return f"{_said(answer)} ({answer.difficulty}, {answer.path}), {_left(answer)}"
+    if isinstance(answer, QuotedAnswer):
+        return f"{_price(answer)} ({answer.difficulty}, {answer.path})"
+    assert isinstance(answer, RefusedAnswer), "an answer is one of these three"
+    return f"refused: {answer.reason.message}"
 
 
 def answer_lines(
-    answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str] = ()
+    answer: NoisyAnswer | QuotedAnswer, conditions: Sequence[str] = ()
 ) -> list[Text | Table]:
     """An answer or quote at length: the figures, how they came about and what they cost.
 
     Args:
-        spelt: The query's message.
-        texts: Its conditions as they were written.
+        answer: The answer or quote.
+        conditions: The conditions of a batch, as they were written.
     """
-    how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path or '', 'a newer path')})")
-    if answer.status == "quoted":
+    how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path, 'a newer path')})")
+    if isinstance(answer, QuotedAnswer):
         lines: list[Text | Table] = [Text(_price(answer), "bold"), how]
     else:
-        lines = [*_pictures(answer, spelt, texts)]
-        cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
+        lines = [*_pictures(answer, conditions)]
+        cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
     if answer.note:
@@ -86,82 +110,153 @@ def answer_lines(
     return lines
 
 
-def _pictures(
-    answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]
-) -> Iterator[Text | Table]:
-    """The answer itself: a table where it is one, else a line."""
-    if answer.table is not None:
-        yield answer_table(answer)
-        if spelt.get("kind") == "threshold":
-            yield Text("each line counts all rows up to and with its values")
-    elif answer.batch is not None:
-        yield _batch_table(answer, texts)
-    else:
-        yield Text(_said(answer, spelt), "bold")
+# ---------------------------------------------------------------- one function for each kind
 
 
-def _said(answer: Answer, spelt: Mapping[str, Any]) -> str:
-    """What was answered, in one line; says what of where the query is known."""
-    kind, attribute = spelt.get("kind"), spelt.get("attribute")
-    bar = f" ± {100 * answer.error_bar:.2f}%" if answer.error_bar else ""
-    if answer.table is not None:
-        return f"{len(answer.table.values)} cells"
-    if answer.batch is not None:
-        return f"{len(answer.batch.values)} shares, all of them{_all_bar(answer)}"
-    if answer.vector is not None:
-        agreement = f"agree with {attribute or 'a private bit'} by {answer.vector.agreement:.3f}"
-        return f"signs of {answer.n:,} rows that {agreement}; --json prints them"
-    if answer.no_answer:
-        what = f"the {kind} of {attribute}" if spelt else "it"
+@singledispatch
+def _said(answer: NoisyAnswer) -> str:
+    """An answer in one line. Each kind has a function, and so has each form of older answers."""
+    del answer
+    return "an answer that this release cannot show; --json prints it"
+
+
+@_said.register
+def _(answer: CountAnswer) -> str:
+    return _figures(answer.value, answer.error_bar, answer.count, answer.n)
+
+
+@_said.register
+def _(answer: SumAnswer) -> str:
+    mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
+    counted = _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    said = (
+        f"sum {_number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"
+    )
+    if answer.rows is None:
+        return said
+    return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
+
+
+@_said.register(CellsAnswer)
+@_said.register(SumByGroupAnswer)
+def _(answer: CellsAnswer | SumByGroupAnswer) -> str:
+    return f"{len(answer.table.values)} cells"
+
+
+@_said.register
+def _(answer: PrefixBatchAnswer) -> str:
+    bar = answer.error_bar_simultaneous
+    all_of_them = ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
+    return f"{len(answer.batch.values)} shares, all of them{all_of_them}"
+
+
+@_said.register
+def _(answer: CorrelatedVectorAnswer) -> str:
+    agreement = f"agree with {answer.attribute or 'a private bit'} by {answer.vector.agreement:.3f}"
+    return f"signs of {answer.n:,} rows that {agreement}; --json prints them"
+
+
+@_said.register
+def _(answer: FoundAnswer) -> str:
+    return _named(answer, "", "it")
+
+
+@_said.register
+def _(answer: QuantileAnswer) -> str:
+    rank = "a" if answer.rank is None else f"the {100 * answer.rank:g}%"
+    what = f"{rank} quantile of {answer.attribute}"
+    return _named(answer, f"{what} lies in ", what)
+
+
+@_said.register
+def _(answer: MedianAnswer) -> str:
+    what = f"the median of {answer.attribute}"
+    return _named(answer, f"{what} lies in ", what)
+
+
+@_said.register
+def _(answer: ModeAnswer) -> str:
+    return _named(
+        answer, f"the most frequent {answer.attribute} is ", f"the mode of {answer.attribute}"
+    )
+
+
+@_said.register
+def _(answer: SideAnswer) -> str:
+    return f"{answer.side}{_or_beyond(answer)}"
+
+
+@_said.register
+def _(answer: BetweenAnswer) -> str:
+    if answer.low is None or answer.high is None:
+        return f"{answer.side}{_or_beyond(answer)}"
+    low, high = f"{100 * answer.low:g}%", f"{100 * answer.high:g}%"
+    where = {"below": f"below {low}", "between": f"between {low} and {high}"}
+    return f"{where.get(answer.side, f'above {high}')} of the rows{_or_beyond(answer)}"
+
+
+@_said.register
+def _(answer: InteriorPointAnswer) -> str:
+    if answer.found is not None:
+        return f"{answer.side}: rows are on both sides of the end of {answer.found.label}"
+    rows = "not all rows" if answer.side == "below" else "some rows"
+    return f"{answer.side}: {rows} are in this range"
+
+
+def _named(answer: FoundAnswer, before: str, what: str) -> str:
+    """The cell that was found, or why none is named.
+
+    Args:
+        answer: The answer.
+        before: The words before the cell.
+        what: What was looked for.
+    """
+    if answer.found is None:
         return (
             f"no answer: a few rows could change {what}, so naming it could tell on them. Asking again is "
             "free, and says the same"
         )
-    if answer.side is not None:
-        return _side(answer, spelt) + (f" ({bar.strip()})" if bar else "")
-    if answer.found is not None:
-        rank = f" (rank{bar})" if bar else ""
-        return f"{_subject(spelt)}{answer.found.label}{rank}"
-    if answer.total is not None:
-        return _sum(answer)
-    if answer.value is not None:
-        return _figures(answer)
-    return "an answer that this release cannot show; --json prints it"
+    rank = f" (rank ± {100 * answer.error_bar:.2f}%)" if answer.error_bar else ""
+    return f"{before}{answer.found.label}{rank}"
 
 
-def _subject(spelt: Mapping[str, Any]) -> str:
-    """Of which value an answer speaks."""
-    kind, attribute = spelt.get("kind"), spelt.get("attribute")
-    if kind == "quantile":
-        return f"the {100 * spelt['rank']:g}% quantile of {attribute} lies in "
-    if kind == "median":
-        return f"the median of {attribute} lies in "
-    return f"the most frequent {attribute} is " if kind == "mode" else ""
+def _or_beyond(answer: SideAnswer) -> str:
+    """By how much the count may be beyond a threshold."""
+    return f" (± {100 * answer.error_bar:.2f}%)" if answer.error_bar else ""
 
 
-def _side(answer: Answer, spelt: Mapping[str, Any]) -> str:
-    """Where a count lies, or a point."""
-    kind, side = spelt.get("kind"), answer.side
-    if kind == "between":
-        low, high = (f"{100 * spelt[end]:g}%" for end in ("low", "high"))
-        ends = {"below": f"below {low}", "above": f"above {high}"}
-        return f"{ends.get(str(side), f'between {low} and {high}')} of the rows"
-    if kind != "interior_point":
-        return str(side)
-    if answer.found is not None:
-        return f"{side}: rows are on both sides of the end of {answer.found.label}"
-    return f"{side}: {'not all rows' if side == 'below' else 'some rows'} are in this range"
+@singledispatch
+def _pictures(answer: NoisyAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    """An answer at length. Kinds with many values have a function that draws them as a table."""
+    del conditions
+    yield Text(_said(answer), "bold")
 
 
-def _sum(answer: Answer) -> str:
-    mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
-    total = _number(answer.total or 0.0, answer.total_bar)
-    said = f"sum {total}; mean {mean}; rows with a value: {_figures(answer)}"
-    if answer.rows is None:
-        return said
-    return (
-        f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n or 0)}"
-    )
+@_pictures.register
+def _(answer: CellsAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _cells_table(answer.table)
+
+
+@_pictures.register
+def _(answer: ThresholdCurveAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _cells_table(answer.table)
+    yield Text("each line counts all rows up to and with its values")
+
+
+@_pictures.register
+def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _sums_table(answer.table)
+
+
+@_pictures.register
+def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    yield _batch_table(answer, conditions)
+
+
+# ---------------------------------------------------------------- figures
 
 
 def _rows(rows: int, bar: float | None, n: int) -> str:
@@ -180,29 +275,21 @@ def _number(value: float, bar: float | None) -> str:
     return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
 
 
-def _figures(answer: Answer) -> str:
-    assert answer.value is not None
-    if answer.error_bar is None:
-        share, count = ", no error bar known", ""
-    else:
-        share = f" ± {100 * answer.error_bar:.2f}%"
-        count = f" ± {round(answer.error_bar * (answer.n or 0)):,}"
-    return f"{100 * answer.value:.2f}%{share}: {answer.count:,}{count} of {answer.n:,} rows"
+def _figures(value: float, bar: float | None, count: int, n: int) -> str:
+    """A share and the rows that it stands for, with its half width."""
+    if bar is None:
+        return f"{100 * value:.2f}%, no error bar known: {count:,} of {n:,} rows"
+    return f"{100 * value:.2f}% ± {100 * bar:.2f}%: {count:,} ± {round(bar * n):,} of {n:,} rows"
 
 
-def _all_bar(answer: Answer) -> str:
-    bar = answer.error_bar_simultaneous
-    return ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
-
-
-def _price(answer: Answer) -> str:
-    cost = answer.privacy_loss.share if answer.privacy_loss else 0.0
+def _price(answer: QuotedAnswer) -> str:
+    cost = answer.privacy_loss.share
     price = f"would cost {share(cost)} of a phase's budget" if cost else "would be free"
     return f"{price}; {_left(answer)}"
 
 
-def _left(answer: Answer) -> str:
-    return f"{share(answer.budget.left)} of the budget left" if answer.budget else ""
+def _left(answer: NoisyAnswer | QuotedAnswer) -> str:
+    return f"{share(answer.budget.left)} of the budget left"
 
 
 def share(part: float) -> str:
@@ -234,58 +321,58 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
-def _phases(answer: Answer) -> str:
-    if answer.window is None:
-        return ""
+def _phases(answer: NoisyAnswer) -> str:
     first, last = answer.window
     return f"phase {first}" if first == last else f"phases {first} to {last}"
 
 
-def answer_table(answer: Answer, *, bars: int = 20) -> Table:
-    """A GROUP BY answer as a table for the terminal, with bars of that many characters."""
-    found = answer.table
-    assert found is not None, "a table answer holds its table"
-    sums = [
-        (name, values, half_widths)
-        for name, values, half_widths in (
-            ("sum", found.totals, found.total_bars),
-            ("mean", found.means, found.mean_bars),
-        )
-        if values is not None and half_widths is not None
-    ]
-    counted = found.rows is not None and found.rows_bars is not None
-    heads = [*(name for name, _, _ in sums), *(["all rows"] if counted else [])]
-    table = _shares_table(
-        *found.attributes, sums=heads, rows="rows with a value" if sums else "rows"
-    )
-    most = max(found.values, default=0.0) or 1.0
-    for row, labels in enumerate(itertools.product(*found.labels)):
-        error = found.error_bars[row]
-        cells = [
-            "-" if values[row] is None else _number(values[row] or 0.0, half_widths[row])
-            for _, values, half_widths in sums
-        ]
-        if found.rows is not None and found.rows_bars is not None:
-            bar = found.rows_bars[row]
-            width = "no error bar known" if bar is None else f"± {round(bar):,}"
-            cells.append(f"{found.rows[row]:,} {width}")
+def _cells_table(cells: Cells) -> Table:
+    """A GROUP BY answer as a table for the terminal."""
+    table = _shares_table(*cells.attributes)
+    most = max(cells.values, default=0.0) or 1.0
+    for row, labels in enumerate(itertools.product(*cells.labels)):
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(found.values[row], error, found.counts[row]),
-            *cells,
-            _bar(found.values[row] / most, bars),
+            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            _bar(cells.values[row] / most),
         )
     return table
 
 
-def _batch_table(answer: Answer, texts: Sequence[str], *, bars: int = 20) -> Table:
-    """The answers to a batch, a line each, with one error for all."""
-    found = answer.batch
-    assert found is not None, "a batch answer holds its batch"
+def _sums_table(cells: SumTable) -> Table:
+    """A sum with GROUP BY as a table for the terminal."""
+    counted = [] if cells.rows is None else ["all rows"]
+    table = _shares_table(
+        *cells.attributes, sums=["sum", "mean", *counted], rows="rows with a value"
+    )
+    most = max(cells.values, default=0.0) or 1.0
+    for row, labels in enumerate(itertools.product(*cells.labels)):
+        mean = cells.means[row]
+        sums = [
+            _number(cells.totals[row], cells.total_bars[row]),
+            "-" if mean is None else _number(mean, cells.mean_bars[row]),
+        ]
+        if cells.rows is not None:
+            bar = None if cells.rows_bars is None else cells.rows_bars[row]
+            width = "no error bar known" if bar is None else f"± {round(bar):,}"
+            sums.append(f"{cells.rows[row]:,} {width}")
+        table.add_row(
+            *(escape(label) for label in labels),
+            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            *sums,
+            _bar(cells.values[row] / most),
+        )
+    return table
+
+
+def _batch_table(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Table:
+    """The answers to a batch, one line for each condition, with one error bar for all."""
+    batch = answer.batch
+    names = conditions or [f"condition {number + 1}" for number in range(len(batch.values))]
     table = _shares_table("condition")
-    for text, value, count in zip(texts, found.values, found.counts, strict=True):
+    for name, value, count in zip(names, batch.values, batch.counts, strict=True):
         figures = _share_and_rows(value, answer.error_bar_simultaneous, count)
-        table.add_row(escape(text), *figures, _bar(value, bars))
+        table.add_row(escape(name), *figures, _bar(value))
     return table
 
 
@@ -308,8 +395,8 @@ def _share_and_rows(value: float, error: float | None, count: int) -> tuple[str,
     return f"{100 * value:.2f}%", bar, f"{count:,}"
 
 
-def _bar(part: float, width: int) -> str:
-    return f"[cyan]{'█' * round(width * part)}[/cyan]"
+def _bar(part: float) -> str:
+    return f"[cyan]{'█' * round(_BAR_WIDTH * part)}[/cyan]"
 
 
 def kinds_table(definition: Definition) -> Table:

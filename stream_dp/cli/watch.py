@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import answer_line, event_line, rejection_line
-from stream_dp.messages import Answer, Event, Rejected
+from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, Rejected
 
 __all__ = ["command"]
 
@@ -37,10 +37,16 @@ def command(connection: Connection, dataset: str | None, as_json: bool) -> None:
             return
 
 
+def _colour(answer: Answer) -> str:
+    if isinstance(answer, NoisyAnswer | QuotedAnswer):
+        return "green" if answer.difficulty == "easy" else "yellow"
+    return "red"
+
+
 def _line(reply: Answer | Event | Rejected) -> Text:
     now = time.strftime("%H:%M:%S")
     if isinstance(reply, Answer):
-        colour = {"easy": "green", "hard": "yellow"}.get(reply.difficulty or "", "red")
+        colour = _colour(reply)
         words = f"{reply.analyst}/{reply.query_id[:12]}  {answer_line(reply)}"
     elif isinstance(reply, Event):
         colour = "cyan" if reply.reason is None else "red"

@@ -8,16 +8,16 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from stream_dp.broker import Broker
 from stream_dp.client.client import Client
 from stream_dp.client.exchange import Exchange
 from stream_dp.client.frames import answer_frame
 from stream_dp.client.mailbox import Reply
-from stream_dp.client.queries import Condition, Query, query_of
+from stream_dp.client.queries import AnswerT, Condition, Query, query_of
 from stream_dp.errors import StreamDPError
-from stream_dp.messages import Answer
+from stream_dp.messages import Answer, QuotedAnswer, RefusedAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,10 +108,27 @@ class AsyncClient:
     ask_many = _twin(Client.ask_many)
     open = _twin(Client.open)
 
+    @overload
+    async def ask(
+        self, dataset: str, query: Query[AnswerT], *, timeout_s: float = 30.0
+    ) -> AnswerT | RefusedAnswer: ...
+
+    @overload
     async def ask(
         self,
         dataset: str,
-        query: Query | Condition | None = None,
+        query: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> Answer: ...
+
+    async def ask(
+        self,
+        dataset: str,
+        query: Query[Any] | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
@@ -125,18 +142,20 @@ class AsyncClient:
     async def quote(
         self,
         dataset: str,
-        query: Query | Condition | None = None,
+        query: Query[Any] | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         timeout_s: float = 30.0,
-    ) -> Answer:
+    ) -> QuotedAnswer | RefusedAnswer:
         """As ``Client.quote``."""
         asked = query_of(query, group_by, last_phases, None)
-        return await self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
+        answer = await self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
+        assert isinstance(answer, QuotedAnswer | RefusedAnswer)
+        return answer
 
     async def ask_query(
-        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
+        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
         """As ``Client.ask_query``; no thread waits for the answer."""
         asking = functools.partial(
@@ -160,15 +179,15 @@ class AsyncClient:
     async def table(
         self,
         dataset: str,
-        query: Query | str,
+        query: Query[Any] | str,
         *,
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
         """As ``Client.table``."""
-        answer = await self.ask(dataset, query, last_phases=last_phases, timeout_s=timeout_s)
-        conditions = query.conditions if isinstance(query, Query) else ()
-        return answer_frame(answer, conditions)
+        asked = query_of(query, (), last_phases, None)
+        answer = await self.ask_query(dataset, asked, timeout_s=timeout_s)
+        return answer_frame(answer, asked.conditions)
 
     async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
         """As ``Client.follow``."""

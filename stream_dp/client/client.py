@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -26,7 +26,7 @@ from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.queries import Condition, Query, packed, query_of, spelt
+from stream_dp.client.queries import AnswerT, Condition, Query, packed, query_of, spelt
 from stream_dp.client.reading import TopicReader
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
@@ -41,6 +41,9 @@ from stream_dp.messages import (
     Answer,
     Definition,
     Event,
+    NoisyAnswer,
+    QuotedAnswer,
+    RefusedAnswer,
     Rejected,
     SyntheticRows,
     Topics,
@@ -257,8 +260,8 @@ class Client:
         counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
         seen: set[tuple[str, str, str]] = set()
         for key, value in self._reader.read("answers", latest=latest):
-            answer = documents.read(Answer, value)
-            if answer is None or answer.status != "answered" or answer.difficulty is None:
+            answer = documents.read_answer(value)
+            if not isinstance(answer, NoisyAnswer):
                 continue
             name = (key, answer.analyst, answer.query_id)
             if name not in seen:
@@ -378,10 +381,27 @@ class Client:
 
     # ------------------------------------------------------------ queries
 
+    @overload
+    def ask(
+        self, dataset: str, query: Query[AnswerT], *, timeout_s: float = 30.0
+    ) -> AnswerT | RefusedAnswer: ...
+
+    @overload
     def ask(
         self,
         dataset: str,
-        query: Query | Condition | None = None,
+        query: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> Answer: ...
+
+    def ask(
+        self,
+        dataset: str,
+        query: Query[Any] | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
@@ -389,6 +409,10 @@ class Client:
         timeout_s: float = 30.0,
     ) -> Answer:
         """Asks one query and waits for its answer.
+
+        Returns:
+            The answer as an instance of the class of its kind, such as ``QuantileAnswer``, or a
+            ``RefusedAnswer``.
 
         Args:
             query: SQL (``"age >= 30 AND smoker"``, or a whole ``SELECT COUNT(*) ... GROUP BY``), or the
@@ -407,18 +431,20 @@ class Client:
     def quote(
         self,
         dataset: str,
-        query: Query | Condition | None = None,
+        query: Query[Any] | Condition | None = None,
         *,
         group_by: Sequence[str] = (),
         last_phases: int | None = None,
         timeout_s: float = 30.0,
-    ) -> Answer:
+    ) -> QuotedAnswer | RefusedAnswer:
         """What the answer would cost now; spends nothing."""
         asked = query_of(query, group_by, last_phases, None)
-        return self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
+        answer = self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
+        assert isinstance(answer, QuotedAnswer | RefusedAnswer)
+        return answer
 
     def ask_query(
-        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
+        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
         """``ask``, or ``quote``, for a query in one piece."""
         answer = self.asking(dataset, query, quote=quote, timeout_s=timeout_s).wait()
@@ -426,7 +452,7 @@ class Client:
         return answer
 
     def asking(
-        self, dataset: str, query: Query, *, quote: bool = False, timeout_s: float = 30.0
+        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Exchange:
         """The same for whoever waits in another way: nothing is sent yet."""
         item = self.spelt(dataset, query)
@@ -442,7 +468,7 @@ class Client:
             f"query {item['query_id']}",
         )
 
-    def spelt(self, dataset: str, query: Query) -> dict[str, Any]:
+    def spelt(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
         """A query as its message says it, under a new id where it has none.
 
         Raises:
@@ -460,7 +486,7 @@ class Client:
     def ask_many(
         self,
         dataset: str,
-        queries: Sequence[Query],
+        queries: Sequence[Query[Any]],
         *,
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
@@ -512,7 +538,7 @@ class Client:
     def table(
         self,
         dataset: str,
-        query: Query | str,
+        query: Query[Any] | str,
         *,
         last_phases: int | None = None,
         timeout_s: float = 60.0,
@@ -522,9 +548,9 @@ class Client:
         Raises:
             StreamDPError: It was refused, or it is one value alone: for those there is ``answers_frame``.
         """
-        answer = self.ask(dataset, query, last_phases=last_phases, timeout_s=timeout_s)
-        conditions = query.conditions if isinstance(query, Query) else ()
-        return frames.answer_frame(answer, conditions)
+        asked = query_of(query, (), last_phases, None)
+        answer = self.ask_query(dataset, asked, timeout_s=timeout_s)
+        return frames.answer_frame(answer, asked.conditions)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
         """Answers, events and rejections from now on, as they come; ends when the client closes."""

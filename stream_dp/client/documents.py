@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["plain", "read", "to_json"]
+from stream_dp.messages import Answer
+
+__all__ = ["plain", "read", "read_answer", "to_json"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -52,6 +54,14 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
+
+
+def read_answer(value: bytes | None) -> Answer | None:
+    """An answer off a topic, as the class of its kind; None when it was written by somebody else."""
+    try:
+        return Answer.read(value or b"")
+    except ValueError:
+        return None
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Final
 
 from stream_dp.client.exchange import Rejection
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer
+from stream_dp.messages import (
+    Answer,
+    CellsAnswer,
+    FoundAnswer,
+    PrefixBatchAnswer,
+    RefusedAnswer,
+    SideAnswer,
+    SumByGroupAnswer,
+    Table,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +31,11 @@ ARROW: Final = b"application/vnd.apache.arrow.stream"
 _SCALARS: Final = (
     "query_id",
     "status",
+    "kind",
+    "attribute",
+    "rank",
+    "low",
+    "high",
     "value",
     "count",
     "n",
@@ -86,38 +101,57 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
 
 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
-    """An answer of many values: a table, one row a cell, of sums with their totals and means; or a batch.
+    """An answer of many values as a data frame.
 
-    Of sums ``count`` is of the rows that have a value; ``rows``, where it was asked for, of all of them.
+    A table has one row for each cell, and a table of sums their totals and means too. A batch has one row for
+    each condition. Of sums, ``count`` is the number of rows that have a value, and ``rows`` that of all rows,
+    if the query counts them.
 
     Args:
-        conditions: Those of the batch, in words, to stand beside the values.
+        answer: The answer.
+        conditions: The conditions of a batch, as a column next to the values.
 
     Raises:
-        StreamDPError: The answer is a refusal, or one value alone; or pandas is not installed.
+        StreamDPError: The answer is a refusal or a single value, or pandas is not installed.
     """
     _need_pandas()
+    return _frame(answer, conditions)
+
+
+@singledispatch
+def _frame(answer: Answer, conditions: Sequence[object]) -> pd.DataFrame:
+    """The data frame of an answer; kinds with many values have a function each."""
+    del conditions
+    raise StreamDPError(
+        answer.reason.message
+        if isinstance(answer, RefusedAnswer)
+        else "this answer holds no table; add GROUP BY"
+    )
+
+
+@_frame.register(PrefixBatchAnswer)
+def _of_batch(answer: PrefixBatchAnswer, conditions: Sequence[object]) -> pd.DataFrame:
     import pandas as pd
 
-    if answer.batch is not None:
-        frame = pd.DataFrame({"condition": conditions} if conditions else {})
-        frame["value"] = answer.batch.values
-        frame["count"] = answer.batch.counts
-        for name in ("error_bar", "error_bar_simultaneous"):
-            if (bar := getattr(answer, name)) is not None:
-                frame[name] = bar
-        return frame
-    table = answer.table
-    if table is None:
-        raise StreamDPError(
-            answer.reason.message if answer.reason else "this answer holds no table; add GROUP BY"
-        )
-    cells = list(itertools.product(*table.labels))
-    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
-    frame["value"] = table.values
-    frame["count"] = table.counts
+    frame = pd.DataFrame({"condition": conditions} if conditions else {})
+    frame["value"] = answer.batch.values
+    frame["count"] = answer.batch.counts
+    if answer.error_bar_simultaneous is not None:
+        frame["error_bar_simultaneous"] = answer.error_bar_simultaneous
+    return frame
+
+
+@_frame.register(CellsAnswer)
+def _of_cells(answer: CellsAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    return _table_frame(answer.table)
+
+
+@_frame.register(SumByGroupAnswer)
+def _of_sums(answer: SumByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    frame, table = _table_frame(answer.table), answer.table
     columns = {
-        "error_bar": table.error_bars,
         "total": table.totals,
         "total_bar": table.total_bars,
         "mean": table.means,
@@ -127,10 +161,27 @@ def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFr
     }
     for name, values in columns.items():
         if values is not None:
-            frame[name] = pd.array(values, dtype="Float64").to_numpy(
-                dtype="float64", na_value=math.nan
-            )
+            frame[name] = _floats(values)
     return frame
+
+
+def _table_frame(table: Table) -> pd.DataFrame:
+    """The labels of each cell, and its share and count."""
+    import pandas as pd
+
+    cells = list(itertools.product(*table.labels))
+    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
+    frame["value"] = table.values
+    frame["count"] = table.counts
+    frame["error_bar"] = _floats(table.error_bars)
+    return frame
+
+
+def _floats(values: Sequence[float | None]) -> Any:
+    """A column of numbers, NaN where one is missing."""
+    import pandas as pd
+
+    return pd.array(values, dtype="Float64").to_numpy(dtype="float64", na_value=math.nan)
 
 
 def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
@@ -153,11 +204,12 @@ def _row(reply: Answer | Rejection) -> dict[str, object]:
             "status": "rejected",
             "reason": reply.reason.message,
         }
-    return {
-        **{name: getattr(reply, name) for name in _SCALARS},
-        "found": None if reply.found is None else reply.found.label,
-        "reason": None if reply.reason is None else reply.reason.message,
-    }
+    row = {name: getattr(reply, name, None) for name in _SCALARS}
+    if isinstance(reply, RefusedAnswer):
+        row["reason"] = reply.reason.message
+    elif isinstance(reply, FoundAnswer | SideAnswer) and reply.found is not None:
+        row["found"] = reply.found.label
+    return row
 
 
 def _need_pandas() -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -26,7 +27,11 @@ Key = tuple[str | int | None, ...]
 """What a waiter waits for: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
 ``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``."""
 
-_MODELS: dict[str, type[Reply]] = {"answers": Answer, "events": Event, "rejected": Rejected}
+_READERS: dict[str, Callable[[bytes | None], Reply | None]] = {
+    "answers": documents.read_answer,
+    "events": partial(documents.read, Event),
+    "rejected": partial(documents.read, Rejected),
+}
 _POLL_MS = 200
 _REMEMBERED_REJECTIONS = 10_000
 _LOOK_S = 5.0
@@ -61,7 +66,7 @@ class Mailbox:
         self._rejections: dict[Key, Reply] = {}
         self._followers: list[Callable[[Reply | None], None]] = []
         self._topics = topics
-        self._roles = {topics.name(role): role for role in _MODELS}
+        self._roles = {topics.name(role): role for role in _READERS}
         self._stopping = threading.Event()
         self._end: StreamDPError | None = None
         self._seen_s = self._looked_s = time.monotonic()
@@ -136,7 +141,7 @@ class Mailbox:
                 future.set_exception(end)
 
     def _sort(self, role: str, value: bytes | None) -> None:
-        reply = documents.read(_MODELS[role], value)
+        reply = _READERS[role](value)
         if reply is None:
             return
         key = _key(reply)

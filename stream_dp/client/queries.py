@@ -5,19 +5,42 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Generic, TypeAlias, TypedDict, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from stream_dp.client import documents
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import FIELDS, TOPICS
+from stream_dp.messages import (
+    FIELDS,
+    TOPICS,
+    AdaptiveThresholdAnswer,
+    Answer,
+    BetweenAnswer,
+    CorrelatedVectorAnswer,
+    InteriorPointAnswer,
+    MedianAnswer,
+    ModeAnswer,
+    PrefixBatchAnswer,
+    QuantileAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+    ThresholdAnswer,
+    ThresholdCurveAnswer,
+)
 
-__all__ = ["Condition", "Query", "packed", "query_of", "spelt"]
+__all__ = ["AnswerT", "Condition", "Query", "packed", "query_of", "spelt"]
 
 _QUERIES_A_RECORD: Final = 100
 _HEAD_BYTES: Final = 1000
 
 Condition: TypeAlias = str | Mapping[str, Any]
 """SQL, or the JSON tree of ``where``."""
+
+AnswerT_co = TypeVar("AnswerT_co", bound=Answer, default=Answer, covariant=True)
+"""The class of the answers to a query, as far as the constructor tells."""
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class _More(TypedDict, total=False):
@@ -26,7 +49,7 @@ class _More(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Generic[AnswerT_co]):
     """One query, as ``ask``, ``quote`` and ``ask_many`` take it.
 
     ``Query("age >= 30")`` counts rows. Every other kind has a constructor of its name, which takes
@@ -57,6 +80,29 @@ class Query:
     high: float | None = None
     count_rows: bool = False
 
+    @overload
+    @classmethod
+    def sum(
+        cls,
+        attribute: str,
+        condition: Condition | None = None,
+        *,
+        count_rows: bool = False,
+        **more: Unpack[_More],
+    ) -> Query[SumAnswer]: ...
+
+    @overload
+    @classmethod
+    def sum(
+        cls,
+        attribute: str,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str],
+        count_rows: bool = False,
+        **more: Unpack[_More],
+    ) -> Query[SumByGroupAnswer]: ...
+
     @classmethod
     def sum(
         cls,
@@ -66,13 +112,13 @@ class Query:
         group_by: Sequence[str] = (),
         count_rows: bool = False,
         **more: Unpack[_More],
-    ) -> Self:
+    ) -> Query[Any]:
         """The sum of a number over the rows that satisfy a condition, and their mean.
 
         Its ``count`` is of the rows that have a value. With ``count_rows`` the answer's ``rows`` counts those
         without one too.
         """
-        return cls(
+        return Query(
             condition,
             tuple(group_by),
             kind="sum",
@@ -81,64 +127,80 @@ class Query:
             **more,
         )
 
+    @overload
+    @classmethod
+    def threshold(cls, attribute: str, **more: Unpack[_More]) -> Query[ThresholdCurveAnswer]: ...
+
+    @overload
+    @classmethod
+    def threshold(
+        cls, attribute: str, condition: Condition, **more: Unpack[_More]
+    ) -> Query[ThresholdAnswer]: ...
+
     @classmethod
     def threshold(
         cls, attribute: str, condition: Condition | None = None, **more: Unpack[_More]
-    ) -> Self:
+    ) -> Query[Any]:
         """Rows in a range of a number, ``"age < 45"``; without one the whole curve, as a table."""
-        return cls(condition, kind="threshold", attribute=attribute, **more)
+        return Query(condition, kind="threshold", attribute=attribute, **more)
 
     @classmethod
-    def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Self:
+    def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Query[QuantileAnswer]:
         """The bin below which, or in which, a share ``rank`` of the values is."""
-        return cls(kind="quantile", attribute=attribute, rank=rank, **more)
+        return Query(kind="quantile", attribute=attribute, rank=rank, **more)
 
     @classmethod
-    def median(cls, attribute: str, **more: Unpack[_More]) -> Self:
+    def median(cls, attribute: str, **more: Unpack[_More]) -> Query[MedianAnswer]:
         """The exact bin of the median, or ``no_answer``."""
-        return cls(kind="median", attribute=attribute, **more)
+        return Query(kind="median", attribute=attribute, **more)
 
     @classmethod
-    def mode(cls, attribute: str, **more: Unpack[_More]) -> Self:
+    def mode(cls, attribute: str, **more: Unpack[_More]) -> Query[ModeAnswer]:
         """The exact most frequent value, or ``no_answer``."""
-        return cls(kind="mode", attribute=attribute, **more)
+        return Query(kind="mode", attribute=attribute, **more)
 
     @classmethod
     def prefix_batch(
         cls, attribute: str, conditions: Sequence[Condition], **more: Unpack[_More]
-    ) -> Self:
+    ) -> Query[PrefixBatchAnswer]:
         """The shares of many conditions on one attribute, with one error for all."""
-        return cls(kind="prefix_batch", attribute=attribute, conditions=tuple(conditions), **more)
+        return Query(kind="prefix_batch", attribute=attribute, conditions=tuple(conditions), **more)
 
     @classmethod
-    def correlated_vector(cls, attribute: str, **more: Unpack[_More]) -> Self:
+    def correlated_vector(
+        cls, attribute: str, **more: Unpack[_More]
+    ) -> Query[CorrelatedVectorAnswer]:
         """A noisy sign for each row about a boolean attribute."""
-        return cls(kind="correlated_vector", attribute=attribute, **more)
+        return Query(kind="correlated_vector", attribute=attribute, **more)
 
     @classmethod
-    def between(cls, condition: Condition, low: float, high: float, **more: Unpack[_More]) -> Self:
+    def between(
+        cls, condition: Condition, low: float, high: float, **more: Unpack[_More]
+    ) -> Query[BetweenAnswer]:
         """Whether the share of rows that satisfy a condition is below, between or above two others."""
-        return cls(condition, kind="between", low=low, high=high, **more)
+        return Query(condition, kind="between", low=low, high=high, **more)
 
     @classmethod
-    def interior_point(cls, attribute: str, condition: Condition, **more: Unpack[_More]) -> Self:
+    def interior_point(
+        cls, attribute: str, condition: Condition, **more: Unpack[_More]
+    ) -> Query[InteriorPointAnswer]:
         """On which side of some row a point lies: of a condition such as ``"age < 45"``, its end."""
-        return cls(condition, kind="interior_point", attribute=attribute, **more)
+        return Query(condition, kind="interior_point", attribute=attribute, **more)
 
     @classmethod
     def adaptive_threshold(
         cls, attribute: str, condition: Condition, **more: Unpack[_More]
-    ) -> Self:
+    ) -> Query[AdaptiveThresholdAnswer]:
         """Rows up to a value, ``"age < 45"``, with one error for all queries however chosen."""
-        return cls(condition, kind="adaptive_threshold", attribute=attribute, **more)
+        return Query(condition, kind="adaptive_threshold", attribute=attribute, **more)
 
 
 def query_of(
-    query: Query | Condition | None,
+    query: Query[Any] | Condition | None,
     group_by: Sequence[str],
     last_phases: int | None,
     query_id: str | None,
-) -> Query:
+) -> Query[Any]:
     """What was asked, in one piece.
 
     Raises:
@@ -157,7 +219,7 @@ Parse: TypeAlias = Callable[[str], dict[str, Any]]
 """SQL to fields of a query message: ``sql.parse`` for the attributes of a data set."""
 
 
-def spelt(query: Query, parse: Parse) -> dict[str, Any]:
+def spelt(query: Query[Any], parse: Parse) -> dict[str, Any]:
     """A query as its message says it, under a new id where it has none.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
-from typing import Any
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
@@ -17,7 +16,7 @@ from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import as_sent, compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
-from stream_dp.pipeline.replying import answered, quoted, refused
+from stream_dp.pipeline.replying import Replying
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
 __all__ = ["MOST_PAID", "answer", "answer_name", "released_again", "resend", "values_of"]
@@ -90,26 +89,22 @@ async def answer(
     Returns:
         The reply, and the bytes stored for its id; None for a quote, which is not stored.
     """
-    facts: dict[str, Any] = {
-        "dataset": dataset.name,
-        "query_id": query.query_id,
-        "analyst": analyst,
-    }
+    replying = Replying(dataset, analyst, query)
     try:
         compiled = compile_query(dataset, query)
         request, refusal = compiled.identity, _refusal(dataset)
     except InvalidQuery as error:
         request, refusal = as_sent(query), Refused(_code(error.reason), str(error))
     if refusal is not None:
-        reply = refused(facts, refusal)
+        reply = replying.refused(refusal)
     else:
         window, note = _window(dataset.phase, query)
         asked = compiled.on(window)
         if query.quote:
-            reply = quoted(dataset, asked, _quote(dataset, asked), facts, note)
+            reply = replying.quoted(asked, _quote(dataset, asked), note)
         else:
             outcome, charges = await _outcome(dataset, asked)
-            reply = answered(dataset, asked, outcome, charges, facts, note)
+            reply = replying.answered(asked, outcome, charges, note)
     value = reply.to_bytes()
     name = answer_name(analyst, query.query_id)
     stored = None

@@ -23,7 +23,7 @@ from prometheus_client.core import (
 )
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.messages import INPUTS, Answer
+from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.profiles.building import epsilon_spent
@@ -97,9 +97,9 @@ class Metrics:
         self._rejected(reason).inc()
 
     def answer(self, reply: Answer) -> None:
-        if reply.status == "refused" and reply.reason is not None:
+        if isinstance(reply, RefusedAnswer):
             self._refusals(reply.dataset, reply.reason.code).inc()
-        elif reply.status == "answered":
+        elif isinstance(reply, NoisyAnswer):
             self._answers(reply.dataset, reply.difficulty, reply.path).inc()
 
     def batch(self, dataset: str) -> None:

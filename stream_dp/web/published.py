@@ -8,12 +8,26 @@ import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any, Final
 
 from stream_dp.client import documents
 from stream_dp.client.odometer import Odometer
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import Answer, Definition, Event, Rejected
+from stream_dp.messages import (
+    CellsAnswer,
+    CountAnswer,
+    Definition,
+    Event,
+    FoundAnswer,
+    NoisyAnswer,
+    PrefixBatchAnswer,
+    RefusedAnswer,
+    Rejected,
+    SideAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+)
 from stream_dp.web.wording import queries
 
 __all__ = ["READ", "Published", "PublishedDataset", "Tally"]
@@ -24,6 +38,17 @@ _LATEST: Final = 40
 _REMEMBERED: Final = 5_000
 _MOST_POINTS: Final = 400
 _LARGEST_ANSWER: Final = 65_536
+_SHOWN: Final = {
+    *("query_id", "analyst", "status", "n", "difficulty", "path"),
+    *("privacy_loss", "phase", "window", "reason"),
+}
+_ALIKE: Final[Mapping[type, str]] = {
+    CountAnswer: "predicate",
+    CellsAnswer: "table",
+    FoundAnswer: "quantile",
+    SideAnswer: "between",
+}
+"""A kind that an answer looks like which was published before answers said their kind."""
 
 
 @dataclass(slots=True)
@@ -102,8 +127,8 @@ class PublishedDataset:
 
     def answer(self, value: bytes, at: int) -> None:
         """A record of the answers. Quotes are no answers, and one that is sent again is the same."""
-        answer = documents.read(Answer, value) if len(value) <= _LARGEST_ANSWER else None
-        if answer is None or answer.status == "quoted":
+        answer = documents.read_answer(value) if len(value) <= _LARGEST_ANSWER else None
+        if not isinstance(answer, NoisyAnswer | RefusedAnswer):
             return
         name = (answer.analyst, answer.query_id)
         if name in self._seen:
@@ -111,32 +136,63 @@ class PublishedDataset:
         self._seen[name] = None
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
-        tally = self.tallies[answer.phase or len(self.odometer.blocks)]
-        if answer.status == "refused":
-            tally.refused += 1
+        if isinstance(answer, RefusedAnswer):
+            self.tallies[len(self.odometer.blocks)].refused += 1
         elif answer.difficulty == "easy":
-            tally.easy += 1
-        elif answer.difficulty == "hard":
-            tally.hard += 1
+            self.tallies[answer.phase].easy += 1
+        else:
+            self.tallies[answer.phase].hard += 1
         self.answers.appendleft({"at": at, **_line(answer)})
 
 
-def _line(answer: Answer) -> dict[str, Any]:
-    """What a list shows of an answer: of a table or a batch its size alone."""
-    shown = answer.model_dump(
-        exclude={"version", "dataset", "table", "batch", "vector", "found", "budget", "note"},
-        exclude_none=True,
-    )
-    if answer.table is not None:
-        shown["cells"] = len(answer.table.values)
-        bars = [bar for bar in answer.table.error_bars if bar is not None]
-        shown["error_bar"] = max(bars, default=None)
-    elif answer.batch is not None:
-        shown["cells"] = len(answer.batch.values)
-        shown["error_bar"] = answer.error_bar_simultaneous
-    elif answer.found is not None:
-        shown["found"] = answer.found.label
-    return shown
+def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
+    """What a list shows of an answer: its figures, and the size of what has many."""
+    line = {
+        **answer.model_dump(include=_SHOWN, exclude_none=True),
+        "kind": answer.kind or _ALIKE.get(type(answer)),
+    }
+    return line if isinstance(answer, RefusedAnswer) else {**line, **_figures(answer)}
+
+
+@singledispatch
+def _figures(answer: NoisyAnswer) -> dict[str, Any]:
+    """The figures of an answer. Each kind has a function, which answers of the same form share."""
+    del answer
+    return {}
+
+
+@_figures.register
+def _(answer: CountAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: SumAnswer) -> dict[str, Any]:
+    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
+    return {**of_rows, "mean": answer.mean, "mean_bar": answer.mean_bar}
+
+
+@_figures.register(CellsAnswer)
+@_figures.register(SumByGroupAnswer)
+def _(answer: CellsAnswer | SumByGroupAnswer) -> dict[str, Any]:
+    bars = [bar for bar in answer.table.error_bars if bar is not None]
+    return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
+
+
+@_figures.register
+def _(answer: PrefixBatchAnswer) -> dict[str, Any]:
+    return {"cells": len(answer.batch.values), "error_bar": answer.error_bar_simultaneous}
+
+
+@_figures.register
+def _(answer: FoundAnswer) -> dict[str, Any]:
+    found = None if answer.found is None else answer.found.model_dump(exclude_none=True)
+    return {"found": found, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: SideAnswer) -> dict[str, Any]:
+    return {"side": answer.side, "error_bar": answer.error_bar}
 
 
 class Published:

@@ -13,7 +13,7 @@ from rich.console import Console
 from stream_dp.cli.demo import _Exact, _summarise
 from stream_dp.cli.demo_view import DemoQuery, Story
 from stream_dp.errors import StreamDPError
-from stream_dp.messages import Answer
+from stream_dp.messages import BudgetShares, PredicateAnswer, PrivacyLoss
 from stream_dp.samples import flights
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +41,21 @@ def test_one_query_that_misses_in_three_months_is_no_broken_promise(
     outside: int, kept: bool
 ) -> None:
     """Of the 47 of ``--fast``. Its answers share the noise of their months."""
-    facts = {"dataset": "flights", "query_id": "q", "analyst": "demo", "status": "answered"}
-    answer = Answer.model_validate({**facts, "count": 100, "n": 1000, "error_bar": 0.01})
+    answer = PredicateAnswer(
+        dataset="flights",
+        query_id="q",
+        analyst="demo",
+        value=0.1,
+        count=100,
+        n=1000,
+        error_bar=0.01,
+        difficulty="easy",
+        path="certified",
+        privacy_loss=PrivacyLoss(share=0.0),
+        budget=BudgetShares(spent=0.0, left=1.0),
+        phase=3,
+        window=(1, 3),
+    )
     asked = [DemoQuery("carrier = 'UA'", answer, 80) for _ in range(outside)]
     asked += [DemoQuery("carrier = 'UA'", answer, 95) for _ in range(47 - outside)]
     demo: Any = SimpleNamespace(same_bytes=True, recovered_s=1.0)

@@ -1,27 +1,34 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from stream_dp.cli.demo_view import AskedTable, DemoQuery, Story, plain_line, plain_table, view
-from stream_dp.messages import Answer, BudgetShares, Table
+from stream_dp.messages import BudgetShares, PredicateAnswer, PrivacyLoss, Table, TableAnswer
 
 LONG = "carrier IN ('AA', 'DL', 'UA') AND origin = 'JFK' AND arr_delay >= 30 AND distance < 872"
-FACTS = {"dataset": "flights", "query_id": "q", "analyst": "demo", "status": "answered"}
+FACTS: dict[str, Any] = {
+    "dataset": "flights",
+    "query_id": "q",
+    "analyst": "demo",
+    "n": 336_776,
+    "privacy_loss": PrivacyLoss(share=0.0),
+    "budget": BudgetShares(spent=0.2, left=0.8),
+    "phase": 12,
+}
 
 
 def query(text: str, *, hard: bool = False, window: tuple[int, int] = (1, 12)) -> DemoQuery:
-    answer = Answer(
-        **FACTS,  # type: ignore[arg-type]
+    answer = PredicateAnswer(
+        **FACTS,
         value=0.1742,
         count=58_659,
-        n=336_776,
         error_bar=0.005,
         difficulty="hard" if hard else "easy",
         path="measured" if hard else "unverified",
-        budget=BudgetShares(spent=0.2, left=0.8),
         window=window,
     )
     return DemoQuery(text, answer, 58_665)
@@ -29,9 +36,8 @@ def query(text: str, *, hard: bool = False, window: tuple[int, int] = (1, 12)) -
 
 def table(cells: int) -> AskedTable:
     labels = tuple(f"LGA {number} to {number + 4}" for number in range(cells))
-    answer = Answer(
-        **FACTS,  # type: ignore[arg-type]
-        n=336_776,
+    answer = TableAnswer(
+        **FACTS,
         difficulty="easy",
         path="certified",
         window=(1, 12),

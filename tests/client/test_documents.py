@@ -106,16 +106,26 @@ def test_the_client_looks_for_the_group_that_workers_join(prefix: str) -> None:
 
 
 def test_without_pandas_a_table_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(dataset="people", query_id="q", analyst="ann", status="answered")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(StreamDPError, match="pip install pandas"):
-        frames.answer_frame(answer)
+        frames.answer_frame(answer("q", value=0.25, count=5))
 
 
 def answer(query_id: str, **fields: object) -> Answer:
-    return Answer.model_validate(
-        {"dataset": "people", "query_id": query_id, "analyst": "ann", "status": "answered"} | fields
-    )
+    facts = {
+        "dataset": "people",
+        "query_id": query_id,
+        "analyst": "ann",
+        "status": "answered",
+        "n": 20,
+        "difficulty": "easy",
+        "path": "certified",
+        "privacy_loss": {"share": 0.0, "blocks": 0},
+        "budget": {"spent": 0.0, "left": 1.0},
+        "phase": 1,
+        "window": [1, 1],
+    }
+    return Answer.read(facts | fields)
 
 
 def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:
@@ -135,16 +145,18 @@ def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:
 def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() -> None:
     reason = Reason(code="cuts_bin", message="ask >= 30")
     replies = [
-        answer("a", value=0.25, count=5, n=20, error_bar=0.1),
-        answer("b", found=FoundCell(label="18 to 64"), n=20),
-        answer("c", total=125.5, total_bar=9.0, mean=25.1, count=5, rows=7, rows_bar=2.0, n=20),
+        answer("a", value=0.25, count=5, error_bar=0.1),
+        answer("b", kind="median", attribute="age", found=FoundCell(label="18 to 64")),
+        answer(
+            "c", total=125.5, total_bar=9.0, mean=25.1, value=0.25, count=5, rows=7, rows_bar=2.0
+        ),
         answer("d", status="refused", reason=reason),
         Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),
     ]
     frame = answers_frame(replies).set_index("query_id")
     assert list(frame["status"]) == ["answered"] * 3 + ["refused", "rejected"]
     assert frame.loc["a", ["value", "count", "error_bar"]].tolist() == [0.25, 5, 0.1]
-    assert frame.loc["b", "found"] == "18 to 64"
+    assert frame.loc["b", ["kind", "attribute", "found"]].tolist() == ["median", "age", "18 to 64"]
     assert frame.loc["c", ["total", "total_bar", "mean"]].tolist() == [125.5, 9.0, 25.1]
     assert frame.loc["c", ["count", "rows", "rows_bar"]].tolist() == [5, 7, 2.0]
     assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2

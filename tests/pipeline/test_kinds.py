@@ -48,6 +48,36 @@ async def test_all_thresholds_and_quantiles_cost_one_look_an_attribute(world: An
         assert found[name]["budget"] == late["budget"]
 
 
+async def test_an_answer_says_its_own_kind_where_one_kind_of_query_has_two(world: Any) -> None:
+    """A condition that all rows satisfy is the same as none, in answers, quotes and repeated answers."""
+    every: dict[str, Any] = {"all": []}
+    threshold = {"kind": "threshold", "attribute": "delay"}
+
+    def ask(world: Any) -> None:
+        world.ask("flights", "some", LATE, **threshold)
+        world.ask("flights", "curve", **threshold)
+        world.ask("flights", "every", every, **threshold)
+        world.ask("flights", "price", every, **threshold, quote=True)
+        world.ask("flights", "sum", kind="sum", attribute="delay")
+        world.ask("flights", "sums", kind="sum", attribute="delay", group_by=["carrier"])
+        world.ask("flights", "count")
+        world.ask("flights", "cuts", {"attribute": "delay", "ge": 31}, **threshold)
+
+    found = await answers(world, ask, threshold={"share": 0.2})
+    assert {name: answer["kind"] for name, answer in found.items()} == {
+        "some": "threshold",
+        "curve": "threshold_curve",
+        "every": "threshold_curve",
+        "price": "threshold_curve",
+        "sum": "sum",
+        "sums": "sum_by_group",
+        "count": "predicate",
+        "cuts": "threshold",
+    }
+    assert found["every"]["table"] == found["curve"]["table"]
+    assert found["cuts"]["status"] == "refused"
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "words"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.messages import TOPICS, Answer, Table
+from stream_dp.messages import TOPICS, BudgetShares, PrivacyLoss, SumByGroupAnswer, SumTable
 from stream_dp.pipeline.compiling import MOST_SUMS, MOST_SUMS_AND_ROWS
 
 ATTRIBUTES = [
@@ -219,7 +219,7 @@ def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
 ) -> None:
     share, rows = (0.0001234567890123456,) * most, (10**18,) * most
     sums = (-1.2345678901234567e300,) * most
-    table = Table(
+    table = SumTable(
         attributes=("carrier",),
         labels=(tuple(map(str, range(most))),),
         **dict.fromkeys(("values", "error_bars"), share),
@@ -227,7 +227,19 @@ def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
         counts=rows,
         **({"rows": rows, "rows_bars": sums} if counted else {}),
     )
-    answer = Answer(dataset="d", query_id="q", analyst="a", status="answered", table=table)
+    answer = SumByGroupAnswer(
+        dataset="d",
+        query_id="q",
+        analyst="a",
+        n=10**18,
+        difficulty="hard",
+        path="measured",
+        privacy_loss=PrivacyLoss(share=0.1),
+        budget=BudgetShares(spent=0.1, left=0.9),
+        phase=1,
+        window=(1, 1),
+        table=table,
+    )
     assert len(answer.to_bytes()) < TOPICS["answers"].max_message_bytes - 100_000
 
 

@@ -33,10 +33,16 @@ def answer(number: int) -> tuple[str, dict[str, Any]]:
         "analyst": "ann",
         "query_id": f"q{number}",
         "status": "answered",
+        "kind": "predicate",
         "value": 0.5,
+        "count": 5,
+        "n": 10,
         "difficulty": "easy",
         "path": "certified",
+        "privacy_loss": {"share": 0.0, "blocks": 0},
+        "budget": {"spent": 0.0, "left": 1.0},
         "phase": 1,
+        "window": [1, 1],
     }
 
 

@@ -52,11 +52,16 @@ def answer(query_id: str, difficulty: str) -> dict[str, Any]:
         "query_id": query_id,
         "analyst": "ann",
         "status": "answered",
+        "kind": "predicate",
         "value": 0.25,
+        "count": 30,
         "n": 120,
         "difficulty": difficulty,
         "path": "certified" if difficulty == "easy" else "measured",
+        "privacy_loss": {"share": 0.0, "blocks": 0},
+        "budget": {"spent": 0.5, "left": 0.5},
         "phase": 1,
+        "window": [1, 1],
     }
 
 
@@ -128,7 +133,7 @@ def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
         "counts": [24, 36],
         "error_bars": [0.01, 0.02],
     }
-    take(published, "answers", {**answer("q5", "easy"), "value": None, "table": table})
+    take(published, "answers", {**answer("q5", "easy"), "kind": "table", "table": table})
     newest = seen(Views(published).public("people")["answers"])[0]
     assert (newest["query_id"], newest["cells"], newest["error_bar"]) == ("q5", 2, 0.02)
     assert "table" not in newest

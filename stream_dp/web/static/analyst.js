@@ -170,31 +170,31 @@ function cellsOf(found) {
   return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
 }
 
-/** Title and drawing of a table: means where there are any, else shares, of many cells the largest. */
-function pictureOf(found, cells) {
+/** Title and drawing of the shares of a table; of many cells the largest. */
+function sharesOf(found, cells) {
   const by = found.attributes.join(" and ");
   const shares = (some) => marginal(some.map((cell) => [cell.label.join(" · "), cell.value, cell.error]), share);
-  const known = cells.filter((cell) => cell.mean !== null && cell.mean !== undefined);
-  if (known.length) {
-    const where = known.length < cells.length ? ", where it is known" : "";
-    const first = known.length > MOST_BARS ? `: the first ${MOST_BARS} of ${whole(known.length)}` : "";
-    const means = known.slice(0, MOST_BARS).map((cell) => [cell.label.join(" · "), cell.mean, cell.meanBar]);
-    return [`Mean by ${by}${where}${first}`, marginal(means, measured)];
-  }
   if (cells.length <= MOST_BARS) return [`Share by ${by}`, shares(cells)];
   const largest = cells.toSorted((a, b) => b.value - a.value).slice(0, MOST_BARS);
   return [`Share by ${by}: the ${MOST_BARS} largest of ${whole(cells.length)}`, shares(largest)];
 }
 
+/** Title and drawing of the means of a table; of its shares if no mean is known. */
+function meansOf(found, cells) {
+  const known = cells.filter((cell) => cell.mean !== null);
+  if (!known.length) return sharesOf(found, cells);
+  const where = known.length < cells.length ? ", where it is known" : "";
+  const first = known.length > MOST_BARS ? `: the first ${MOST_BARS} of ${whole(known.length)}` : "";
+  const means = known.slice(0, MOST_BARS).map((cell) => [cell.label.join(" · "), cell.mean, cell.meanBar]);
+  return [`Mean by ${found.attributes.join(" and ")}${where}${first}`, marginal(means, measured)];
+}
+
 /** A count of rows and its half width, where that is known. */
 const figures = (rows, bar) => `${whole(rows)}${bar === undefined || bar === null ? "" : ` ± ${whole(Math.round(bar))}`}`;
 
-function tableAnswer(place, found) {
-  const cells = cellsOf(found);
-  const [title, picture] = pictureOf(found, cells);
+/** A table as a drawing, and as a table with a column for each sum. */
+function drawTable(place, found, cells, [title, picture], sums) {
   const chart = h("div", { class: "chart" });
-  const sums = found.totals ? [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]] : [];
-  if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
   const valued = sums.length ? " with a value" : "";
   place.append(
     h("h3", {}, title),
@@ -234,42 +234,75 @@ async function drawPhases(question, chart) {
   else draw(chart, overPhases(points));
 }
 
-/** Every answer that is no share: a value that was looked for, a side, or none. */
-function otherAnswer(place, answer) {
-  const rank = answer.error_bar ? ` ± ${share(answer.error_bar)} of the rows` : "";
-  if (answer.no_answer) place.append(h("p", {}, "No answer: a few rows could change it, so naming it could tell on them."));
-  else if (answer.found) place.append(h("p", { class: "figure" }, answer.found.label, h("small", {}, rank)));
-  else place.append(h("p", {}, "This page cannot draw such an answer; stream-dp ask prints it."));
+const counted = (answer, rows, bar) => `${figures(rows, bar)} of ${plural(answer.n, "row")}`;
+
+/** A share of the rows, and the rows that it stands for. */
+function drawShare(place, answer, properties, before) {
+  const error = answer.error_bar;
+  place.append(
+    h("p", properties, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
+    answerBar(answer.value, error),
+    h("p", {}, `${before}${counted(answer, answer.count, error === undefined ? undefined : error * answer.n)}`),
+  );
 }
 
-function predicateAnswer(place, question, answer) {
-  const error = answer.error_bar;
-  const summed = answer.total !== undefined;
-  const counted = (rows, bar) => `${figures(rows, bar)} of ${plural(answer.n, "row")}`;
-  if (summed) {
-    place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
-  }
-  place.append(
-    h("p", { class: summed ? "" : "figure" }, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
-    answerBar(answer.value, error),
-    h("p", {}, `${summed ? "rows with a value: " : ""}${counted(answer.count, error === undefined ? undefined : error * answer.n)}`),
-  );
-  if (answer.rows !== undefined) place.append(h("p", {}, `all rows of the condition: ${counted(answer.rows, answer.rows_bar)}`));
-  if (phases > 1) {
-    const chart = h("div", { class: "chart" });
-    const button = h("button", { class: "button slight", type: "button", onclick: async () => { button.disabled = true; await drawPhases(question, chart); button.disabled = false; } }, "Over phases, where it is free");
-    place.append(h("div", {}, button), chart);
-  }
+/** A button that draws the share over the phases. */
+function offerPhases(place, question) {
+  if (phases <= 1) return;
+  const chart = h("div", { class: "chart" });
+  const button = h("button", { class: "button slight", type: "button", onclick: async () => { button.disabled = true; await drawPhases(question, chart); button.disabled = false; } }, "Over phases, where it is free");
+  place.append(h("div", {}, button), chart);
 }
+
+function countAnswer(place, question, answer) {
+  drawShare(place, answer, { class: "figure" }, "");
+  offerPhases(place, question);
+}
+
+function sumAnswer(place, question, answer) {
+  place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
+  drawShare(place, answer, {}, "rows with a value: ");
+  if (answer.rows !== undefined) place.append(h("p", {}, `all rows of the condition: ${counted(answer, answer.rows, answer.rows_bar)}`));
+  offerPhases(place, question);
+}
+
+function tableAnswer(place, question, { table: found }) {
+  const cells = cellsOf(found);
+  drawTable(place, found, cells, sharesOf(found, cells), []);
+}
+
+function sumByGroupAnswer(place, question, { table: found }) {
+  const cells = cellsOf(found);
+  const sums = [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]];
+  if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
+  drawTable(place, found, cells, meansOf(found, cells), sums);
+}
+
+function foundAnswer(place, question, answer) {
+  const rank = answer.error_bar ? ` ± ${share(answer.error_bar)} of the rows` : "";
+  if (answer.found) place.append(h("p", { class: "figure" }, answer.found.label, h("small", {}, rank)));
+  else place.append(h("p", {}, "No answer: a few rows could change it, so naming it could tell on them."));
+}
+
+// One function for each kind of answer that can be asked in SQL; stream-dp ask prints the others.
+const DRAWINGS = {
+  predicate: countAnswer,
+  table: tableAnswer,
+  sum: sumAnswer,
+  sum_by_group: sumByGroupAnswer,
+  quantile: foundAnswer,
+  median: foundAnswer,
+  mode: foundAnswer,
+};
+
+const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw such an answer; stream-dp ask prints it."));
 
 function showAnswer({ question, answer }) {
   const place = h("div", { class: "answer" });
   place.append(h("p", { class: "question code" }, words(question)));
   if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
-    if (answer.table) tableAnswer(place, answer.table);
-    else if (answer.value !== undefined) predicateAnswer(place, question, answer);
-    else otherAnswer(place, answer);
+    (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
     place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }
@@ -290,7 +323,7 @@ function showHistory() {
           {},
           h("td", { class: "tight roomy muted" }, when(entry.at)),
           h("td", { class: "words" }, h("button", { class: "code", type: "button", title: "Show it again", "data-key": `asked-${asked.length - index}`, onclick: () => again(entry) }, words(entry.question))),
-          h("td", { class: "words" }, figure({ ...entry.answer, cells: entry.answer.table?.values.length, found: entry.answer.found?.label })),
+          h("td", { class: "words" }, figure(entry.answer)),
           h("td", { class: "tight roomy" }, entry.answer.difficulty ? how(entry.answer) : ""),
         ),
       ),

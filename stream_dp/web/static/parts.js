@@ -13,6 +13,9 @@ function showHead(schema, state) {
   fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise)] : h("h1", {}, "No data set yet"));
 }
 
+// The kinds whose error bars the definition's accuracy promises.
+const PROMISED = ["predicate", "table"];
+
 const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
 
 /** The figures of the chosen data set at a glance. */
@@ -21,7 +24,7 @@ function showTiles(dataset, schema, answers) {
   tiles.hidden = !dataset;
   if (!dataset) return;
   const asked = dataset.easy + dataset.hard;
-  const bars = answers.map((answer) => answer.error_bar).filter((bar) => bar !== undefined && bar !== null).sort((a, b) => a - b);
+  const bars = answers.filter((answer) => PROMISED.includes(answer.kind)).map((answer) => answer.error_bar).filter((bar) => bar !== undefined && bar !== null).sort((a, b) => a - b);
   fill(
     tiles,
     tile("Phases open", whole(dataset.phases), plural(dataset.rows, "row")),
@@ -82,17 +85,36 @@ function showBudget(dataset) {
 
 const known = new Set();
 
+const withBar = (shown, error) => [shown, h("span", { class: "muted" }, error === undefined || error === null ? "" : ` ± ${share(error)}`)];
+const counted = (answer) => withBar(h("strong", {}, share(answer.value)), answer.error_bar);
+const cells = (answer) => {
+  const error = answer.error_bar ?? answer.error_bar_simultaneous;
+  return `${plural(answer.cells ?? (answer.table ?? answer.batch).values.length, "cell")}${error === undefined || error === null ? "" : ` ± ${share(error)}`}`;
+};
+const found = (answer) => answer.found?.label ?? "none that may be named";
+const side = (answer) => answer.side;
+
+// One function for each kind of answer. A list has the size of a table, and the page that asked has the table.
+const FIGURES = {
+  predicate: counted,
+  threshold: counted,
+  adaptive_threshold: counted,
+  table: cells,
+  threshold_curve: cells,
+  sum_by_group: cells,
+  prefix_batch: cells,
+  sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,
+  quantile: found,
+  median: found,
+  mode: found,
+  between: side,
+  interior_point: side,
+};
+
 /** An answer in a few words. */
 export function figure(answer) {
   if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${why(answer.reason)}`);
-  if (answer.no_answer) return h("span", {}, "none that may be named");
-  const error = answer.error_bar === undefined || answer.error_bar === null ? "" : ` ± ${share(answer.error_bar)}`;
-  if (answer.cells !== undefined) return h("span", {}, `${plural(answer.cells, "cell")}${error}`);
-  if (answer.total !== undefined) return h("span", {}, `mean ${measured(answer.mean, answer.mean_bar)}`);
-  if (answer.found !== undefined) return h("span", {}, answer.found);
-  if (answer.side !== undefined) return h("span", {}, answer.side);
-  if (answer.value === undefined) return h("span", {}, "another kind");
-  return h("span", {}, h("strong", {}, share(answer.value)), h("span", { class: "muted" }, error));
+  return h("span", {}, (FIGURES[answer.kind] ?? (() => "another kind"))(answer));
 }
 
 /** The latest answers, newest first; with the questions where those are known. */
