@@ -23,7 +23,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.trial import trial
-from stream_dp.messages import CountsSpec, Definition, PhaseSpec
+from stream_dp.messages import Definition, PhaseSpec
 from stream_dp.profiles.advice import (
     RECENT,
     Estimate,
@@ -37,7 +37,7 @@ from stream_dp.profiles.advice import (
     most_thresholds,
     recommended,
 )
-from stream_dp.profiles.building import build
+from stream_dp.profiles.building import universe_of
 
 __all__ = ["command"]
 
@@ -119,7 +119,7 @@ def command(
         )
     read = read.model_copy(update={"phase": PhaseSpec(min_rows=n_rows)})
     read.check_new()
-    universe = build(read.model_copy(update={"mechanism": CountsSpec(profile="counts")}))[0]
+    universe = universe_of(read)
     drawn = None
     if sample is not None:
         drawn = _sampled(
