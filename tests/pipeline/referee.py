@@ -15,16 +15,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, NoiseSource
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
@@ -38,6 +34,7 @@ from stream_dp.state import ledger
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
+from tests.noise import RoundedNoise
 
 T = TypeVar("T")
 
@@ -61,41 +58,6 @@ class Fuse:
             self.met += 1
             raise Crash(met)
         self.met += 1
-
-
-class RoundedNoise:
-    """Quick noise for tests of the protocol, where only the identity of a draw matters.
-
-    It takes the scales that the exact samplers take, and no others.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._random = np.random.default_rng(seed)
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return np.rint(self._random.normal(0.0, self._checked(sigma), size)).astype(np.int64)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return np.rint(self._random.laplace(0.0, self._checked(scale), size)).astype(np.int64)
-
-    def geometric_half(self, limit: int) -> int:
-        return min(limit, int(self._random.geometric(0.5)) - 1)
-
-    def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
-        return self._random.integers(limit, size=size)
-
-    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
-        del kind, size
-        self._checked(scale)
-
-    def discard(self) -> None:
-        pass
-
-    @staticmethod
-    def _checked(scale: Fraction) -> float:
-        assert MIN_SCALE <= scale <= MAX_SCALE
-        assert Fraction(float(scale)) == scale
-        return float(scale)
 
 
 # ---------------------------------------------------------------- what happened
