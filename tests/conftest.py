@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import math
 import os
-import random
 import secrets
 import signal
 import socket
@@ -17,13 +15,10 @@ import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
-import numpy as np
-import numpy.typing as npt
 import pytest
 import redis
 
@@ -33,9 +28,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind, NoiseSource
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
+from tests.noise import SeededNoise
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
@@ -48,92 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
     )
-
-
-def _bernoulli_exp(randbelow: Callable[[int], int], p: int, q: int) -> bool:
-    """True with probability exp(-p / q). Canonne, Kamath, Steinke 2020, Algorithm 1."""
-    while p > q:
-        if not _bernoulli_exp(randbelow, 1, 1):
-            return False
-        p -= q
-    k = 1
-    while randbelow(q * k) < p:
-        k += 1
-    return k % 2 == 1
-
-
-def _discrete_laplace(randbelow: Callable[[int], int], scale: Fraction) -> int:
-    """Canonne, Kamath, Steinke 2020, Algorithm 2, with ``scale`` = t / s."""
-    t, s = scale.numerator, scale.denominator
-    while True:
-        u = randbelow(t)
-        if not _bernoulli_exp(randbelow, u, t):
-            continue
-        v = 0
-        while _bernoulli_exp(randbelow, 1, 1):
-            v += 1
-        magnitude = (u + t * v) // s
-        negative = randbelow(2) == 1
-        if magnitude or not negative:
-            return -magnitude if negative else magnitude
-
-
-def _discrete_gaussian(randbelow: Callable[[int], int], sigma: Fraction) -> int:
-    """Canonne, Kamath, Steinke 2020, Algorithm 3."""
-    a, b = (sigma * sigma).as_integer_ratio()
-    t = math.floor(sigma) + 1
-    while True:
-        draw = _discrete_laplace(randbelow, Fraction(t))
-        if _bernoulli_exp(randbelow, (abs(draw) * b * t - a) ** 2, 2 * a * b * t * t):
-            return draw
-
-
-class SeededNoise:
-    """Exact noise that a seed repeats: a second computation of the sampler, for tests only."""
-
-    def __init__(self, seed: int) -> None:
-        self._randbelow = random.Random(seed).randrange
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return self._draws(_discrete_gaussian, sigma, size)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        return self._draws(_discrete_laplace, scale, size)
-
-    def geometric_half(self, limit: int) -> int:
-        if limit < 0:
-            raise ValueError(f"the limit must not be negative: {limit}")
-        weights = [2 ** (limit - x) for x in range(limit + 1)]
-        place = self._randbelow(sum(weights))
-        x = 0
-        while place >= weights[x]:
-            place -= weights[x]
-            x += 1
-        return x
-
-    def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
-        return np.array([self._randbelow(limit) for _ in range(size)], dtype=np.int64)
-
-    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        self._check(scale, size)
-
-    def discard(self) -> None:
-        pass
-
-    def _draws(
-        self, draw: Callable[[Callable[[int], int], Fraction], int], scale: Fraction, size: int
-    ) -> npt.NDArray[np.int64]:
-        self._check(scale, size)
-        return np.array([draw(self._randbelow, scale) for _ in range(size)], dtype=np.int64)
-
-    @staticmethod
-    def _check(scale: Fraction, size: int) -> None:
-        if not isinstance(scale, Fraction):
-            raise TypeError("a noise scale is a Fraction")
-        if not MIN_SCALE <= scale <= MAX_SCALE or Fraction(float(scale)) != scale:
-            raise ValueError(f"not a scale that a float holds exactly: {scale}")
-        if size < 0:
-            raise ValueError(f"the number of draws must not be negative: {size}")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,53 +13,13 @@ import pytest
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
+from tests.noise import QuickNoise
 
 Draws = npt.NDArray[np.int64]
-
-
-class QuickNoise:
-    """Quick seeded draws by numpy, for statistical tests: discrete Laplace as differences of geometric ones.
-
-    Gaussian ones are rounded normal ones: right where the scale is many rows.
-
-    Args:
-        factor: What every scale is multiplied by: 1.1 makes a broken copy of whatever draws from it.
-    """
-
-    _CHUNK = 4096
-
-    def __init__(self, seed: int, factor: float = 1.0) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._factor = factor
-        self._waiting: dict[Fraction, Draws] = {}
-
-    def gaussian(self, sigma: Fraction, size: int) -> Draws:
-        return np.rint(self._rng.normal(0.0, self._factor * float(sigma), size)).astype(np.int64)
-
-    def laplace(self, scale: Fraction, size: int) -> Draws:
-        waiting = self._waiting.get(scale, np.empty(0, dtype=np.int64))
-        if len(waiting) < size:
-            p = 1.0 - np.exp(-1.0 / (self._factor * float(scale)))
-            fresh = self._rng.geometric(p, (2, size + self._CHUNK))
-            waiting = np.concatenate([waiting, fresh[0] - fresh[1]])
-        self._waiting[scale] = waiting[size:]
-        return waiting[:size]
-
-    def geometric_half(self, limit: int) -> int:
-        raise NotImplementedError
-
-    def uniform(self, limit: int, size: int) -> Draws:
-        return self._rng.integers(limit, size=size, dtype=np.int64)
-
-    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
 
 
 class Drive:

@@ -18,9 +18,10 @@ from stream_dp.lab.reconstruction import (
     private_agreement,
     proved_agreement,
 )
+from tests.noise import FakeNoise
 
 
-class Uniform:
+class Uniform(FakeNoise):
     """The part of a noise source that responses need, from numpy's generator."""
 
     def __init__(self, seed: int) -> None:

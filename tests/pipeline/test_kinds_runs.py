@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
+from tests.noise import ScriptedNoise
 
 KINDS: dict[str, Any] = {
     "between": {"share": 0.15, "answers": 2},
@@ -22,27 +20,6 @@ KINDS: dict[str, Any] = {
 AA = {"attribute": "carrier", "eq": "AA"}  # 3 of 7 rows
 HALF = {"low": 0.2, "high": 0.6}
 SOME = {"low": 0.1, "high": 0.3}
-
-
-class Still:
-    """Noise without a draw, but for scales that have numbers written down."""
-
-    def __init__(self, script: dict[float, Iterator[int]] | None = None) -> None:
-        self.script = script or {}
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        numbers = self.script.get(float(scale))
-        return np.array([next(numbers) if numbers else 0 for _ in range(size)], dtype=np.int64)
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        del sigma
-        return np.zeros(size, dtype=np.int64)
-
-    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
-        del kind, scale, size
-
-    def discard(self) -> None:
-        pass
 
 
 def define(world: Any) -> None:
@@ -132,7 +109,7 @@ def named(world: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def test_an_interior_point_that_is_kept_is_named_and_frees_its_secret(world: Any) -> None:
-    world.make_noise = lambda _: Still()
+    world.make_noise = lambda _: ScriptedNoise()
     counts = (0, 116, 9_000, 11_884)
     delays = (-5, 5, 20, 40)
 
@@ -185,7 +162,7 @@ async def test_a_crash_with_an_answer_on_its_way_abandons_the_run_and_another_is
 @pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])
 async def test_an_answer_that_a_crash_lost_counts_as_between(world: Any, point: CrashPoint) -> None:
     """Of two that are allowed, crashes use both up, though every answer is "above"."""
-    world.make_noise = lambda _: Still()
+    world.make_noise = lambda _: ScriptedNoise()
     await world.run(rounds=(define, one))
     for numbers in ((0, 1), (2, 3)):
         lost = world.Fuse(0, point)
@@ -233,11 +210,11 @@ async def test_secrets_are_durable_in_the_commit_that_pays_for_them(world: Any) 
 async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
     """Searched as bytes and as a number; whether the search finds anything is tried on the vault."""
     numbers = iter(range(7_300_031, 7_400_000, 1_013))
-    script: dict[float, Iterator[int]] = {}
-    world.make_noise = lambda _: Still(script)
+    script: dict[Fraction, Iterator[int]] = {}
+    world.make_noise = lambda _: ScriptedNoise(by_scale=script)
     await world.run(rounds=(define, one))
     for entry in await descriptions(world):
-        script[entry["offset_scale"]] = numbers
+        script[Fraction(entry["offset_scale"])] = numbers
     await world.run(rounds=tuple(asks(kind, kind, 0, 1, 2) for kind in KINDS))
     held = world.store._datasets["flights"]
     drawn = [

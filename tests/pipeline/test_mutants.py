@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +16,7 @@ from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
+from tests.pipeline.scenarios import ROUNDS
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 
@@ -243,19 +241,7 @@ async def test_the_referee_complains_of(
         world = make_world(seed=seed)
         with monkeypatch.context() as patch:
             mutate(patch, world)
-            heard |= set(await _said(world, fuse, _scenario().ROUNDS))
+            heard |= set(await _said(world, fuse, ROUNDS))
         if any(complaint.startswith(promise) for complaint in heard):
             return
     raise AssertionError(f"the referee says nothing of {promise}, only: {sorted(heard)}")
-
-
-@functools.cache
-def _scenario() -> Any:
-    """The module with the rounds that the crash tests run."""
-    path = Path(__file__).with_name("test_crashes.py")
-    spec = importlib.util.spec_from_file_location("scenario", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -20,6 +20,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.sparse_vector import bypass
 from stream_dp.messages import Definition
 from stream_dp.state import ledger
+from tests.pipeline.referee import definition
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}
@@ -547,8 +548,6 @@ def test_a_line_that_holds_more_than_the_promise_is_found(story: list[bytes]) ->
 def test_dp_accounting_calls_a_full_line_full_and_a_fuller_one_too_full(
     world: Any, epsilon: float, delta: float
 ) -> None:
-    from tests.pipeline.conftest import definition
-
     spelt = {**definition("flights"), "privacy": {"epsilon": epsilon, "delta": delta}}
     defined = Definition.read(spelt)
     line = Line.of(defined, None, approximate=is_approximate(defined))

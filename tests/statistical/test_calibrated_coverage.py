@@ -17,12 +17,13 @@ import pytest
 from scipy.stats import binomtest, chi2, norm
 
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, Refused, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Category, Rows, Universe
+from tests.noise import FakeNoise
 
 SIZES = (3, 4, 2)
 N_ROWS = 500
@@ -31,7 +32,7 @@ BETA = 0.2
 ALARM = 1e-6
 
 
-class Scaled:
+class Scaled(FakeNoise):
     """Noise of another scale than the one asked for."""
 
     def __init__(self, noise: NoiseSource, factor: float) -> None:
@@ -40,18 +41,6 @@ class Scaled:
 
     def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
         return self._noise.gaussian(Fraction(self._factor * float(sigma)), size)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        raise NotImplementedError
-
-    def geometric_half(self, limit: int) -> int:
-        raise NotImplementedError
-
-    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
 
 
 class Trials:

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy import stats
 
@@ -27,6 +26,7 @@ from stream_dp.core.parameters import Privacy
 from stream_dp.core.query import Predicate, compile_where
 from stream_dp.core.universe import Category, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.noise import ScriptedNoise
 
 ALARM = 1e-6
 CITIES = tuple(f"c{i}" for i in range(100))
@@ -44,23 +44,6 @@ SETTINGS: dict[type[Answerer], dict[str, int]] = {
 POINTS = (Interior, Adaptive)
 
 
-class Scripted:
-    """Gives the next numbers that are written down for a scale, then zeros; counts what was asked for."""
-
-    def __init__(self) -> None:
-        self.by_scale: dict[Fraction, Any] = {}
-        self.drawn: list[Fraction] = []
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        self.drawn += [scale] * size
-        script = self.by_scale.get(scale, iter(()))
-        return np.array([next(script, 0) for _ in range(size)], dtype=np.int64)
-
-    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
-        assert kind == "laplace"
-        assert size > 0
-
-
 class Driven:
     """Tests of answerers beside their data; with no noise at all unless told otherwise."""
 
@@ -69,7 +52,7 @@ class Driven:
         self._beside = beside
 
     def beside(self, kind: type[Answerer], noise: Any = None, *, share: float = 0.2) -> Any:
-        noise = Scripted() if noise is None else noise
+        noise = ScriptedNoise() if noise is None else noise
         return self._beside(
             kind, UNIVERSE, share=share, budget=BUDGET, noise=noise, **SETTINGS[kind]
         )
@@ -227,7 +210,7 @@ SETTINGS[Redrawing] = SETTINGS[Between]
 class TestTheSecretIsDrawnOnce(Driven):
     def sides(self, kind: type[Answerer], offsets: list[int]) -> list[Side]:
         """Of five counts ten rows below ``low``, by noise that has nothing but these offsets."""
-        noise = Scripted()
+        noise = ScriptedNoise()
         served = self.beside(kind, noise)
         served.open(cities(1000))
         noise.by_scale[served.answerer._plan.offset_scale] = iter(offsets)
@@ -255,16 +238,16 @@ class TestTheSecretIsDrawnOnce(Driven):
 
     @pytest.mark.parametrize(("kind", "draws"), [(Interior, 1), (Adaptive, 2 * 4 - 1)])
     def test_those_of_points_too(self, kind: type[Answerer], draws: int) -> None:
-        noise = Scripted()
+        noise = ScriptedNoise()
         served = self.beside(kind, noise)
         served.open(ages([100_000] * 5))
         for age in (0, 3, 4):
             served.ask(up_to(kind.name, age))
         of_answers = served.look(up_to(kind.name, 9)).description["scale"]
-        assert sum(float(scale) != of_answers for scale in noise.drawn) == draws
+        assert sum(float(scale) != of_answers for scale in noise.asked) == draws
 
     def test_secrets_show_in_no_repr(self) -> None:
-        noise, served = Scripted(), []
+        noise, served = ScriptedNoise(), []
         for kind in (Between, *POINTS):
             one = self.beside(kind, noise)
             one.open(cities(1000) if kind is Between else ROWS[kind])

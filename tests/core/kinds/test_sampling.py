@@ -15,11 +15,12 @@ from scipy import stats
 
 from stream_dp.core.kinds.sampling import choose, exp_bounds, permutation, uniform_below
 from stream_dp.core.noise import NoiseSource, PooledNoise
+from tests.noise import FakeNoise
 
 ALARM = 1e-6
 
 
-class Words:
+class Words(FakeNoise):
     """Hands out written-down words; a permutation or a choice made of them can be worked out by hand."""
 
     def __init__(self, words: Sequence[int]) -> None:

@@ -26,6 +26,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
+from tests.noise import FakeNoise
 
 MakeNoise = Callable[[int], NoiseSource]
 
@@ -545,15 +546,12 @@ def test_a_quote_is_free_and_changes_nothing(seeded_noise: NoiseSource) -> None:
 # ---------------------------------------------------------------- looks
 
 
-class Recorder:
+class Recorder(FakeNoise):
     """A noise source that lists what is asked of it, and gives what it is told to."""
 
     def __init__(self, draw: int = 0, index: int = 0) -> None:
         self.calls: list[tuple[object, ...]] = []
         self._draw, self._index = draw, index
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        raise AssertionError("the thesis profile has no Gaussian noise")
 
     def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
         self.calls.append(("laplace", scale, size))
@@ -565,9 +563,6 @@ class Recorder:
 
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self.calls.append(("reserve", kind, scale, size))
-
-    def discard(self) -> None:
-        pass
 
 
 def looked(run: Run, mask: list[list[bool]]) -> QueryLook:
@@ -665,10 +660,10 @@ class Quantiles(Recorder):
     def __init__(self, n_noise: int) -> None:
         super().__init__()
         self.levels = (np.arange(n_noise) + 0.5) / n_noise
-        self.place = 0
+        self.index = 0
 
     def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        level = self.levels[self.place]
+        level = self.levels[self.index]
         return np.full(size, round(stats.laplace.ppf(level, scale=float(scale))), dtype=np.int64)
 
     def geometric_half(self, limit: int) -> int:
@@ -698,13 +693,13 @@ def test_the_gate_opens_as_often_as_its_law_says_and_not_with_noise_10_percent_o
     assert above == pytest.approx(1.0, abs=0.05)
 
     noise, n_hard = Quantiles(1_000), 0
-    for noise.place in range(1_000):
+    for noise.index in range(1_000):
         n_hard += look.take(noise, data).hard
     for scale, agrees in ((1.0, True), (1.1, False), (1 / 1.1, False)):
         law = math.exp(-above / scale) / 2.0
         assert (abs(n_hard / 1_000 - law) < 0.002) == agrees
     noise._index = 1  # the next threshold is a step, many noise scales, higher
-    for noise.place in range(0, 1_000, 100):
+    for noise.index in range(0, 1_000, 100):
         assert look.take(noise, data).hard
 
 

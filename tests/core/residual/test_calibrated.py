@@ -42,6 +42,7 @@ from stream_dp.core.residual.measuring import (
 )
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
+from tests.noise import FakeNoise, RoundedNoise
 
 SIZES = (6, 3, 4, 5)
 UNIVERSE = Universe(
@@ -60,31 +61,6 @@ def rows(n: int, seed: int) -> Rows:
     rng = np.random.default_rng(seed)
     columns = [(n_cells * rng.random(n) ** 1.7).astype(np.uint8) for n_cells in SIZES]
     return Rows(tuple(columns), None)
-
-
-class QuickNoise:
-    """Rounded normal noise: quick and repeatable, where a test is not about its law."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self.drawn: list[tuple[Fraction, int]] = []
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        self.drawn.append((sigma, size))
-        return np.rint(self._rng.normal(0.0, float(sigma), size)).astype(np.int64)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        raise NotImplementedError
-
-    def geometric_half(self, limit: int) -> int:
-        raise NotImplementedError
-
-    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
-        assert kind == "gaussian"
-        assert size > 0
-
-    def discard(self) -> None:
-        pass
 
 
 class Host:
@@ -132,7 +108,7 @@ class Host:
                 base_share=self.mechanism.policy.base_share,
                 pacing=self.mechanism.policy.pacing,
             ),
-            QuickNoise(99),
+            RoundedNoise(99),
         )
         other.data = self.data
         for entry in self.transcript:
@@ -161,7 +137,7 @@ class Host:
 def host(
     n_phases: int = 1, *, n: int = 20_000, seed: int = 1, noise_seed: int = 2, **options: object
 ) -> Host:
-    made = Host(make(**options), QuickNoise(noise_seed))  # type: ignore[arg-type]
+    made = Host(make(**options), RoundedNoise(noise_seed))  # type: ignore[arg-type]
     for phase in range(n_phases):
         made.open(n, seed + phase)
     return made
@@ -403,7 +379,7 @@ def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None
 # ---------------------------------------------------------------- losses
 
 
-class Witness:
+class Witness(FakeNoise):
     """A noise source and data that check at every look that its charge was recorded before."""
 
     def __init__(self, watched: Host) -> None:
@@ -416,13 +392,7 @@ class Witness:
     def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
         assert self.looking is not None, "noise is drawn only inside a look"
         self.drawn.append((sigma, size))
-        return QuickNoise(0).gaussian(sigma, size)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        raise AssertionError("not this mechanism's noise")
-
-    def geometric_half(self, limit: int) -> int:
-        raise AssertionError("not this mechanism's noise")
+        return RoundedNoise(0).gaussian(sigma, size)
 
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         assert self.looking is None, "noise is drawn ahead of the charge"
@@ -489,7 +459,7 @@ def test_every_look_is_charged_before_it_is_taken_with_the_scale_that_is_drawn()
 
 def test_a_row_that_moves_changes_a_look_by_no_more_than_it_is_charged_for() -> None:
     """Replace-one neighbours, without noise: squared distance at most 1 for a count, 2 for cells."""
-    silent = QuickNoise(0)
+    silent = RoundedNoise(0)
     silent.gaussian = lambda sigma, size: np.zeros(size, dtype=np.int64)  # type: ignore[method-assign]
     rng = np.random.default_rng(3)
     it = host(1, error=0.004, base_share=0.0, pacing=False)
@@ -586,7 +556,7 @@ def test_spent_is_the_worst_line_of_the_window_as_epsilon() -> None:
 def test_decisions_follow_from_what_was_published_and_from_nothing_else() -> None:
     """Other rows whose releases happen to coincide lead to the same decisions and answers."""
     one = host(2, error=0.006, seed=1)
-    other = Host(make(error=0.006), QuickNoise(2))
+    other = Host(make(error=0.006), RoundedNoise(2))
     for phase in range(2):
         other.data.append(Block.seal(UNIVERSE, rows(20_000, 50 + phase)))
         looks = other.mechanism.open_phase(20_000)
@@ -637,7 +607,7 @@ def test_a_lost_look_keeps_its_charge_and_nothing_else() -> None:
 
 
 def test_a_lost_base_release_is_taken_again_when_the_next_phase_opens() -> None:
-    it = Host(make(), QuickNoise(1))
+    it = Host(make(), RoundedNoise(1))
     for phase in range(3):
         it.data.append(Block.seal(UNIVERSE, rows(20_000, phase)))
         looks = it.mechanism.open_phase(20_000)

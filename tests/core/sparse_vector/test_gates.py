@@ -9,11 +9,10 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.noise import NoiseSource
 from stream_dp.core.sparse_vector.gates import (
     Segment,
     predicted_rows,
@@ -21,6 +20,7 @@ from stream_dp.core.sparse_vector.gates import (
     tail,
     threshold,
 )
+from tests.noise import ScriptedNoise
 
 MakeNoise = Callable[[int], NoiseSource]
 
@@ -34,29 +34,6 @@ def law(scale: Fraction) -> dict[int, float]:
     return {x: (1 - p) / (1 + p) * p ** abs(x) for x in range(-REACH, REACH + 1)}
 
 
-class Told:
-    """A noise source that gives what it is told to, in order."""
-
-    def __init__(self, *draws: int) -> None:
-        self.draws = list(draws)
-        self.asked: list[Fraction] = []
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        self.asked.append(scale)
-        return np.array([self.draws.pop(0)], dtype=np.int64)
-
-    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
-        raise AssertionError("a gate has no Gaussian noise")
-
-    def geometric_half(self, limit: int) -> int:
-        raise AssertionError("a gate has no geometric noise")
-
-    def reserve(self, kind: Kind, scale: Fraction, size: int) -> None: ...
-
-    def discard(self) -> None:
-        pass
-
-
 LIMIT = 4  # the threshold without its noise
 
 
@@ -65,7 +42,7 @@ def below(distance: int, offset: int, query_scale: Fraction) -> float:
     """Probability that a prediction so far off stands, given the threshold's noise; by every draw."""
     total = 0.0
     for draw, chance in law(query_scale).items():
-        noise = Told(offset, draw)
+        noise = ScriptedNoise(offset, draw)
         segment = Segment.begin(noise, threshold_scale=THRESHOLD_SCALE, query_scale=QUERY_SCALE)
         total += chance * segment.is_below(
             noise, count=100 + distance, predicted=100, threshold=LIMIT
@@ -120,7 +97,7 @@ def test_a_broken_segment_is_not(broken: str) -> None:
 
 
 def test_the_thresholds_noise_is_drawn_once_a_segment() -> None:
-    noise = Told(3, 0, 0, 0)
+    noise = ScriptedNoise(3, 0, 0, 0)
     segment = Segment.begin(noise, threshold_scale=THRESHOLD_SCALE, query_scale=QUERY_SCALE)
     assert segment.is_below(noise, count=26, predicted=20, threshold=4)  # 6 < 4 + 3
     assert segment.is_below(noise, count=14, predicted=20, threshold=4)
@@ -135,7 +112,7 @@ def test_the_thresholds_noise_is_drawn_once_a_segment() -> None:
 def test_there_is_no_gate_with_a_threshold_below_one() -> None:
     segment = Segment(QUERY_SCALE, 0)
     with pytest.raises(ValueError, match="below 1"):
-        segment.is_below(Told(0), count=20, predicted=20, threshold=0)
+        segment.is_below(ScriptedNoise(0), count=20, predicted=20, threshold=0)
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(400)])
@@ -165,10 +142,10 @@ def test_a_prediction_that_is_too_far_off_passes_as_seldom_as_promised() -> None
     off = 1_001  # rows: just too far
     # A threshold below its tail and noise above its own never let it pass.
     assert not Segment(Fraction(42), high - 1).is_below(
-        Told(1 - own), count=5_000 + off, predicted=5_000, threshold=found
+        ScriptedNoise(1 - own), count=5_000 + off, predicted=5_000, threshold=found
     )
     assert Segment(Fraction(42), high - 1).is_below(
-        Told(1 - own), count=5_000 + off, predicted=5_000, threshold=found + 1
+        ScriptedNoise(1 - own), count=5_000 + off, predicted=5_000, threshold=found + 1
     )
     assert (
         stats.dlaplace(1 / 30).sf(high - 1) * segments + stats.dlaplace(1 / 42).sf(own - 1) <= beta

@@ -22,23 +22,11 @@ from stream_dp.core.kinds.between.law import BetweenPlan, BetweenThresholds
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Side
+from tests.noise import ScriptedNoise
 
 ALARM = 1e-6
 Floats = npt.NDArray[np.float64]
 ONE = Fraction(1)
-
-
-class Scripted:
-    """Gives the next number that is written down, and remembers the scale asked for."""
-
-    def __init__(self) -> None:
-        self.next = 0
-        self.scale = Fraction(0)
-
-    def laplace(self, scale: Fraction, size: int) -> npt.NDArray[np.int64]:
-        assert size == 1
-        self.scale = scale
-        return np.array([self.next])
 
 
 def up_to(scale: Fraction, z: int) -> float:
@@ -57,10 +45,10 @@ class Law:
     def __init__(self, plan: BetweenPlan, gap: int) -> None:
         self._plan = plan
         self._gap = gap
-        script = Scripted()
+        script = ScriptedNoise()
         plan.draw(script)  # type: ignore[arg-type]
-        self._offsets = range(-int(40 * script.scale), int(40 * script.scale) + 1)
-        self.weights = stats.dlaplace.pmf(np.array(self._offsets), 1 / float(script.scale))
+        self._offsets = range(-int(40 * script.asked[-1]), int(40 * script.asked[-1]) + 1)
+        self.weights = stats.dlaplace.pmf(np.array(self._offsets), 1 / float(script.asked[-1]))
         self._known: dict[int, Floats] = {}
 
     def of(self, count: int) -> Floats:
@@ -71,11 +59,11 @@ class Law:
         return self._known[count]
 
     def _sides(self, count: int, secret: Secret) -> tuple[float, float, float]:
-        script = Scripted()
+        script = ScriptedNoise()
         run = BetweenThresholds(self._plan)
 
         def side(nu: int) -> Side:
-            script.next = nu
+            script.constant = nu
             return run.look(count, 0, self._gap, secret=secret, noise=script)  # type: ignore[arg-type]
 
         def first(holds: Callable[[Side], bool]) -> int:
@@ -87,8 +75,8 @@ class Law:
             return high
 
         first_not_below = first(lambda s: s is not Side.BELOW)
-        below = up_to(script.scale, first_not_below - 1)
-        not_above = up_to(script.scale, first(lambda s: s is Side.ABOVE) - 1)
+        below = up_to(script.asked[-1], first_not_below - 1)
+        not_above = up_to(script.asked[-1], first(lambda s: s is Side.ABOVE) - 1)
         return below, 1.0 - not_above, not_above - below
 
 
@@ -319,7 +307,7 @@ class TestRun:
         return side
 
     def test_it_halts_at_the_last_answer_between_that_is_paid_for(self) -> None:
-        run, noise, secret = BetweenThresholds(self.PLAN), Scripted(), Secret([0])
+        run, noise, secret = BetweenThresholds(self.PLAN), ScriptedNoise(), Secret([0])
         asked = [self.ask(run, count, noise, secret) for count in (-5, 20, -5, 99, 20)]
         assert asked == [Side.BELOW, Side.BETWEEN, Side.BELOW, Side.ABOVE, Side.BETWEEN]
         assert run.halted
@@ -329,7 +317,7 @@ class TestRun:
     def test_the_public_state_is_a_fold_over_the_answers(self) -> None:
         run, replayed = BetweenThresholds(self.PLAN), BetweenThresholds(self.PLAN)
         for count in (-5, 20, 99):
-            replayed.absorb(self.ask(run, count, Scripted(), Secret([0])))
+            replayed.absorb(self.ask(run, count, ScriptedNoise(), Secret([0])))
         assert (run.left, run.halted) == (replayed.left, replayed.halted) == (1, False)
 
     def test_an_answer_that_was_lost_counts_as_one_between(self) -> None:
@@ -340,11 +328,11 @@ class TestRun:
     def test_a_gap_too_small_is_refused(self) -> None:
         run = BetweenThresholds(self.PLAN)
         with pytest.raises(ValueError, match="apart"):
-            run.look(0, 0, self.PLAN.min_gap - 1, secret=Secret([0]), noise=Scripted())  # type: ignore[arg-type]
+            run.look(0, 0, self.PLAN.min_gap - 1, secret=Secret([0]), noise=ScriptedNoise())  # type: ignore[arg-type]
 
     def test_a_large_offset_makes_the_thresholds_cross_and_below_is_tested_first(self) -> None:
         run = BetweenThresholds(self.PLAN)
-        assert self.ask(run, 20, Scripted(), Secret([30])) is Side.BELOW
+        assert self.ask(run, 20, ScriptedNoise(), Secret([30])) is Side.BELOW
 
     def test_nothing_private_is_shown(self) -> None:
         run = BetweenThresholds(self.PLAN)

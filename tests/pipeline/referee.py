@@ -1,0 +1,802 @@
+"""A stream in one process: a log with offsets, workers that die and start again, and a referee.
+
+``World`` holds what survives a crash (the log, the store, what was released) and a trail of everything that
+happened, in order. ``Process`` is one worker: its memory ends when it dies. ``complaints`` is the referee: it
+reads the log, the trail and the store, and knows nothing of how a worker works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from stream_dp.audit import verify
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.noise import NoiseSource
+from stream_dp.core.universe import Rows
+from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
+from stream_dp.messages import INPUTS, Definition
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.store_watch import StoreWatch
+from stream_dp.pipeline.worker import Worker
+from stream_dp.profiles.building import build
+from stream_dp.state import ledger
+from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Snapshot, Transition
+from tests.noise import RoundedNoise
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process died here: nobody may catch it but the test."""
+
+
+class Fuse:
+    """Counts effects and blows at one of them; -1 never blows."""
+
+    def __init__(self, at: int = -1, point: CrashPoint | None = None) -> None:
+        self.at = at
+        self.point = point
+        self.met = 0
+
+    def __call__(self, met: str) -> None:
+        if self.point is not None and met is not self.point:
+            return
+        if self.met == self.at:
+            self.met += 1
+            raise Crash(met)
+        self.met += 1
+
+
+# ---------------------------------------------------------------- what happened
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record reached the broker."""
+
+    process: int
+    outgoing: Outgoing
+    spent: int
+    stored: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Committed:
+    process: int
+    transition: Transition = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The data of a data set was read."""
+
+    process: int
+    dataset: str
+    blocks: range
+
+
+class WatchedStore:
+    """What one process sees of the store: every step is on the trail, and before and after each the fuse."""
+
+    def __init__(self, store: LocalStore, world: World, process: int, fuse: Fuse) -> None:
+        self._store = store
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+        self.away = 0
+        self.steps: list[str] = []
+        self.alone: list[
+            str
+        ] = []  # places of records whose attempts were counted before they were taken
+
+    def __getattr__(self, name: str) -> Any:
+        step = getattr(self._store, name)
+
+        async def watched(*arguments: Any, **named: Any) -> Any:
+            await self._world.processes[self._process].effect()
+            self.steps.append(name)
+            if name == "attempts" and not arguments[0].startswith("the take-over of"):
+                self.alone.append(arguments[0])
+            if self.away:
+                self.away -= 1
+                if self.away % 2:
+                    await step(*arguments, **named)  # done, and its reply is lost
+                raise StoreUnavailable("away for a moment")
+            if name == "commit_all":
+                return [await self._commit(one) for one in arguments[0]]
+            if name == "commit":
+                if (refused := await self._commit(arguments[0])) is not None:
+                    raise refused
+                return None
+            self._fuse(f"before {name}")
+            found = await step(*arguments, **named)
+            self._fuse(f"after {name}")
+            return found
+
+        return watched
+
+    async def _commit(self, transition: Transition) -> StoreError | None:
+        """One of several that travel together; the process may die between them."""
+        self._fuse("before commit")
+        (refused,) = await self._store.commit_all([transition])
+        if refused is None:
+            self._world.trail.append(Committed(self._process, transition))
+        self._fuse("after commit")
+        return refused
+
+
+class Process:
+    """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""
+
+    def __init__(self, world: World, number: int, fuse: Fuse, **changes: Any) -> None:
+        self.world = world
+        self.number = number
+        self.store = WatchedStore(world.store, world, number, fuse)
+        self.noise: NoiseSource = world.make_noise(number)
+        settings: dict[str, Any] = {"partitions": world.partitions, "fuse": fuse}
+        self.worker: Worker = world.worker_type(
+            self.store, self.noise, self._send, **(settings | changes)
+        )
+        self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
+        self.generation = 0
+        self.effects = 0
+        self.interrupt: Callable[[int], Awaitable[None]] | None = None
+        self._fuse = fuse
+        self.positions: dict[str, int] = {}
+        self._tasks = [
+            asyncio.create_task(self.worker.run_owner()),
+            asyncio.create_task(self.worker.run_releaser()),
+        ]
+
+    async def effect(self) -> None:
+        """Called before every step outside: what else happens just then is up to the test."""
+        self.effects += 1
+        if self.interrupt is not None:
+            await self.interrupt(self.effects)
+
+    async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
+        await self.effect()
+        self._fuse("send")
+        self.world.sent(self.number, outgoing)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def assign(self, partitions: Iterable[int] | None = None) -> None:
+        """Joins the group: partitions to read, from where the worker says."""
+        held = list(range(self.world.partitions) if partitions is None else partitions)
+        self.world.generation += 1
+        self.generation = self.world.generation
+        self.worker.assigned(held, self.generation)
+        ranges = {
+            place: (0, len(records))
+            for place, records in self.world.log.items()
+            if int(place.rpartition(":")[2]) in held
+        }
+        self.positions = await self._unless_dead(self.worker.ownership.positions(ranges))
+        self.worker.ownership.reading_from(self.positions, self.generation)
+
+    def fetch(self, most: int) -> list[Record]:
+        """The next records, from several topics as they come."""
+        group: list[Record] = []
+        choice = self.world.random
+        while len(group) < most:
+            left = [
+                place for place, at in self.positions.items() if at < len(self.world.log[place])
+            ]
+            if not left:
+                break
+            place = choice.choice(left)
+            for record in self.world.log[place][self.positions[place] :][: choice.randint(1, 4)]:
+                if len(group) < most:
+                    group.append(self.fetched(record))
+                    self.positions[place] += 1
+        return group
+
+    def fetched(self, record: Record) -> Record:
+        return dataclasses.replace(record, generation=self.generation)
+
+    async def step(self, most: int | None = None) -> bool:
+        """Takes one group; False when there is nothing to read."""
+        group = self.fetch(self.world.group if most is None else most)
+        if group:
+            await self._unless_dead(self.worker.process(group))
+        return bool(group)
+
+    async def run(self) -> None:
+        """Reads everything there is, and returns when all of it is released."""
+        while await self.step():
+            if not self.world.lagging:
+                await self.drained()
+        await self.drained()
+
+    async def drained(self) -> None:
+        await self._unless_dead(self.worker.drained())
+
+    async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
+        """Waits for a step, or for the death of a task beside it."""
+        task = asyncio.ensure_future(step)
+        await asyncio.wait({task, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for other in self._tasks:
+            if other.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                other.result()
+        return await task
+
+    async def stop(self) -> None:
+        """Ends with a goodbye."""
+        await self.kill()
+        await self.worker.put_down()
+
+    async def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+# ---------------------------------------------------------------- what survives
+
+
+class World:
+    """The log, the store and what was released.
+
+    Attributes:
+        group: Most records a worker takes at once.
+        lagging: Whether releases lag behind the next groups.
+        worker_type: Class of the workers; a mutant puts its own here.
+    """
+
+    Crash = Crash
+    Fuse = Fuse
+
+    def __init__(self, *, seed: int = 1) -> None:
+        self.partitions = 2
+        self.group = 5
+        self.lagging = False
+        self.deaths = 1
+        self.worker_type: Callable[..., Worker] = Worker
+        self.store = LocalStore()
+        self.log: dict[str, list[Record]] = {
+            f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
+        }
+        self.trail: list[Sent | Committed | Looked] = []
+        self.random = random.Random(seed)
+        self.processes: list[Process] = []
+        self.generation = 0
+
+    def make_noise(self, number: int) -> NoiseSource:
+        return RoundedNoise(number)
+
+    # -- producing
+
+    def produce(
+        self,
+        role: str,
+        document: Mapping[str, Any] | bytes | None,
+        *,
+        key: bytes | str | None = "",
+        partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Record:
+        """Appends a record; its key is the data set's name unless told otherwise."""
+        value = json.dumps(document).encode() if isinstance(document, Mapping) else document
+        if key == "":
+            assert isinstance(document, Mapping), "a record without a document needs a key"
+            key = document["dataset"]
+        if isinstance(key, str):
+            key = key.encode()
+        if partition is None:
+            partition = partition_of(key or b"", self.partitions)
+        records = self.log[f"in.{role}:{partition}"]
+        record = Record(
+            role, f"in.{role}", partition, len(records), key, value, dict(headers or {})
+        )
+        records.append(record)
+        return record
+
+    def next_offset(self, role: str, dataset: str) -> int:
+        return len(self.log[f"in.{role}:{partition_of(dataset.encode(), self.partitions)}"])
+
+    def define(self, dataset: str, **changes: Any) -> Record:
+        return self.produce("datasets", definition(dataset, **changes))
+
+    def batch(self, dataset: str, batch_id: str, **form: Any) -> Record:
+        return self.produce(
+            "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}
+        )
+
+    def define_memory(self, dataset: str, **changes: Any) -> Record:
+        """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
+        return self.define(dataset, **{**MEMORY, **changes})
+
+    def define_papers(self, dataset: str, **mechanism: Any) -> Record:
+        """The same tiny universe under another of the papers' mechanisms."""
+        privacy = {"epsilon": 2.0, "delta": 0.01}
+        return self.define(dataset, **{**MEMORY, "privacy": privacy, "mechanism": mechanism})
+
+    def cells(self, dataset: str, batch_id: str, n: int = 1) -> Record:
+        """A batch of ``21,000 n`` rows."""
+        cells = [
+            {"carrier": "AA", "delay": 5, "cancelled": False, "count": 9_000 * n},
+            {"carrier": "UA", "delay": 45, "cancelled": True, "count": 8_000 * n},
+            {"carrier": "ZZ", "delay": -3, "cancelled": False, "count": 4_000 * n},
+        ]
+        return self.batch(dataset, batch_id, cells=cells)
+
+    def ask(self, dataset: str, query_id: str, where: Any = None, **item: Any) -> Record:
+        body = {"query_id": query_id, **({} if where is None else {"where": where}), **item}
+        return self.produce("queries", {"version": 1, "dataset": dataset, "analyst": "ana", **body})
+
+    def ask_many(self, dataset: str, items: Sequence[Any], analyst: str = "ana") -> Record:
+        return self.produce(
+            "queries",
+            {"version": 1, "dataset": dataset, "analyst": analyst, "queries": list(items)},
+        )
+
+    # -- running
+
+    def process(self, fuse: Fuse | None = None, **changes: Any) -> Process:
+        """A new worker process; it holds nothing until it is assigned."""
+        self.processes.append(Process(self, len(self.processes), fuse or Fuse(), **changes))
+        return self.processes[-1]
+
+    async def run(self, *fuses: Fuse, rounds: Sequence[Callable[[World], object]] = ()) -> int:
+        """Runs a worker until everything is read, starting it again whenever it dies.
+
+        Args:
+            fuses: Of the first process, the second and so on; later ones live.
+            rounds: Each produces when the one before is done, as clients do that wait for replies.
+
+        Returns:
+            How often it died.
+        """
+        deaths = 0
+        process: Process | None = None
+        for produce in rounds or [lambda _: None]:
+            produce(self)
+            while True:
+                try:
+                    if process is None:
+                        process = self.process(fuses[deaths] if deaths < len(fuses) else None)
+                        await process.assign()
+                    await process.run()
+                except Crash:
+                    deaths += 1
+                    assert deaths <= len(fuses), "it dies again and again"
+                    assert process is not None
+                    await process.kill()
+                    process = None
+                else:
+                    break
+        if process is not None:
+            await process.kill()
+        return deaths
+
+    # -- what happened
+
+    def complaints(self) -> list[str]:
+        """The referee's verdict on a finished run; empty when every promise was kept."""
+        return complaints(self)
+
+    def sent(self, process: int, outgoing: Outgoing) -> None:
+        held = self.store._datasets.get(outgoing.key)
+        stored = None
+        if outgoing.role == "answers" and held is not None:
+            reply = json.loads(outgoing.value)
+            stored = held.answers.get(f"{reply['analyst']} {reply['query_id']}")
+        spent = sum(max(line) for line in held.spent) if held is not None else 0
+        self.trail.append(Sent(process, outgoing, spent, stored))
+
+    def looked(self, blocks: Blocks, window: range) -> None:
+        for process in self.processes:
+            for dataset in process.worker.datasets.values():
+                if getattr(dataset, "_data", None) is blocks:
+                    self.trail.append(Looked(process.number, dataset.name, window))
+
+    def released(self, role: str) -> list[dict[str, Any]]:
+        """Every released record of a topic, repeated ones too."""
+        return [
+            json.loads(event.outgoing.value or b"null")
+            for event in self.trail
+            if isinstance(event, Sent) and event.outgoing.role == role
+        ]
+
+    def answers(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        return {
+            (reply["dataset"], reply["analyst"], reply["query_id"]): reply
+            for reply in self.released("answers")
+        }
+
+    def answer(self, query_id: str) -> dict[str, Any]:
+        (found,) = [reply for (_, _, name), reply in self.answers().items() if name == query_id]
+        return found
+
+    def rejections(self) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+        """By place of the rejected record; repeated ones once."""
+        found: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
+        for reply in self.released("rejected"):
+            kept = found[reply["topic"], reply["partition"], reply["offset"]]
+            if reply not in kept:
+                kept.append(reply)
+        return dict(found)
+
+    def rejection(self, record: Record) -> dict[str, Any]:
+        (found,) = self.rejections()[record.topic, record.partition, record.offset]
+        return found
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Every distinct event in order."""
+        found: list[dict[str, Any]] = []
+        for event in self.released("events"):
+            if event not in found and kind in (None, event["event"]):
+                found.append(event)
+        return found
+
+
+def definition(dataset: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "dataset": dataset,
+        "attributes": [
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+            {"name": "cancelled", "type": "boolean"},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20_000},
+        **changes,
+    }
+
+
+MEMORY = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 20.0, "delta": 0.01},
+    "accuracy": {"error": 0.3, "failure_probability": 0.5},
+    "phase": {"min_rows": 1},  # the profile says how many it needs
+    "mechanism": {
+        "profile": "memory",
+        "queries_per_phase": 10,
+        "phases": 3,
+        "hypothesis_rows": 3,
+        "representation": "exhaustive",
+    },
+}
+
+
+# ---------------------------------------------------------------- the referee
+
+
+def complaints(world: World) -> list[str]:
+    """What is wrong with a finished run; empty when all promises were kept."""
+    return [
+        *_same_answer(world),
+        *_never_under_count(world),
+        *_looks_are_charged(world),
+        *_rows_once(world),
+        *_one_outcome(world),
+        *_at_rest(world),
+        *_ledger(world),
+        *_synthetic(world),
+    ]
+
+
+def _same_answer(world: World) -> Iterator[str]:
+    """P1, and: what leaves is what is stored."""
+    seen: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
+    quotes = _quotes(world)
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "answers":
+            reply = json.loads(event.outgoing.value)
+            name = reply["dataset"], reply["analyst"], reply["query_id"]
+            if name in quotes:
+                continue
+            seen[name].add(event.outgoing.value)
+            if event.stored is None or answer_from_bytes(event.stored)[1] != event.outgoing.value:
+                yield f"P1: {name} left before it was stored"
+    for name, values in seen.items():
+        if len(values) > 1:
+            yield f"P1: {name} has {len(values)} different answers"
+
+
+def _quotes(world: World) -> set[tuple[str, ...]]:
+    """Quotes are not answers: they spend nothing, are not stored, and the next one may differ."""
+    found = set()
+    for place, records in world.log.items():
+        for record in records if place.startswith("in.queries:") else ():
+            document = _parsed(record) or {}
+            for item in document.get("queries", [document]):
+                if isinstance(item, dict) and item.get("quote"):
+                    found.add((document["dataset"], document["analyst"], item["query_id"]))
+    return found
+
+
+def _never_under_count(world: World) -> Iterator[str]:
+    """P2: at every instant the store has charged at least what was released."""
+    cost: dict[str, dict[str, float]] = defaultdict(dict)
+    for event in world.trail:
+        if not isinstance(event, Sent) or event.outgoing.role != "answers":
+            continue
+        reply = json.loads(event.outgoing.value)
+        if reply["status"] != "answered" or reply.get("path") != "measured":
+            continue
+        paid = cost[reply["dataset"]]
+        # Each answer's bytes count: another answer under the same id was another look.
+        paid[event.outgoing.value.decode()] = reply["privacy_loss"]["share"]
+        if sum(paid.values()) * UNITS > event.spent * (1 + 1e-12):
+            yield f"P2: {reply['dataset']} has released more than it charged"
+
+
+def _looks_are_charged(world: World) -> Iterator[str]:
+    """P6: before data is read, the same process has announced the look and paid for these blocks.
+
+    A zombie may look on: its charge was kept when it was fenced. A run of looks, or a segment of tests, is
+    paid for once a block, with the first look that reads it.
+    """
+    last: dict[tuple[int, str], Committed] = {}
+    paid_phase: set[tuple[str, int]] = set()
+    paid_run: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for event in world.trail:
+        if isinstance(event, Committed):
+            name, paid = event.transition.dataset, {c.block for c in event.transition.charges}
+            last[event.process, name] = event
+            paid_phase |= {(name, block) for block in paid}
+            for run in _runs(event):
+                paid_run[run] |= paid
+        elif isinstance(event, Looked):
+            before = last.get((event.process, event.dataset))
+            if before is None or before.transition.intent is None:
+                yield f"P6: {event.dataset} was read without an announcement"
+            elif runs := _runs(before):
+                if not any(set(event.blocks) <= paid_run[run] for run in runs):
+                    yield f"P6: {event.dataset} was read beyond the blocks that its run has paid for"
+            elif before.transition.charges and not set(event.blocks) <= {
+                charge.block for charge in before.transition.charges
+            }:
+                yield f"P6: {event.dataset} was read beyond the blocks that were paid for"
+            elif any((event.dataset, block) not in paid_phase for block in event.blocks):
+                yield f"P6: {event.dataset} has read a block that nothing was ever charged to"
+    for name, held in world.store._datasets.items():
+        charged: Counter[int] = Counter()
+        for happened in world.trail:
+            if isinstance(happened, Committed) and happened.transition.dataset == name:
+                for charge in happened.transition.charges:
+                    charged[charge.block] += charge.rho
+        if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
+            yield f"P6: {name} has forgotten a charge"
+
+
+def _runs(event: Committed) -> list[tuple[object, ...]]:
+    """The runs and segments that the announced looks belong to; a segment ends with its process."""
+    name = event.transition.dataset
+    looks = json.loads(event.transition.intent or b"[]")
+    runs = [(name, look["kind"], look["run"]) for look in looks if "run" in look]
+    return [*runs, *((name, event.process, look["segment"]) for look in looks if "segment" in look)]
+
+
+def _rows_once(world: World) -> Iterator[str]:
+    """P3: the cells in the store are those of the accepted batches, each counted once."""
+    for name, held in world.store._datasets.items():
+        if held.definition is None or held.retired:
+            continue
+        snapshot = _snapshot(world, name)
+        universe, _ = build(_definition(snapshot))
+        found: Counter[tuple[int, ...]] = Counter()
+        for stored in snapshot.blocks:
+            block = Block.from_bytes(universe, stored)
+            found += _histogram(block.codes, block.counts)
+        for stored in snapshot.pending:
+            rows = Rows.from_bytes(universe, stored)
+            found += _histogram(rows.codes, rows.entry_counts)
+        expected: Counter[tuple[int, ...]] = Counter()
+        accepted = {e["batch_id"] for e in world.events("batch_accepted") if e["dataset"] == name}
+        for record in _first_records(world, "batches", "batch_id").get(name, {}).values():
+            document = json.loads(record.value or b"")
+            if document["batch_id"] not in accepted:
+                continue
+            rows = (
+                universe.encode_cells(document["cells"])
+                if "cells" in document
+                else universe.encode_rows(document["rows"])
+                if "rows" in document
+                else universe.encode_columns(document["columns"])
+            )
+            expected += _histogram(rows.codes, rows.entry_counts)
+        if found != expected:
+            yield f"P3: {name} holds {found.total()} rows and accepted {expected.total()}"
+        opened = [e for e in world.events("phase_opened") if e["dataset"] == name]
+        told = [e["phase"] for e in world.events("batch_accepted") if e["dataset"] == name]
+        if [e["phase"] for e in opened] != list(range(1, len(held.spent) + 1)):
+            yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
+        if max(told, default=0) > len(held.spent):
+            yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:
+    """Rows of each cell, in Python's own integers."""
+    cells: Counter[tuple[int, ...]] = Counter()
+    for *cell, count in zip(*(column.tolist() for column in codes), counts.tolist(), strict=True):
+        cells[tuple(cell)] += count
+    return +cells
+
+
+def _first_records(world: World, role: str, field_name: str) -> dict[str, dict[str, Record]]:
+    """The first record of each id that was not rejected."""
+    rejected = world.rejections()
+    found: dict[str, dict[str, Record]] = defaultdict(dict)
+    for place, records in world.log.items():
+        if not place.startswith(f"in.{role}:"):
+            continue
+        for record in records:
+            if (record.topic, record.partition, record.offset) in rejected:
+                continue
+            document = _parsed(record)
+            if document is not None and field_name in document:
+                found[document["dataset"]].setdefault(document[field_name], record)
+    return found
+
+
+def _one_outcome(world: World) -> Iterator[str]:
+    """P4: every record has exactly one outcome, however often it is repeated."""
+    rejected = world.rejections()
+    answers = {name for name, r in world.answers().items()}
+    batches = defaultdict(list)
+    for event in world.events():
+        if "batch_id" in event:
+            batches[event["dataset"], event["batch_id"]].append(event)
+    unrefused: set[tuple[str, str, str | None]] = set()
+    taken: set[tuple[str, str]] = set()
+    for record in (record for records in world.log.values() for record in records):
+        place = record.topic, record.partition, record.offset
+        here = rejected.get(place, [])
+        # A rejected query names who asked it.
+        whole = [reply for reply in here if "analyst" not in reply]
+        if len(whole) > 1:
+            yield f"P4: {place} was rejected in {len(whole)} ways"
+        if whole:
+            continue
+        if record.role == "datasets":
+            kind = "dataset_accepted" if record.value is not None else "dataset_retired"
+            of = (record.key or b"").decode()
+            if not any(event["dataset"] == of for event in world.events(kind)):
+                yield f"P4: {place} has no event {kind}"
+            continue
+        document = _parsed(record)
+        if document is None:
+            yield f"P4: {place} has no outcome"
+        elif record.role == "batches":
+            batch = document["dataset"], document["batch_id"]
+            taken.add(batch)
+            if len(batches[batch]) != 1:
+                yield f"P4: batch {batch} has {len(batches[batch])} outcomes"
+        else:
+            for item in document.get("queries", [document]):
+                name = document["dataset"], document["analyst"], _id_of(item)
+                # Where the id was used for another query, that one has the answer.
+                if not any(
+                    reply.get("query_id") == name[2] and reply["reason"]["code"] != "id_reused"
+                    for reply in here
+                ):
+                    unrefused.add(name)
+                    if name not in answers:
+                        yield f"P4: {name} at {place} has no outcome"
+    for name in answers - unrefused:
+        yield f"P4: {name} was answered though every record that asked it was rejected"
+    for batch in batches.keys() - taken:
+        yield f"P4: batch {batch} has an outcome though every record of it was rejected"
+
+
+def _id_of(item: Any) -> str | None:
+    query_id = item.get("query_id") if isinstance(item, dict) else None
+    valid = isinstance(query_id, str) and re.fullmatch(r"[\x21-\x7e]{1,128}", query_id)
+    return query_id if valid else None
+
+
+def _parsed(record: Record) -> dict[str, Any] | None:
+    try:
+        document = json.loads(record.value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _at_rest(world: World) -> Iterator[str]:
+    """Nothing is left to do once all is read."""
+    for name, held in world.store._datasets.items():
+        if held.outbox:
+            yield f"P4: {name} has {len(held.outbox)} commits that were never released"
+        if held.intents:
+            yield f"P5: {name} has an open look"
+    for place, records in world.log.items():
+        if records and world.store._watermarks.get(place, 0) != len(records):
+            yield f"P4: {place} was read to {world.store._watermarks.get(place, 0)} of {len(records)}"
+
+
+def _ledger(world: World) -> Iterator[str]:
+    """The published ledger is the stored one, its chain holds, and its charges are the spent ones."""
+    published: dict[str, list[bytes]] = defaultdict(list)
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "ledger":
+            entries = published[event.outgoing.key]
+            if event.outgoing.value not in entries:
+                entries.append(event.outgoing.value)
+    for name, held in world.store._datasets.items():
+        if published[name] != held.ledger:
+            yield f"P5: the ledger of {name} was published otherwise than it is stored"
+        try:
+            ledger.verify(held.ledger, head=held.head)
+        except LedgerBroken as error:
+            yield f"P5: the ledger of {name} is broken: {error}"
+        charged: Counter[int] = Counter()
+        for entry in held.ledger:
+            for block, rho, _ in json.loads(entry).get("charges", []):
+                charged[block] += rho
+        if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:
+            yield f"P2: the ledger of {name} and its spent budget differ"
+        if held.ledger:
+            report = verify(name, published[name])
+            yield from (f"P2: {name}: {found}" for found in (*report.faults, *report.notes))
+
+
+def _synthetic(world: World) -> Iterator[str]:
+    """Who asked for synthetic rows has them, of the newest phase; who did not, or is retired, has none."""
+    newest: dict[str, bytes] = {}
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "synthetic":
+            newest[event.outgoing.key] = event.outgoing.value
+    for name, held in world.store._datasets.items():
+        if held.definition is None:
+            continue
+        wanted = json.loads(held.definition)["synthetic_rows"]
+        found = json.loads(newest.get(name) or b"null")
+        if not wanted and name in newest:
+            yield f"{name} has synthetic rows that nobody asked for"
+        elif held.retired and newest.get(name):
+            yield f"{name} is retired and has synthetic rows"
+        elif wanted and held.blocks and not held.retired:
+            if (found or {}).get("phase") != len(held.blocks):
+                yield f"{name} has no synthetic rows of phase {len(held.blocks)}"
+            elif {len(column["codes"]) for column in found["columns"].values()} != {wanted}:
+                yield f"{name} has not {wanted} synthetic rows"
+
+
+def _snapshot(world: World, name: str) -> Snapshot:
+    held = world.store._datasets[name]
+    return Snapshot(
+        dataset=name,
+        token=held.token,
+        seq=held.seq,
+        head=held.head,
+        definition=held.definition,
+        meta=held.meta,
+        cursor=held.cursor,
+        pending=tuple(held.pending),
+        blocks=tuple(held.blocks),
+        vault=held.vault,
+        spent=tuple(held.spent),
+        transcript=tuple(held.transcript),
+        verified=held.verified,
+        intents=held.intents,
+        outbox=(),
+    )
+
+
+def _definition(snapshot: Snapshot) -> Any:
+    return Definition.read(json.loads(snapshot.definition or b""))

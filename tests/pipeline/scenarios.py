@@ -1,0 +1,154 @@
+"""What clients send, round by round, in the runs that crash and in the runs of broken protocols.
+
+Each round is produced when the one before is done, as clients do that wait for replies.
+"""
+
+from __future__ import annotations
+
+from tests.pipeline.referee import World
+
+__all__ = ["DOUBLED", "GATED", "ROUNDS", "RUNS", "THESIS"]
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+def _define(world: World) -> None:
+    world.define("flights", mechanism={"base_share": 0.0005})
+    world.define("trains", mechanism={"base_share": 0.0})
+    world.batch("late", "early", rows=[{"carrier": "AA"}])  # not defined yet
+    world.ask("late", "early", AA)
+    world.define("wrong", accuracy={"error": 2.0})
+    world.ask("flights", "before", AA)
+
+
+def _gather(world: World) -> None:
+    world.define("late")
+    world.batch("flights", "rows", rows=[{"carrier": "AA", "delay": 3}, {"delay": None}])
+    world.batch("flights", "columns", columns={c: [1] for c in ("carrier", "delay", "cancelled")})
+    world.batch("flights", "bad", columns={"carrier": ["AA"]})
+    world.cells("trains", "one")
+    world.cells("trains", "two")
+    world.batch("trains", "one", rows=[])
+    world.batch("late", "early", rows=[{"carrier": "AA"}])
+    world.define("flights", mechanism={"base_share": 0.0005})
+
+
+def _ask(world: World) -> None:
+    world.cells("flights", "first")
+    world.ask("flights", "aa", AA)
+    world.ask("flights", "either", {"any": [AA, LATE]})
+    world.ask_many(
+        "flights",
+        [
+            {"query_id": "by", "kind": "table", "group_by": ["carrier"]},
+            {"query_id": "cut", "where": {"attribute": "delay", "ge": 7}},
+            {"query_id": "broken", "where": 5},
+            {"query_id": "window", "where": LATE, "window": {"last_phases": 9}},
+            {"query_id": "price", "where": {"any": [AA, LATE]}, "quote": True},
+        ],
+    )
+    world.ask("trains", "aa", AA)
+    world.ask("trains", "aa", LATE)
+    world.ask("trains", "late", LATE, window={"last_phases": 1})
+
+
+def _again(world: World) -> None:
+    world.ask("flights", "aa", AA)
+    world.ask("flights", "aa-again", AA)
+    world.cells("flights", "second")
+    world.ask("flights", "either-now", {"any": [AA, LATE]})
+    world.produce("datasets", None, key="trains")
+    world.produce("queries", b"{", key="flights")
+    world.ask("trains", "gone", AA)
+
+
+def _last(world: World) -> None:
+    world.produce("datasets", None, key="trains")
+    world.ask("flights", "last", LATE)
+
+
+ROUNDS = (_define, _gather, _ask, _again, _last)
+
+
+def _memory(world: World) -> None:
+    world.define_memory("thesis")
+
+
+def _memory_phase(world: World) -> None:
+    cells = [{"carrier": "AA", "count": 800_000}, {"carrier": "UA", "count": 400_000}]
+    world.batch("thesis", f"batch-{world.next_offset('batches', 'thesis')}", cells=cells)
+
+
+def _memory_ask(world: World) -> None:
+    offset = world.next_offset("queries", "thesis")
+    world.ask("thesis", f"one-{offset}", AA)
+    world.ask("thesis", f"two-{offset}", {"attribute": "cancelled", "eq": False})
+    world.ask("thesis", f"two-{offset}", {"attribute": "cancelled", "eq": False})
+
+
+THESIS = (_memory, _memory_phase, _memory_ask, _memory_phase, _memory_ask)
+
+
+def _doubling(world: World) -> None:
+    """Two queries a guess at first: the second round of them begins the next guess."""
+    world.define_papers(
+        "thesis", profile="sequential", queries_per_phase=2, phases=2, doubling=True, **SMALL
+    )
+
+
+def _large_phase(world: World) -> None:
+    cells = [{"carrier": "AA", "count": 80_000_000}, {"carrier": "UA", "count": 40_000_000}]
+    world.batch("thesis", f"batch-{world.next_offset('batches', 'thesis')}", cells=cells)
+
+
+SMALL = {"hypothesis_rows": 3, "representation": "exhaustive"}
+DOUBLED = (_doubling, _large_phase, _memory_ask, _memory_ask, _large_phase, _memory_ask)
+
+
+def _gated(world: World) -> None:
+    world.define("flights", mechanism={"profile": "gated", "segments": 20})
+
+
+def _gated_phase(world: World) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=100)
+
+
+def _gated_ask(world: World) -> None:
+    """What is predicted of all rows stands, and of one carrier at first does not."""
+    offset = world.next_offset("queries", "flights")
+    for n, where in enumerate((None, AA, None, LATE, None)):
+        world.ask("flights", f"{offset}-{n}", where)
+
+
+GATED = (_gated, _gated_phase, _gated_ask, _gated_phase, _gated_ask)
+
+
+def _runs(world: World) -> None:
+    world.define(
+        "flights",
+        privacy={"epsilon": 20.0, "delta": 1e-6},
+        kinds={
+            "between": {"share": 0.1, "answers": 2},
+            "interior_point": {"share": 0.05, "points": 9},
+            "adaptive_threshold": {"share": 0.05, "chunks": 2, "queries": 9},
+        },
+    )
+
+
+def _runs_phase(world: World) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=2)
+
+
+def _runs_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    thresholds = {"low": 0.3, "high": 0.6}
+    early = {"attribute": "delay", "lt": 10}
+    for n in range(2):
+        world.ask("flights", f"b-{offset}-{n}", (AA, LATE)[n], kind="between", **thresholds)
+        for kind in ("interior_point", "adaptive_threshold"):
+            world.ask("flights", f"{kind}-{offset}-{n}", early, kind=kind, attribute="delay")
+        early = {"attribute": "delay", "lt": 0}
+
+
+RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
