@@ -55,7 +55,7 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
     assert "No such command 'aks'. Did you mean ask?" in ended.err
     ended = run("ask", "people", "city", "=", "Lyon")
     assert ended.code == 2
-    assert "the query ends before '='; put the whole of it in quotes" in ended.err
+    assert "the query ends before '='; put the whole query in quotes" in ended.err
 
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:
@@ -118,9 +118,9 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
 
 
 FIX = (
-    "put the newest copy of its data back as {state}/valkey, and run `stream-dp up`. Without a newer copy "
-    "start afresh under another prefix, `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`, and count both budgets "
-    "for rows that you send again"
+    "restore the newest copy of its data to {state}/valkey, and run `stream-dp up`. If there is no newer copy, "
+    "start again under another prefix: `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you send again "
+    "then spend both budgets"
 )
 
 
@@ -180,7 +180,7 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
         monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "other.")
         ended = run("up")
         assert ended.code == 1
-        assert "with the topics again.* and not other.*; stop them first with `stream-dp down`" in (
+        assert "with the topics again.*, not other.*; stop them first with `stream-dp down`" in (
             ended.err
         )
     finally:
@@ -222,7 +222,7 @@ def test_what_keeps_a_worker_from_starting_is_one_sentence(
     ended = run("worker", *servers)
     assert f"no Kafka broker answers at {nowhere}" in ended.err
     ended = run("worker", *servers, "--redis-url", "localhost:6379")
-    assert "--redis-url: it is no URL; write redis://HOST:PORT/0" in ended.err
+    assert "--redis-url: it is not a URL; write redis://HOST:PORT/0" in ended.err
     monkeypatch.setenv("STREAM_DP_SESSION_TIMEOUT_S", "secret")
     ended = run("worker", *servers)
     assert ended.err.startswith(
@@ -244,7 +244,7 @@ def test_up_waits_for_servers_that_are_just_stopping_and_then_has_its_turn(
         taken.listen()
         ended = run("up", "--web-port", taken.getsockname()[1])
     stopped.join()
-    assert ended.err.startswith("Waiting for servers that are just starting or stopping\n")
+    assert ended.err.startswith("Waiting for servers that are starting or stopping\n")
     assert "is taken by another program" in ended.err
 
 
@@ -350,7 +350,7 @@ def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
     file.write_text(json.dumps(small))
     said = run("dataset", "check", file).err
     found = re.search(
-        r"warning: phase.min_rows 20,000 is less than the memory profile needs with these settings, ([\d,]+)",
+        r"warning: phase.min_rows 20,000 is less than the ([\d,]+) rows that the memory profile needs with these settings",
         said,
     )
     assert found is not None, said
@@ -414,7 +414,7 @@ def test_a_check_on_private_rows_says_that_a_definition_must_not_follow_from_the
     rows.write_text("city\n" + "Bonn\n" * 5 + "Zorgon\n")
     private = run("dataset", "check", file, rows)
     assert "a definition is public" in private.err
-    assert "What you change in it because of them tells of these rows" in private.err
+    assert "If you change it because of them, the change reveals something about them" in private.err
     assert "pass --public" in private.err
     assert "public" not in private.out
     public = run("dataset", "check", file, rows, "--public")
@@ -433,7 +433,7 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
     file.write_text(json.dumps(good))
     source.write_text('{"version": 1, "dataset": "orders", "topic": "shop.orders"}')
     ended = run("dataset", "check", file, "--source", source)
-    assert "--source: it is of orders, not of people" in ended.err
+    assert "--source: it belongs to orders, not to people" in ended.err
     ended = run("dataset", "check", file, file, "--source", source)
     assert "Give FILE or '--source', not both" in ended.err
 
@@ -448,7 +448,7 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
         (("--kind", "interior_point"), "--kind interior_point needs a condition"),
         (("--kind", "prefix_batch", "--attribute", "age"), "--kind prefix_batch needs a condition"),
         (("--kind", "mode", "--attribute", "age", "--low", "0"), "--kind mode has no --low"),
-        (("age < 18", "--rank", "0.5"), "--rank goes with --kind"),
+        (("age < 18", "--rank", "0.5"), "--rank needs --kind"),
     ],
 )
 def test_what_a_kind_of_query_lacks_or_has_not_is_named_as_it_is_written_here(
