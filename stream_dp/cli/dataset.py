@@ -96,7 +96,7 @@ def create(connection: Connection, definition: Path) -> None:
 @click.option(
     "--public",
     is_flag=True,
-    help="State that the rows are public, for example made up, so that a definition may follow from them.",
+    help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
 @delimiter_option
 @decimal_option
@@ -163,7 +163,8 @@ def check(
     else:
         warn(
             "these are exact counts and values of rows, but a definition is public. If you change it because "
-            "of them, the change reveals something about them. Check a public sample instead and pass --public"
+            "of them, the change reveals something about them. Check a public sample instead, and pass "
+            "--public"
         )
 
 

@@ -263,19 +263,19 @@ def test_down_with_nothing_up_is_no_fault(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"dataset": "My People"}, "dataset: it is not spelt as it must be (got 'My People'); use"),
-        ({"attributes": []}, "attributes: the list is too short; give at least 1"),
+        ({"dataset": "My People"}, "dataset: it has characters that are not allowed (got 'My People'); use"),
+        ({"attributes": []}, "attributes: the list is too short; write at least 1"),
         ({"attributes": [{"name": "city", "type": "category", "values": "Bonn"}]},
-         "attributes.city.values: it is no list (got 'Bonn'); write a list in brackets: [...]"),
+         "attributes.city.values: it must be a list (got 'Bonn'); write a list in brackets: [...]"),
         ({"attributes": [{"name": "city", "type": "text"}]},
          "attributes.city: there is no 'type' 'text'; write one of 'category', 'number', 'boolean'"),
         ({"attributes": [{"name": "age", "type": "number", "edges": ["18"]}]},
-         "attributes.age.edges.0: it is no number (got '18'); write a number, without quotes"),
+         "attributes.age.edges.0: it must be a number (got '18'); write a number without quotes"),
         ({"phase": {"min_rows": "20000"}},
-         "phase.min_rows: it is no whole number (got '20000'); write a whole number, without quotes"),
+         "phase.min_rows: it must be a whole number (got '20000'); write a whole number without quotes"),
         ({"mechanism": {"profile": "memory"}}, "mechanism.queries_per_phase: this field is missing; add"),
-        ({"accuracy": {"error": 2}}, "accuracy.error: it is too large (got 2); give less than 1"),
-        ({"on_exhausted": "stop"}, "on_exhausted: it is none of the values known here (got 'stop'); write"),
+        ({"accuracy": {"error": 2}}, "accuracy.error: it is too large (got 2); use a number less than 1"),
+        ({"on_exhausted": "stop"}, "on_exhausted: it is not one of the accepted values (got 'stop'); write"),
     ],
 )  # fmt: skip
 def test_a_fault_in_a_definition_is_told_with_its_place_and_fix(
@@ -302,7 +302,7 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "a definition has at most 262,144 bytes" in complaint("city,age\n" * 50_000)
     assert "definition.json: it is not JSON (line 1, column 2)" in complaint("{oops")
     assert "an object names a key twice" in complaint('{"dataset": "a", "dataset": "b"}')
-    assert "privacy.epsilon: it is too small (got -1.0); give at least 1e-09" in complaint(
+    assert "privacy.epsilon: it is too small (got -1.0); use at least 1e-09" in complaint(
         json.dumps({**good, "privacy": {"epsilon": -1.0, "delta": 1e-9}})
     )
     assert "phases: this field is unknown (got 3); remove it or fix its spelling" in complaint(
@@ -414,13 +414,15 @@ def test_a_check_on_private_rows_says_that_a_definition_must_not_follow_from_the
     rows.write_text("city\n" + "Bonn\n" * 5 + "Zorgon\n")
     private = run("dataset", "check", file, rows)
     assert "a definition is public" in private.err
-    assert "If you change it because of them, the change reveals something about them" in private.err
+    assert (
+        "If you change it because of them, the change reveals something about them" in private.err
+    )
     assert "pass --public" in private.err
     assert "public" not in private.out
     public = run("dataset", "check", file, rows, "--public")
     assert public.err == ""
     assert public.out == (
-        f"{private.out}these rows are public, as --public says; a definition may follow from them\n"
+        f"{private.out}these rows are public, as --public says; a definition may depend on them\n"
     )
     assert run("dataset", "check", file).err == ""
 
@@ -470,7 +472,7 @@ def test_kinds_that_are_misspelt_are_answered_with_their_names(
 ) -> None:
     ended = run("dataset", "check", _written(tmp_path, good, quantile={"share": 0.1}))
     assert ended.code == 1
-    assert "there is no 'quantile'; name some of threshold (quantiles too), median" in ended.err
+    assert "there is no 'quantile'; choose from threshold (quantiles too), median" in ended.err
 
 
 def test_a_kind_that_a_single_phase_has_too_few_rows_for_is_warned_of(

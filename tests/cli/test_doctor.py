@@ -224,7 +224,8 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
         f"kafka-configs.sh --alter --topic {deployment.prefix}ledger --add-config retention.ms=-1"
     )
     assert any(
-        "records that no worker reads within 1 hours never count" in text for text, _ in found["note"]
+        "records that no worker reads within 1 hours never count" in text
+        for text, _ in found["note"]
     )
 
 
@@ -296,7 +297,9 @@ def test_a_large_delta_and_a_spent_line_are_noted(
         )
     notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
     assert any("delta 8e-06 is large for 2,000 rows" in text for text in notes), notes
-    assert any(f"{name}: more than 90% of the budget is spent on phase 1" in text for text in notes), notes
+    assert any(
+        f"{name}: more than 90% of the budget is spent on phase 1" in text for text in notes
+    ), notes
 
 
 def test_another_version_of_a_pinned_package_is_bad(

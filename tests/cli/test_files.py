@@ -140,8 +140,8 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     a = tmp_path / "a.csv"
     assert faults(a, b"") == "a.csv: it is empty; its first line must name the columns"
     assert faults(a, b"town,age\n") == (
-        "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns as the "
-        "definition does"
+        "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns to the "
+        "names in the definition"
     )
     for header in (b"city;age;smoker\n", b'"City";"Age";"Smoker"\n', b"id;smoker\n"):
         assert faults(a, header) == (
@@ -159,8 +159,12 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert faults(a, "city,age,smoker\n".encode("utf-16")) == (
         "a.csv line 1: it is not UTF-8; pass --encoding utf-16"
     )
-    assert "a.csv line 3: it is not valid CSV" in faults(a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000)
-    assert "a.csv line 3: it is not valid CSV" in faults(a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n')
+    assert "a.csv line 3: it is not valid CSV" in faults(
+        a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000
+    )
+    assert "a.csv line 3: it is not valid CSV" in faults(
+        a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n'
+    )
     b = tmp_path / "b.ndjson"
     assert faults(b, b'{"city": "Bonn", "age": 1, "smoker": 0}\n{"city": \n') == (
         'b.ndjson line 2: it is not a JSON object; write one JSON object a line, such as {"city": "...", "age": "..."}'

@@ -100,7 +100,7 @@ def test_a_wrong_query_is_answered_with_the_piece_that_is_wrong(served: Run, peo
         "  city = 'Oslo'\n"
         "         ^^^^^^\n"
     )
-    assert "write a text in single quotes: 'Lyon'" in complaint('city = "Lyon"')
+    assert "write a string in single quotes: 'Lyon'" in complaint('city = "Lyon"')
     assert "did you mean age?" in complaint("agee >= 30")
     assert "did you mean age?" in complaint("smoker", "--group-by", "agee")
 
@@ -139,7 +139,7 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
         "--kind quantile needs --rank" in served("ask", name, "--kind", "quantile", "age < 18").err
     )
     twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
-    assert "the query asks quantile itself" in twice.err
+    assert "the SQL already asks for quantile" in twice.err
 
 
 def test_an_unknown_data_set_is_met_with_those_there_are(served: Run, people: str) -> None:
