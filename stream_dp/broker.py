@@ -1,4 +1,4 @@
-"""Where the Kafka brokers are, and how to show them who asks."""
+"""The addresses of the Kafka brokers and the credentials for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
 
 
 class _Hidden(str):
-    """kafka-python logs its settings at debug."""
+    """A secret setting, which is hidden because kafka-python logs its settings at level debug."""
 
     __slots__ = ()
 
@@ -25,25 +25,25 @@ class _Hidden(str):
 
 
 def _above_debug(record: logging.LogRecord) -> bool:
-    """Both clients write out at debug what they send: with PLAIN, the password."""
+    """Raises the log level above debug, where both clients log what they send: with PLAIN, the password."""
     return record.levelno > logging.DEBUG
 
 
 @dataclass(frozen=True)
 class Broker:
-    """Addresses of Kafka brokers, and what they ask for. As a text it is the addresses alone.
+    """The addresses of Kafka brokers and the credentials for them. ``str`` shows the addresses only.
 
     Attributes:
-        servers: ``host:port``, separated by commas.
-        security_protocol: How the listener there is spoken to.
-        sasl_mechanism: How a password is shown.
-        username: Who to be, with SASL; ``password`` likewise.
-        ca_file: PEM file of who signed the brokers' certificates; None takes those that the system trusts.
-        cert_file: PEM file of a certificate of one's own, for brokers that ask for one.
-        key_file: PEM file of its key; None takes it from ``cert_file``.
+        servers: The addresses as ``host:port``, separated by commas.
+        security_protocol: The protocol for connections to the brokers.
+        sasl_mechanism: The SASL mechanism for the password.
+        username: The user name for SASL. ``password`` is the password of that user.
+        ca_file: PEM file of the authority that signed the brokers' certificates. None takes the system's.
+        cert_file: PEM file of the client's own certificate, for brokers that require one.
+        key_file: PEM file of the key of that certificate. None takes it from ``cert_file``.
 
     Raises:
-        InvalidInput: These do not fit together.
+        InvalidInput: The settings contradict each other.
     """
 
     servers: str
@@ -70,7 +70,7 @@ class Broker:
                 raise InvalidInput(name, *self._misfit("SSL or SASL_SSL"))
         if self.key_file and not self.cert_file:
             raise InvalidInput(
-                "key_file", "it is the key of no certificate", "name its certificate too"
+                "key_file", "it needs a certificate", "set the file of its certificate too"
             )
 
     def __str__(self) -> str:
@@ -78,21 +78,21 @@ class Broker:
 
     @classmethod
     def of(cls, where: str | Broker) -> Broker:
-        """Addresses alone are those of brokers that ask for nothing."""
+        """Returns a broker. A string of addresses means brokers that require no credentials."""
         return where if isinstance(where, Broker) else cls(where)
 
     @property
     def authenticates(self) -> bool:
-        """Whether a user name and a password are shown."""
+        """Whether the client sends a user name and a password."""
         return self.security_protocol.startswith("SASL_")
 
     @property
     def encrypts(self) -> bool:
-        """Whether the connection is one of TLS."""
+        """Whether the connection uses TLS."""
         return self.security_protocol.endswith("SSL")
 
     def arguments(self) -> dict[str, Any]:
-        """What the clients of aiokafka and of kafka-python take, which have the same names for it.
+        """Returns the arguments that both aiokafka and kafka-python accept for the connection.
 
         Raises:
             InvalidInput: A file cannot be used.
@@ -118,14 +118,14 @@ class Broker:
             if self.cert_file:
                 name = "cert_file"
                 context.load_cert_chain(self.cert_file, self.key_file)
-        except OSError as error:  # that of ssl is one too
+        except OSError as error:  # this includes ssl.SSLError
             why = error.strerror or type(error).__name__
             raise InvalidInput(
-                name, f"it cannot be used ({why})", "name a PEM file that may be read"
+                name, f"it cannot be used ({why})", "name a PEM file that this process can read"
             ) from error
         return context
 
     def _misfit(self, protocols: str) -> tuple[str, str]:
         if self.security_protocol in protocols.split(" or "):
             return f"{self.security_protocol} needs it", "set it"
-        return f"it is not used with {self.security_protocol}", f"take {protocols}, or leave it out"
+        return f"it is not used with {self.security_protocol}", f"use {protocols}, or omit it"

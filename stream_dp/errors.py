@@ -11,10 +11,10 @@ from typing import ClassVar
 
 
 class StreamDPError(Exception):
-    """Base of everything raised on purpose.
+    """The base of every error that is raised on purpose.
 
     Attributes:
-        code: A constant, machine-readable name of the fault.
+        code: The constant, machine-readable name of the fault.
         retriable: Whether the same call may succeed later, unchanged.
     """
 
@@ -23,7 +23,14 @@ class StreamDPError(Exception):
 
 
 class InvalidInput(StreamDPError, ValueError):
-    """Something given to us is wrong: where, what is wrong, and how to mend it."""
+    """An input is wrong.
+
+    Attributes:
+        field: The part of the input that is wrong.
+        problem: What is wrong with it.
+        fix: How to fix it.
+        reason: The machine-readable code of the fault. Default: the code of the class.
+    """
 
     code: ClassVar[str] = "invalid_input"
 
@@ -57,41 +64,41 @@ class InvalidBatch(InvalidInput):
 
 
 class InvalidQuery(InvalidInput):
-    """A query cannot be asked of this schema; ``reason`` is the code that is published."""
+    """A query cannot be asked of this schema. Its ``reason`` is the code that is published."""
 
     code: ClassVar[str] = "invalid_query"
 
 
 class InvalidMessage(InvalidInput):
-    """A record is not a message of ours (bad JSON, unknown field, over a limit)."""
+    """A record is not a valid message: it has bad JSON, an unknown field, or exceeds a limit."""
 
     code: ClassVar[str] = "invalid_message"
 
 
 class StoreError(StreamDPError):
-    """The store could not do what was asked; nothing was written."""
+    """The store could not complete the call. Nothing was written."""
 
     code: ClassVar[str] = "store_error"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached just now; whether the last write happened is unknown."""
+    """The store cannot be reached at the moment. It is unknown whether the last write happened."""
 
     code: ClassVar[str] = "store_unavailable"
     retriable: ClassVar[bool] = True
 
 
 class StoreChanged(StoreUnavailable):
-    """Another server answers than the one that was compared with the ledger topic, or the same one restarted.
+    """The store's server restarted, or is not the server that was compared with the ledger topic.
 
-    Nothing was written. The same call succeeds when the server has been compared.
+    Nothing was written. The same call succeeds after the server has been compared.
     """
 
     code: ClassVar[str] = "store_changed"
 
 
 class UnsafeStore(StoreError):
-    """The store runs with settings under which an acknowledged commit may be forgotten."""
+    """The settings of the store allow it to forget an acknowledged commit."""
 
     code: ClassVar[str] = "unsafe_store"
 
@@ -113,25 +120,25 @@ class Conflict(StoreError):
 
 
 class DuplicateId(StoreError):
-    """An answer or batch of this id is stored already."""
+    """The store already holds an answer or a batch with this id."""
 
     code: ClassVar[str] = "duplicate_id"
 
 
 class BudgetExceeded(StoreError):
-    """A charge would pass the budget of a block; it was not recorded."""
+    """A charge would exceed the budget of a block. It was not recorded."""
 
     code: ClassVar[str] = "budget_exceeded"
 
 
 class CorruptState(StoreError):
-    """Stored bytes do not decode, or their version is unknown to this release."""
+    """Stored bytes do not decode, or this release does not know their version."""
 
     code: ClassVar[str] = "corrupt_state"
 
 
 class LedgerBroken(CorruptState):
-    """The ledger's hash chain does not hold: entries were changed, lost, added or put in another order."""
+    """The ledger's hash chain is broken: entries were changed, lost, added or reordered."""
 
     code: ClassVar[str] = "ledger_broken"
 
@@ -145,13 +152,13 @@ class LedgerBroken(CorruptState):
 
 
 class StoreRefused(StoreError):
-    """The store's server answers but will not serve us until an operator acts: memory, disk, role, rights."""
+    """The store's server answers but refuses to serve until an operator acts: memory, disk, role, rights."""
 
     code: ClassVar[str] = "store_refused"
 
 
 class RolledBack(StreamDPError):
-    """The store has forgotten what the ledger topic says was charged; serving on would spend it again."""
+    """The store has forgotten charges that the ledger topic records. Serving on would spend them again."""
 
     code: ClassVar[str] = "rolled_back"
     words: ClassVar[str] = "Redis has forgotten what was charged to"
@@ -160,9 +167,9 @@ class RolledBack(StreamDPError):
         self.datasets = tuple(datasets)
         several = f"{len(self.datasets)} data sets such as " if len(self.datasets) > 1 else ""
         super().__init__(
-            f"{self.words} {several}{self.datasets[0]}: the ledger topic says "
-            "more than it does, so it came back from an older copy or was emptied, and budgets would be "
-            "spent again. Restore the newest copy, or start afresh under another topic prefix"
+            f"{self.words} {several}{self.datasets[0]}: the ledger topic records more charges, so Redis was "
+            "restored from an older copy or emptied, and budgets would be spent again. Restore the newest "
+            "copy, or start again under another topic prefix"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -177,7 +184,7 @@ class ServerUnavailable(StreamDPError):
 
 
 class RequestTimeout(StreamDPError):
-    """No reply came in time. Asking again under the same id is safe."""
+    """No reply came in time. It is safe to ask again under the same id."""
 
     code: ClassVar[str] = "timeout"
     retriable: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What an operator can set: environment variables ``STREAM_DP_*``, read once by the command line."""
+"""The settings of a worker. The command line reads them once from the environment, as ``STREAM_DP_*``."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ class WorkerSettings(BaseSettings):
     """Settings of a worker.
 
     Attributes:
-        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
-        kafka_security_protocol: How the brokers are spoken to.
-        kafka_sasl_mechanism: How the password is shown, where the protocol is one of SASL.
-        kafka_username: Who to be at the brokers, with SASL.
-        kafka_password: Its password.
-        kafka_ca_file: PEM file of who signed the brokers' certificates, with SSL. Default: what the system
-            trusts.
-        kafka_cert_file: PEM file of a certificate of one's own, for brokers that ask for one.
-        kafka_key_file: PEM file of its key. Default: it is in the certificate's file.
-        redis_url: Where the state lives; ``redis://``, ``rediss://`` or ``unix://``.
-        redis_cluster: The address is one node of a Redis Cluster.
-        redis_durability: ``declared`` where a managed Redis forbids CONFIG and its provider promises that
-            every acknowledged write is on disk.
-        topic_prefix: Common start of all topic names; deployments that share servers differ in it.
-        redis_prefix: Common start of all keys. Default: from the topics' prefix.
-        group_id: Consumer group of the workers that share the topics. Default: from the topics' prefix.
-        instance_id: Fixed name of this worker in its group: after a restart it gets its partitions back at
-            once. Each worker needs its own.
-        session_timeout_s: After this long without a sign of life a worker's partitions move.
-        stall_timeout_s: A worker that has work and does nothing for so long ends itself.
-        web_port: Port of the dashboard, ``/healthz`` and ``/metrics``.
-        web_bind: Address that they are served on. Only ``/healthz`` never asks for a token.
-        web_operator_token: Opens all pages. Where the address is not a loopback one each role needs a token.
-            Default: made at every start where one is needed, and printed.
-        web_analyst_token: Opens what is public, and the query box. Default: likewise.
-        metrics_port: Port that serves ``/metrics`` without a token, for Prometheus alone.
-        data_dir: Faust's own folder; holds nothing of value. Default: a temporary folder.
-        crash_at: For fault tests: kill the process at a named point, as ``point:n``.
+        bootstrap_servers: The addresses of the Kafka brokers, as ``host:port`` separated by commas.
+        kafka_security_protocol: The protocol for connections to the brokers.
+        kafka_sasl_mechanism: The SASL mechanism for the password. It applies to the two SASL protocols.
+        kafka_username: The user name at the brokers. It applies to the two SASL protocols.
+        kafka_password: The password of that user.
+        kafka_ca_file: PEM file with the certificate authority that signed the brokers' certificates. It
+            applies to SSL. Default: the system's certificate authorities.
+        kafka_cert_file: PEM file with the worker's own certificate, for brokers that require one.
+        kafka_key_file: PEM file with the key of that certificate. Default: the file of the certificate.
+        redis_url: The address of the Redis that holds the state: ``redis://``, ``rediss://`` or ``unix://``.
+        redis_cluster: Whether the address is one node of a Redis Cluster.
+        redis_durability: Whether the worker checks that Redis keeps every acknowledged write on disk. Set
+            ``declared`` only if a managed Redis forbids CONFIG and its provider guarantees this.
+        topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
+        redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
+        group_id: The consumer group of the workers that share the topics. Default: derived from the topic
+            prefix.
+        instance_id: A fixed name of this worker in its group. A restarted worker then gets its partitions
+            back at once. Each worker needs its own name.
+        session_timeout_s: The seconds without a heartbeat after which a worker loses its partitions.
+        stall_timeout_s: The seconds without progress after which a worker that has work ends itself.
+        web_port: The port of the dashboard, ``/healthz`` and ``/metrics``.
+        web_bind: The address on which these pages are served. Only ``/healthz`` never asks for a token.
+        web_operator_token: The token that opens all pages. Each role needs a token unless the pages are
+            served on a loopback address. Default: a new token at every start that needs one, which the
+            worker prints.
+        web_analyst_token: The token that opens the public pages and the question box. Default: a new token
+            at every start that needs one, which the worker prints.
+        metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
+        data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
+        crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
 
     model_config = SettingsConfigDict(env_prefix="STREAM_DP_", frozen=True, extra="ignore")
@@ -77,13 +80,13 @@ class WorkerSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _one_name(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Deployments that share a broker and a Redis differ in one setting, the topics' prefix."""
+        """Derives the Redis prefix and the consumer group from the topic prefix."""
         name = str(values.get("topic_prefix", "stream-dp.")).rstrip(".-_") or "stream-dp"
         return {"redis_prefix": name, "group_id": f"{name}-worker", **values}
 
     @property
     def broker(self) -> Broker:
-        """The brokers, and what they ask for."""
+        """The addresses of the brokers and the credentials that they require."""
         password = self.kafka_password
         return Broker(
             self.bootstrap_servers,
@@ -98,11 +101,17 @@ class WorkerSettings(BaseSettings):
 
 
 def worker_settings(**given: Any) -> WorkerSettings:
-    """Settings from the environment, and those given.
+    """Reads the settings from the environment.
+
+    Args:
+        given: Settings by name. They take precedence over the environment.
+
+    Returns:
+        The settings of one worker.
 
     Raises:
-        InvalidInput: A variable has a value that is not accepted, or does not fit the others; names it,
-            without the value.
+        InvalidInput: A variable has a value that is not accepted, or one that contradicts the others. The
+            error names the variable and leaves out its value.
     """
     try:
         settings = WorkerSettings(**given)

@@ -1,12 +1,12 @@
-"""SQL text to a query, on the side of who asks.
+"""Translates SQL to a query, on the analyst's side.
 
 A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), ``SELECT COUNT(*) ... WHERE ... GROUP BY``, or
-another aggregate, becomes the JSON of a query message. SQL's logic has three values and the JSON tree two, so
-every condition is translated twice: into the tree of the rows for which it is true and of those for which it
-is false. Whatever is in neither is unknown, and SQL leaves it out: ``carrier <> 'AA'`` holds for no row
-without a carrier.
+another aggregate becomes the JSON of a query message. SQL's logic has three values and the JSON tree has two.
+So every condition is translated twice: into the tree of the rows for which it is true, and the tree of those
+for which it is false. A row in neither tree is unknown, and SQL omits it: ``carrier <> 'AA'`` holds for no
+row without a carrier.
 
-Faults are errors that point at the piece: its line and column, its text, and how to mend it.
+An error points at the piece of SQL: it names the line and column, quotes the text and says how to fix it.
 """
 
 from __future__ import annotations
@@ -64,32 +64,40 @@ _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNE
 def parse(
     sql: str, attributes: Sequence[Mapping[str, Any]], *, dataset: str | None = None
 ) -> dict[str, Any]:
-    """The query that ``sql`` asks, as JSON of a query message.
+    """Translates SQL to the JSON fields of a query message.
 
-    Accepted are a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
-    [WHERE ...] [GROUP BY a, b]``, with ``COUNT(x)`` in place of ``COUNT(*)``, or with ``SUM(x)``, ``AVG(x)``
-    and ``COUNT(x)`` of one number beside it; and of all rows one of ``QUANTILE(x, 0.9)`` (or
-    ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``, ``MODE(x)``.
+    It accepts a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
+    [WHERE ...] [GROUP BY a, b]``. ``COUNT(x)`` may replace ``COUNT(*)``, and ``SUM(x)``, ``AVG(x)`` and
+    ``COUNT(x)`` of one number may stand next to it. About all rows it also accepts ``QUANTILE(x, 0.9)`` (or
+    ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)`` and ``MODE(x)``.
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
-    ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, a boolean attribute by itself; combined
-    with AND, OR, NOT and ``IS [NOT] TRUE`` or ``FALSE``.
+    ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
+    OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions.
 
-    ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together,
-    where it has a cell for them and 'other' is not itself a listed value.
+    ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
+    needs a cell for them, and 'other' must not be a listed value.
 
     Args:
-        sql: What the analyst wrote.
-        attributes: Those of the data set's definition, as in the catalog.
-        dataset: When given, the name that FROM must have.
+        sql: The analyst's text.
+        attributes: The attributes of the data set's definition, as in the catalog.
+        dataset: The name that FROM must have, if given.
 
     Returns:
-        The fields of its kind: ``{"kind": "predicate", "where": tree}`` or ``{"kind": "table", "group_by":
-        [...], "where": tree}``, where the tree is None when every row counts, or ``{"kind": "quantile",
-        "attribute": "x", "rank": 0.9}``.
+        The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
+        [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
+        if every row counts.
 
     Raises:
-        InvalidQuery: Its ``field`` is the place, such as "line 1, column 15".
+        InvalidQuery: The SQL cannot be translated. ``field`` is the position, such as "line 1, column 15".
+
+    Example:
+        >>> from stream_dp import sql
+        >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
+        >>> sql.parse("age >= 30", schema)
+        {'kind': 'predicate', 'where': {'attribute': 'age', 'ge': 30}}
+        >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
+        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
     """
     source = _Source(sql, attributes)
     try:
@@ -102,12 +110,12 @@ def parse(
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:
-    """A condition on the first attributes of a definition, to show how one is written."""
+    """Returns a condition on the first attributes of a definition, to show how to write one."""
     return " AND ".join(_example(attribute) for attribute in attributes[:2])
 
 
 def _example(attribute: _Attribute) -> str:
-    name = _spelt(attribute["name"])
+    name = _written(attribute["name"])
     if attribute["type"] == "category":
         return f"{name} = {exp.Literal.string(attribute['values'][0]).sql()}"
     if attribute["type"] == "number":
@@ -115,8 +123,8 @@ def _example(attribute: _Attribute) -> str:
     return name
 
 
-def _spelt(name: str) -> str:
-    """An attribute's name as SQL wants it: in double quotes where it is not one plain word."""
+def _written(name: str) -> str:
+    """Writes an attribute's name in SQL: in double quotes unless it is one plain word."""
     return name if _is_word(name) and not _is_keyword(name) else _quoted(name)
 
 
@@ -135,7 +143,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """A condition in three-valued logic: where it is true, where it is false; elsewhere it is unknown."""
+    """A condition in three-valued logic: the rows where it is true and where it is false."""
 
     true: Tree
     false: Tree
@@ -144,12 +152,12 @@ class _Truth:
         return _Truth(self.false, self.true)
 
     def known(self) -> _Truth:
-        """IS TRUE: false where it was unknown."""
+        """IS TRUE: an unknown condition becomes false."""
         return _Truth(self.true, _not(self.true))
 
 
 class _Source:
-    """The analyst's text, and how to point into it."""
+    """The analyst's text, with the means to point into it."""
 
     def __init__(self, text: str, attributes: Sequence[_Attribute]) -> None:
         self._text = text
@@ -157,7 +165,7 @@ class _Source:
         self._prefix = ""
 
     def select(self) -> Any:
-        """The one SELECT that the text is, or that a condition stands for."""
+        """Returns the one SELECT of the text, or the one that a condition stands for."""
         self._prefix = self._prefix_of_condition()
         try:
             statement = sqlglot.parse_one(self._prefix + self._text)
@@ -171,7 +179,7 @@ class _Source:
         return statement
 
     def _prefix_of_condition(self) -> str:
-        """What makes the text a SELECT; ends in a newline, so that columns stay those of the text."""
+        """Returns the prefix that makes the text a SELECT. Its final newline keeps the columns right."""
         if len(self._text) > MAX_LENGTH:
             raise self.error(0, f"this is longer than {MAX_LENGTH} characters", "ask in parts")
         try:
@@ -183,7 +191,7 @@ class _Source:
         depth = 0
         for token in tokens:
             if token.token_type == TokenType.SEMICOLON:
-                raise self.error(token.start, "a semicolon stands here", "leave it out")
+                raise self.error(token.start, "a semicolon is not allowed here", "omit it")
             depth += (token.token_type == TokenType.L_PAREN) - (
                 token.token_type == TokenType.R_PAREN
             )
@@ -198,7 +206,7 @@ class _Source:
         return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"
 
     def error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
-        """The error at a node, or at an offset into the text."""
+        """Returns the error at a node, or at an offset into the text."""
         offset = at if isinstance(at, int) else self._offset(at)
         before = self._text[:offset]
         line = before.count("\n") + 1
@@ -206,7 +214,7 @@ class _Source:
         return InvalidQuery(f"line {line}, column {column}", problem, fix, reason=reason)
 
     def _offset(self, node: Any) -> int:
-        """Where the node begins, or the nearest one around it whose place is known."""
+        """Returns where the node begins, or where the nearest node around it with a known position begins."""
         while node is not None:
             starts: list[int] = [n.meta["start"] for n in node.walk() if "start" in n.meta]
             if starts:
@@ -219,9 +227,9 @@ class _Source:
         word = words.get(clause, clause.strip("_").upper())
         at = content[0] if isinstance(content, list) else content
         if clause in ("order", "limit", "offset", "having"):
-            fix = "leave it out, and sort or cut the answer"
+            fix = "omit it, and sort or cut the answer yourself"
         else:
-            fix = "only aggregates, one data set, WHERE and GROUP BY can be asked"
+            fix = "use only aggregates, one data set, WHERE and GROUP BY"
         return self.error(
             at if isinstance(at, exp.Expression) else 0, f"{word} is not answered", fix
         )
@@ -231,7 +239,7 @@ class _Source:
         if first in _STATEMENTS:
             return self.error(0, f"{first} is not answered", "ask for SELECT COUNT(*)")
         piece = fault["highlight"]
-        # By its surroundings: the parser's columns go astray on lines after the first.
+        # It searches for the surroundings, because the parser's columns are wrong after the first line.
         context = fault["start_context"] + piece + fault["end_context"]
         whole = self._prefix + self._text
         offset = whole.find(context) + len(fault["start_context"]) - len(self._prefix)
@@ -250,7 +258,7 @@ class _Source:
         return self.error(max(offset, 0), problem, fix)
 
     def quoting(self, piece: str = "") -> str | None:
-        """What to do where an attribute's name stands without the double quotes that it needs."""
+        """Returns the fix if an attribute's name lacks the double quotes that it needs."""
         for name in (attribute["name"] for attribute in self._attributes):
             bare = rf'(?<!["\w]){re.escape(name)}(?!["\w])'
             keyword = name.lower() == piece.lower() and _is_keyword(name)
@@ -268,7 +276,7 @@ class _Source:
 
 
 class _Translator:
-    """Conditions on a schema to trees."""
+    """Translates conditions on a schema to trees."""
 
     def __init__(self, source: _Source, schema: Mapping[str, _Attribute]) -> None:
         self._source = source
@@ -280,15 +288,13 @@ class _Translator:
             return
         table = select.args["from_"].this
         if not isinstance(table, exp.Table):
-            raise self._error(table, "this is no data set", "name the data set itself")
+            raise self._error(table, "this is not a data set", "name the data set itself")
         name = ".".join(part.name for part in table.parts)
         if dataset is not None and name.lower() != dataset:
-            raise self._error(
-                table, f"{name} is not the data set that is asked", f"write {dataset}"
-            )
+            raise self._error(table, f"{name} is not the data set that you ask", f"write {dataset}")
 
     def query(self, select: Any) -> Tree:
-        """The query, after a look at what is selected."""
+        """Translates the query after checking what it selects."""
         names = self._grouped(select)
         aggregates: list[tuple[Any, Tree]] = []
         for item in (e.unalias() for e in select.expressions):
@@ -322,17 +328,19 @@ class _Translator:
             return {**asked, **extra, "where": tree}
         for item, _ in aggregates:
             if item is not first:
-                raise self._error(item, f"{_short(first)} goes alone", "ask one of them at a time")
+                raise self._error(
+                    item, f"{_short(first)} must be alone", "ask one of them at a time"
+                )
         for clause in filter(None, (where, select.args.get("group"))):
             raise self._error(
                 clause.this or clause.expressions[0],
-                f"{_short(first)} is of all rows",
-                "leave the condition and the groups out",
+                f"{_short(first)} is about all rows",
+                "omit the condition and the groups",
             )
         return asked
 
     def _counted(self, counts: Sequence[Any], tree: Tree | None) -> Tree | None:
-        """The condition of a query that counts rows alone: COUNT(x) leaves those without an x out."""
+        """Returns the condition of a query that only counts rows. COUNT(x) omits rows without an x."""
         first, *others = counts
         for item in others:
             if item != first and not (_counts_all(item) and _counts_all(first)):
@@ -347,16 +355,18 @@ class _Translator:
         return _all([_EVERYTHING if tree is None else tree, _missing(attribute, is_missing=False)])
 
     def _beside(self, summed: str, counts: Sequence[Any]) -> bool:
-        """Whether COUNT(*) is asked beside a sum; COUNT of what is added up comes with every sum."""
+        """Whether COUNT(*) is asked next to a sum. Every sum includes the COUNT of its attribute."""
         for item in counts:
             if not _counts_all(item) and (name := self._column(item.this)["name"]) != summed:
                 raise self._error(
-                    item, f"{name} is not what is added up, {summed}", "ask one of them at a time"
+                    item,
+                    f"{name} is not the summed attribute {summed}",
+                    "ask one of them at a time",
                 )
         return any(_counts_all(item) for item in counts)
 
     def _grouped(self, select: Any) -> list[str]:
-        """Names of the attributes grouped by."""
+        """Returns the names of the attributes to group by."""
         group = select.args.get("group")
         if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
             raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
@@ -367,14 +377,14 @@ class _Translator:
         return [self._column(item)["name"] for item in grouped]
 
     def _aggregate(self, item: Any) -> Tree:
-        """What an aggregate asks by itself."""
+        """Returns the fields that an aggregate asks for by itself."""
         if isinstance(item, exp.Count):
             if _counts_all(item) or isinstance(item.this, exp.Column):
                 return {"kind": "predicate"}
             raise self._error(
                 item,
                 f"{_short(item)} is not answered: COUNT counts rows",
-                "use COUNT(*), or COUNT(x) to leave rows without an x out",
+                "use COUNT(*), or COUNT(x) to omit rows without an x",
             )
         function, subject = item, item.this
         if isinstance(item, exp.WithinGroup):
@@ -389,7 +399,7 @@ class _Translator:
         name = attribute["name"]
         if kind != "mode" and attribute["type"] != "number":
             raise self._error(
-                subject, f"{name} is a {attribute['type']}", f"ask {word} of a number"
+                subject, f"{name} is a {attribute['type']}", f"ask for {word} of a number"
             )
         if kind != "quantile":
             return {"kind": kind, "attribute": name}
@@ -397,12 +407,12 @@ class _Translator:
         share = self._constant(rank)
         if isinstance(share, bool | str) or not 0 <= share <= 1:
             raise self._error(
-                rank, f"{_short(rank)} is no share", "write 0.9 for the value that 90% are at most"
+                rank, f"{_short(rank)} is not a share", "write 0.9 for the 90% quantile"
             )
         return {"kind": kind, "attribute": name, "rank": share}
 
     def truth(self, node: Any) -> _Truth:
-        """Where a condition is true, and where false."""
+        """Translates a condition to the rows where it is true and the rows where it is false."""
         node = node.unnest()
         kind = type(node)
         if kind is exp.And:
@@ -453,7 +463,7 @@ class _Translator:
             raise self._error(
                 node,
                 f"{attribute['name']} has no cell for missing values",
-                "leave this condition out",
+                "omit this condition",
             )
         return _Truth(_missing(attribute, is_missing=True), _missing(attribute, is_missing=False))
 
@@ -465,7 +475,7 @@ class _Translator:
             raise self._error(node, "the list is empty", "put at least one constant into it")
         constants = [e for e in node.expressions if not isinstance(e, exp.Null)]
         truth = _compared(attribute, self._member(attribute, constants))
-        # x IN (..., NULL) is never false: x might equal what NULL stands for.
+        # x IN (..., NULL) is never false: x might equal the unknown value.
         return truth if len(constants) == len(node.expressions) else _Truth(truth.true, _NOTHING)
 
     def _between(self, node: Any) -> _Truth:
@@ -499,7 +509,7 @@ class _Translator:
         )
 
     def _sides(self, node: Any) -> tuple[_Attribute, Any, bool]:
-        """The attribute, the constant, and whether they stand the other way round."""
+        """Returns the attribute, the constant, and whether the two are swapped."""
         left, right = node.this.unnest(), node.expression.unnest()
         if isinstance(left, exp.Column):
             return self._column(left), right, False
@@ -512,7 +522,7 @@ class _Translator:
         raise self._refusal(right if _is_constant(left) else left)
 
     def _member(self, attribute: _Attribute, constants: Sequence[Any]) -> Tree:
-        """The tree of an attribute's being one of ``constants``."""
+        """Returns the tree for an attribute that equals one of ``constants``."""
         name = attribute["name"]
         read = {"category": self._text, "number": self._number, "boolean": self._bool}
         values = [read[attribute["type"]](attribute, c) for c in constants]
@@ -523,7 +533,7 @@ class _Translator:
         return _any([*({"attribute": name, "eq": v} for v in listed), *others])
 
     def _text(self, attribute: _Attribute, node: Any) -> object:
-        """A category's listed value, or _OTHER."""
+        """Returns a listed value of a category, or _OTHER."""
         name, listed = attribute["name"], attribute["values"]
         value = self._constant(node)
         text = _category_text(value)
@@ -550,7 +560,7 @@ class _Translator:
         if isinstance(value, bool | str):
             raise self._error(
                 node,
-                f"{_short(node)} is no number, and {attribute['name']} is",
+                f"{_short(node)} is not a number, but {attribute['name']} is",
                 "write it without quotes",
             )
         return value
@@ -570,11 +580,11 @@ class _Translator:
         if isinstance(node, exp.Column):
             name = node.name
             if name not in self._schema:
-                # What stands in double quotes, or in none, is a column in SQL.
+                # In SQL a name in double quotes, or without quotes, is a column.
                 raise self._error(
                     node,
                     f"there is no attribute {name}",
-                    f"write a text in single quotes: '{name}'",
+                    f"write a string in single quotes: '{name}'",
                     reason="unknown_attribute",
                 )
             raise self._error(
@@ -600,12 +610,12 @@ class _Translator:
             value = math.nan
         if isinstance(value, float) and not math.isfinite(value):
             raise self._error(
-                node, f"{_short(node)} is no finite number", "write one, such as 29.5"
+                node, f"{_short(node)} is not a finite number", "write a number such as 29.5"
             )
         return value
 
     def _column(self, node: Any) -> _Attribute:
-        """The attribute that a column names; its case may differ where that is no other attribute."""
+        """Returns the attribute that a column names. The case may differ if that is unambiguous."""
         node = node.unnest()
         if not isinstance(node, exp.Column):
             raise self._refusal(node)
@@ -619,12 +629,12 @@ class _Translator:
             return self._schema[same[0]]
         near = difflib.get_close_matches(name, self._schema, 3)
         fix = (
-            f"did you mean {' or '.join(map(_spelt, near))}?"
+            f"did you mean {' or '.join(map(_written, near))}?"
             if near
-            else f"use one of {', '.join(map(_spelt, self._schema))}"
+            else f"use one of {', '.join(map(_written, self._schema))}"
         )
         if node.this.args.get("quoted") and not near:
-            fix = f"{fix}; a text stands in single quotes: '{name}'"
+            fix = f"{fix}; write a string in single quotes: '{name}'"
         raise self._error(node, f"there is no attribute {name}", fix, reason="unknown_attribute")
 
     def _check_ordered(self, attribute: _Attribute, node: Any) -> None:
@@ -633,14 +643,14 @@ class _Translator:
             raise self._error(node, f"{name} is a {kind} and has no order", "use = or IN")
 
     def _refusal(self, node: Any) -> InvalidQuery:
-        """In words, why something is no condition or constant."""
+        """Returns the error that says why a piece is not a condition or a constant."""
         quoting = self._source.quoting() if isinstance(node, exp.Binary | exp.Func) else None
         for kinds, problem, fix in _REFUSALS:
             if isinstance(node, kinds):
                 return self._error(node, f"{problem}: {_short(node)}", quoting or fix)
         return self._error(
             node,
-            f"{_short(node)} is no condition that can be asked",
+            f"{_short(node)} is not a condition that can be asked",
             "compare an attribute with a constant",
         )
 
@@ -649,7 +659,7 @@ class _Translator:
 
 
 _OTHER = object()
-"""Stands for every unlisted value of a category."""
+"""Represents every unlisted value of a category."""
 
 _VALUES = {
     exp.Sum: ("sum", "SUM"),
@@ -661,7 +671,7 @@ _VALUES = {
     exp.Median: ("median", "MEDIAN"),
     exp.Mode: ("mode", "MODE"),
 }
-"""Aggregates of an attribute's values: the kind of query, and what people call it."""
+"""The aggregates of an attribute's values: the kind of query and its common name."""
 
 _SELECTED = "use COUNT(*), or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
 
@@ -672,20 +682,20 @@ _REFUSALS: tuple[tuple[Any, str, str], ...] = (
         "list the values with IN",
     ),
     ((exp.Query, exp.Exists), "subqueries are not answered", "write the condition itself"),
-    ((exp.Literal, exp.Null, exp.Neg), "a constant is no condition", "compare an attribute with it"),
+    ((exp.Literal, exp.Null, exp.Neg), "a constant is not a condition", "compare an attribute with it"),
     ((exp.Placeholder, exp.Parameter), "parameters are not filled in", "write the constant itself"),
     (exp.Case, "CASE is not answered", "combine conditions with AND and OR"),
     (exp.Cast, "casts are not answered", "compare the attribute as it is"),
-    (exp.Connector, "only AND, OR and NOT combine conditions", "use those"),
-    (tuple(_VALUES), "a value of many rows is no condition", "write SELECT before it"),
+    (exp.Connector, "only AND, OR and NOT combine conditions", "use only these"),
+    (tuple(_VALUES), "an aggregate is not a condition", "write SELECT before it"),
     (exp.Func, "functions are not answered", "compare the attribute itself with a constant"),
-    (exp.Predicate, "a comparison stands where an attribute or constant should", "compare one at a time"),
-    (exp.Binary, "arithmetic is not answered", "work the constant out, and compare the attribute itself"),
+    (exp.Predicate, "a comparison is not allowed here", "compare one at a time"),
+    (exp.Binary, "arithmetic is not answered", "compute the constant, and compare the attribute itself"),
 )  # fmt: skip
 
 
 def _compared(attribute: _Attribute, tree: Tree) -> _Truth:
-    """A comparison with a constant: unknown where the attribute is missing."""
+    """A comparison with a constant, which is unknown if the attribute is missing."""
     if not attribute.get("missing"):
         return _Truth(tree, _not(tree))
     return _Truth(tree, _all([_not(tree), _missing(attribute, is_missing=False)]))
@@ -696,12 +706,12 @@ def _missing(attribute: _Attribute, *, is_missing: bool) -> Tree:
 
 
 def _all(trees: Iterable[Tree]) -> Tree:
-    """All of them, flat."""
+    """Joins conditions by AND, without nesting."""
     return _combined("all", trees, absorbing=_NOTHING)
 
 
 def _any(trees: Iterable[Tree]) -> Tree:
-    """Any of them, flat."""
+    """Joins conditions by OR, without nesting."""
     return _combined("any", trees, absorbing=_EVERYTHING)
 
 
@@ -724,7 +734,7 @@ def _not(tree: Tree) -> Tree:
 
 
 def _counts_all(count: Any) -> bool:
-    """Whether a COUNT is of all rows."""
+    """Whether a COUNT counts all rows."""
     return isinstance(count.this, exp.Star) or count.this == exp.Literal.number(1)
 
 
@@ -735,7 +745,7 @@ def _is_constant(node: Any) -> bool:
 
 
 def _category_text(value: _Constant) -> str:
-    """The text that a constant stands for, as in a row: 7 and 7.0 for '7', TRUE for 'true'."""
+    """Returns the string that a constant stands for in a row: '7' for 7 and 7.0, 'true' for TRUE."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -744,6 +754,6 @@ def _category_text(value: _Constant) -> str:
 
 
 def _short(piece: Any) -> str:
-    """A piece of SQL to show, cut where it is long."""
+    """Formats a piece of SQL for a message and cuts a long one."""
     text = piece if isinstance(piece, str) else piece.sql()
     return text if len(text) <= 60 else f"{text[:60]}..."

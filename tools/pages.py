@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that follow from the code: ``make pages``."""
+"""Generates the pages of docs/ that follow from the code: ``make pages``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 100
 
 
 def configuration() -> str:
-    """All settings of a worker: what they mean, what they accept, and what they are when nothing is said."""
+    """All settings of a worker: what they mean, what they accept, and their defaults."""
     rows = []
     for name, (meaning, default) in _meanings().items():
         field = WorkerSettings.model_fields[name]
@@ -29,22 +29,25 @@ def configuration() -> str:
     return f"""\
 # Configuration
 
-Environment variables of `stream-dp worker`. An option of the command wins over its variable; without
-the first two the command takes the servers that `up` started. Made from the code, by `make pages`.
+`stream-dp worker` reads these environment variables.
+An option of the command takes precedence over its variable.
+If you set neither the Kafka nor the Redis address, the worker uses the servers that `stream-dp up` started.
+This page is generated from the code by `make pages`.
 
 | variable | default | accepts | meaning |
 |---|---|---|---|
 {chr(10).join(rows)}
 
-The other [commands](commands.md) read the variables of the options that they have too:
-`STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX`, and
-`STREAM_DP_STATE_DIR`, the folder of what `up` started. All of them read `STREAM_DP_KAFKA_*`. So do
-Python's `Client()` and `AsyncClient()`, where they are given no address.
+The other [commands](commands.md) read the variables that match their own options:
+`STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
+The last one is the folder of the servers that `stream-dp up` started.
+All commands read `STREAM_DP_KAFKA_*`.
+Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
 """
 
 
 def _meanings() -> dict[str, tuple[str, str]]:
-    """What the docstring says of each setting, and of its default."""
+    """Reads the meaning and the default of each setting from the docstring."""
     _, _, listed = (WorkerSettings.__doc__ or "").partition("Attributes:\n")
     found = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
     meanings = {}
@@ -69,11 +72,11 @@ def _accepted(field: FieldInfo) -> str:
         return "`true`, `false`"
     if choices := [choice for choice in get_args(field.annotation) if isinstance(choice, str)]:
         return ", ".join(f"`{choice}`" for choice in choices)
-    return "a secret text" if SecretStr in get_args(field.annotation) else "a text"
+    return "a secret string" if SecretStr in get_args(field.annotation) else "a string"
 
 
 def commands() -> str:
-    """What every command's ``--help`` prints."""
+    """Collects what every command's ``--help`` prints."""
     sections = "\n".join(
         f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
         for words, text in _help(root, ["stream-dp"], None)
@@ -81,9 +84,10 @@ def commands() -> str:
     return f"""\
 # Commands
 
-What each command's `--help` prints. Commands find the servers that `stream-dp up` started by
-themselves. They end with 0 when it is done, with 1 when it is not and a message says why, with 2 when
-the command itself was misspelt. Made from the code, by `make pages`.
+This page shows what each command's `--help` prints.
+Commands find the servers that `stream-dp up` started without any option.
+The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
+This page is generated from the code by `make pages`.
 
 {sections}"""
 

@@ -17,28 +17,28 @@ from stream_dp.errors import StreamDPError
 __all__ = ["main", "root"]
 
 _COMMANDS = {
-    "demo": "Everything on real flight records, with a live view.",
+    "demo": "Run the whole system on real flight records, with a live view.",
     "up": "Start Kafka, Valkey and a worker on this machine.",
     "down": "Stop what `up` started.",
     "worker": "Run a worker against your own Kafka and Redis.",
-    "advise": "Say which mechanism fits a definition and a number of queries.",
+    "advise": "Recommend a mechanism for a definition and a number of queries.",
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
-    "ask": "Ask a query in SQL, or what it would cost.",
-    "synthesize": "Synthetic rows in place of a data set's own, for nothing.",
-    "watch": "Follow answers and events as they come.",
-    "status": "Phases, rows and budget of every data set.",
-    "budget": "Privacy spent and left, phase by phase.",
+    "ask": "Ask a query in SQL, or ask what it would cost.",
+    "synthesize": "Write the free synthetic rows of a data set.",
+    "watch": "Follow answers and events as they arrive.",
+    "status": "Show the phases, rows and budget of every data set.",
+    "budget": "Show the privacy budget of each phase: spent and left.",
     "ledger": "Check every price that was charged, from the topics alone.",
-    "doctor": "Check broker, topics and Redis, and say how to mend them.",
+    "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
     "topics": "Create the topics.",
     "contracts": "Write JSON Schemas and an AsyncAPI document for other languages.",
-    "lab": "Run the papers' attacks, bound and conjecture on synthetic rows.",
+    "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
 }
 
 
 class _Commands(click.Group):
-    """Imports a command when it is run, so that each starts fast."""
+    """A group that imports a command only when it runs, so that each command starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -72,8 +72,8 @@ def root() -> None:
 
 
 def main() -> NoReturn:
-    """Runs a command; a fault that we know ends in one clear message and exit code 1."""
-    # The clients' own warnings would say at length what the one message says.
+    """Runs a command. A known fault ends in one clear message and exit code 1."""
+    # The clients' own warnings would repeat our one message at length.
     for name in ("kafka", "aiokafka"):
         logging.getLogger(name).addHandler(logging.NullHandler())
     try:
@@ -88,7 +88,7 @@ def main() -> NoReturn:
         sys.exit(130)
     except StreamDPError as error:
         _complain(str(error))
-    except BrokenPipeError:  # `stream-dp watch | head`: nobody reads on
+    except BrokenPipeError:  # `stream-dp watch | head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

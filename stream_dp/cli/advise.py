@@ -1,4 +1,4 @@
-"""``stream-dp advise``: which mechanism, from formulas and from a trial on rows that are nobody's."""
+"""``stream-dp advise``: recommends a mechanism, from formulas and from a trial on synthetic rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["command"]
 
 _SAMPLED_ROWS: Final = 200_000
 _ANYBODY: Final = 10**12
-"""Rows that nobody has in a phase."""
+"""A number of rows that no phase reaches in practice."""
 _CALIBRATED: Final = (Name.CALIBRATED, Name.LEAN)
 _TRIED: Final = (*_CALIBRATED, Name.COUNTS, Name.TABLE, Name.BYPASS)
 _TRIED_PURE: Final = (Name.PURE_COUNTS, Name.BYPASS)
@@ -60,34 +60,34 @@ _CALLED: Final[Mapping[Name, str]] = {
     "--queries",
     type=click.IntRange(1, 10**9),
     required=True,
-    help="Different queries in the whole life of the data set; repeats are free.",
+    help="The number of different queries in the life of the data set. Repeats are free.",
 )
 @click.option(
     "--phases",
     type=click.IntRange(1, 400),
     default=12,
     show_default=True,
-    help="Phases in the life of the data set, such as months.",
+    help="The number of phases in the life of the data set. A phase may be a month.",
 )
 @click.option(
     "--rows-per-phase",
     type=click.IntRange(1, MAX_ROWS),
-    help="Rows that come in a phase.  [default: phase.min_rows]",
+    help="The number of rows in a phase.  [default: phase.min_rows]",
 )
 @click.option(
     "--workload",
     type=click.Choice(get_args(Workload)),
     default="conjunctions",
     show_default=True,
-    help="What is asked: conditions on 1 to 3 attributes that all hold, any sets of their cells (with OR and "
-    "NOT), or how many rows lie up to a value.",
+    help="The queries of the trial. conjunctions: conditions on 1 to 3 attributes that all hold. predicates: "
+    "any sets of their cells, with OR and NOT. thresholds: how many rows are at or below a value.",
 )
-@click.option("--attribute", help="The attribute of numbers that thresholds are about.")
+@click.option("--attribute", help="The numeric attribute that the thresholds refer to.")
 @click.option(
     "--sample",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A PUBLIC file to draw the trial's rows from, such as last year's published table; what is printed "
-    "follows from it. Never the rows that are to be protected.",
+    help="A PUBLIC file from which the trial draws its rows, such as last year's published table. The output "
+    "reveals facts about this file. Never pass the rows that you want to protect.",
 )
 @delimiter_option
 @decimal_option
@@ -104,18 +104,20 @@ def command(
     decimal: str | None,
     encoding: str,
 ) -> None:
-    """Say which mechanism fits the schema, privacy and accuracy of DEFINITION, and so many queries.
+    """Recommend a mechanism for the schema, privacy and accuracy of DEFINITION and a number of queries.
 
-    From prices and a trial on synthetic rows: it needs no server and looks at no private row. The mechanism
-    that DEFINITION names plays no part.
+    The command uses price formulas and a trial on synthetic rows. It needs no server and reads no private
+    row. It ignores the mechanism that DEFINITION names.
     """
     if attribute is not None and workload != "thresholds":
-        raise click.UsageError("--attribute goes with --workload thresholds")
+        raise click.UsageError("--attribute needs --workload thresholds")
     read = read_definition(definition)
     n_rows = rows_per_phase or read.phase.min_rows
     if n_rows * phases > MAX_ROWS:
         raise InvalidInput(
-            "--rows-per-phase", f"all phases have more than {MAX_ROWS:,} rows", "give fewer"
+            "--rows-per-phase",
+            f"all phases have more than {MAX_ROWS:,} rows",
+            "pass a smaller number",
         )
     read = read.model_copy(update={"phase": PhaseSpec(min_rows=n_rows)})
     read.check_new()
@@ -126,9 +128,9 @@ def command(
             sample, read, universe, delimiter=delimiter, decimal=decimal, encoding=encoding
         )
     if workload == "thresholds":
-        place = _ordered(universe, attribute)
-        universe = Universe((universe.attributes[place],))
-        drawn = drawn and Rows(drawn.codes[place : place + 1])
+        index = _ordered(universe, attribute)
+        universe = Universe((universe.attributes[index],))
+        drawn = drawn and Rows(drawn.codes[index : index + 1])
     need = Need(
         universe=universe,
         privacy=Privacy(read.privacy.epsilon, read.privacy.delta),
@@ -141,7 +143,7 @@ def command(
     if workload == "thresholds" and queries > (most := most_thresholds(need)):
         need = replace(need, queries=most)
         click.echo(
-            f"note: there are {most:,} different queries of this kind; the others are repeats, and free",
+            f"note: there are only {most:,} different queries of this kind; the others are free repeats",
             err=True,
         )
     warn_of_delta(need.privacy.delta, n_rows)
@@ -167,17 +169,23 @@ def command(
 
 
 def _ordered(universe: Universe, name: str | None) -> int:
-    """The place of the attribute that thresholds are about."""
+    """Returns the index of the attribute that the thresholds refer to."""
     ordered = [a.name for a in universe.attributes if isinstance(a, Number)]
     if not ordered:
         raise InvalidInput(
-            "DEFINITION", "it has no attribute of type number", "thresholds need an ordered one"
+            "DEFINITION",
+            "it has no attribute of type number",
+            "thresholds need a numeric attribute",
         )
     if name is None and len(ordered) == 1:
         return universe.index(ordered[0])
     if name not in ordered:
-        problem = "say which" if name is None else f"{name} is no attribute of type number"
-        raise InvalidInput("--attribute", problem, f"give one of {', '.join(ordered)}")
+        problem = (
+            "there are several attributes of type number"
+            if name is None
+            else f"{name} is not an attribute of type number"
+        )
+        raise InvalidInput("--attribute", problem, f"name one of {', '.join(ordered)}")
     return universe.index(name)
 
 
@@ -190,7 +198,7 @@ def _sampled(
     decimal: str | None,
     encoding: str,
 ) -> Rows:
-    """The first rows of a public file."""
+    """Reads the first rows of a public file."""
     source = RowFile(
         file,
         definition,
@@ -201,7 +209,7 @@ def _sampled(
     )
     batch = next(source.batches(), None)
     if batch is None:
-        raise InvalidInput(file.name, "it has no rows", "leave --sample out to use synthetic ones")
+        raise InvalidInput(file.name, "it has no rows", "omit --sample to use synthetic rows")
     return universe.encode_columns(batch.columns)
 
 
@@ -209,12 +217,12 @@ def _warn_of_error(need: Need) -> None:
     error = least_error(need)
     if error is not None and error <= need.accuracy.error:
         return
-    least, rows = "" if error is None else f"; the least is {_percent(error)}", least_rows(need)
+    least, rows = "" if error is None else f"; the smallest is {_percent(error)}", least_rows(need)
     enough = "" if rows is None else f", or {_number(rows)} rows a phase"
     warn(
         f"phases of {_number(need.n_rows)} rows are too small for an error of "
-        f"{_percent(need.accuracy.error)}: not even one query about one of them could be answered{least}. "
-        f"Ask about more phases at once, or take a larger error{enough}"
+        f"{_percent(need.accuracy.error)}: not even one query about one phase could be answered{least}. "
+        f"Ask about more phases at once, or allow a larger error{enough}"
     )
 
 
@@ -229,7 +237,7 @@ def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
 
 
 def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
-    """The same need with one number eased: twofold, and as far as some mechanism asks where none serves."""
+    """Eases one number of the need: by a factor of two, or as far as some mechanism needs if none serves."""
     rows, error, queries = 2 * need.n_rows, 2.0 * need.accuracy.error, need.queries // 2
     if not recommended(found).serves:
         more = [e.rows for e in found if e.rows is not None and e.rows > need.n_rows]
@@ -249,13 +257,13 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
 
 
 def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
-    """The first line, and what to write where."""
+    """Prints the recommendation and the lines to write into the definition."""
     best = recommended(found)
     asked = "the query" if need.queries == 1 else f"all {_queries(need.queries)}"
     wanted = f"{asked} within {_percent(need.accuracy.error)} of the rows asked"
     if best.serves:
         console.print(
-            f"[b]Use {_called(best.name)}[/b]: it answers {wanted}, and spends "
+            f"[b]Use {_called(best.name)}[/b]: it answers {wanted} and spends "
             f"{'' if best.opening == best.share else 'about '}{_budget(best)} of a row's lifetime budget."
         )
     else:
@@ -266,7 +274,7 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
     lines = {**best.definition, "phase": {"min_rows": need.n_rows}}
     alone = need.universe.names[0] if need.workload == "thresholds" else None
     where = "" if alone is None else f", with the attribute {alone} alone"
-    console.print(f"\nIn the definition{where}:", markup=False)
+    console.print(f"\nWrite this in the definition{where}:", markup=False)
     for name, value in lines.items():
         console.print(f"  {json.dumps(name)}: {json.dumps(value)},", markup=False)
 
@@ -292,7 +300,9 @@ def _table(need: Need, found: Sequence[Estimate], trials: Mapping[Name, Trial]) 
 def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
     if estimate.problem is not None:
         if (estimate.rows or 0) > max(_ANYBODY, need.n_rows):
-            return "right for all at once; the papers' constants ask for more rows than anybody has"
+            return (
+                "all answers hold at once; the papers' constants need more rows than any table has"
+            )
         return estimate.problem.replace("**", "^")
     match estimate.name:
         case Name.CALIBRATED | Name.LEAN:
@@ -300,26 +310,27 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
             free = f"{_percent(trial.easy / trial.asked)} of the queries were free"
             return f"{_percent(estimate.opening)} when a phase opens; {free}"
         case Name.COUNTS | Name.PURE_COUNTS:
-            return f"pays each new query; affords {_number(estimate.queries or 0)}"
+            return f"pays for each new query; can afford {_number(estimate.queries or 0)}"
         case Name.TABLE:
-            return "noise on each cell once, then all is free; sums of many cells are noisier"
+            return "adds noise to each cell once, then all is free; sums of many cells are noisier"
         case Name.TREE:
-            return "one tree a phase, then all thresholds and quantiles are free"
+            return "builds one tree a phase, then all thresholds and quantiles are free"
         case Name.STABLE:
             return (
-                f"no counts: the exact median, where {estimate.distance:,} replaced rows would not move it; "
+                f"gives no counts; gives the exact median if {estimate.distance:,} replaced rows "
+                "do not move it; "
                 f"{estimate.queries} looks"
             )
         case Name.BYPASS:
-            return "about all phases only; counts first, from which its histogram learns"
+            return "answers about all phases only; counts first, and its histogram learns from the counts"
         case Name.WEIGHTS:
-            return f"{_hard(estimate)}; about all phases only"
+            return f"{_hard(estimate)}; answers about all phases only"
         case Name.GATED:
             return _hard(estimate)
         case Name.MEDIAN | Name.SEQUENTIAL | Name.MEMORY:
             few = (estimate.rows or 0) > need.n_rows
-            return "right for all at once; " + (
-                "its constants ask for so many rows"
+            return "all answers hold at once; " + (
+                "its constants need this many rows"
                 if few
                 else "pays when a phase opens, then all is free"
             )
@@ -329,19 +340,21 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
 def _hard(estimate: Estimate) -> str:
     if not estimate.queries:
         return "a phase has too few rows for a single hard query"
-    return f"affords {_number(estimate.queries)} hard query{'' if estimate.queries == 1 else 's'}"
+    return (
+        f"can afford {_number(estimate.queries)} hard query{'' if estimate.queries == 1 else 's'}"
+    )
 
 
 def _footnotes(
     console: Console, need: Need, trials: Mapping[Name, Trial], sample: Path | None
 ) -> None:
-    """What the columns mean, and how the trial was made."""
+    """Explains the columns and the trial."""
     notes = [
         "answers: how many of the queries are answered within the error;",
-        "≥ where nobody knows beforehand how many are hard.",
-        "budget: the most that any row spends of its own. lean: with base_share 0.",
-        "error, rows a phase: the least with which all queries are answered.",
-        f"Queries are spread evenly over {_phases(need.phases)};",
+        "≥ if the number of hard queries is not known in advance.",
+        "budget: the largest part of its budget that any row spends.",
+        "error, rows a phase: the smallest value at which all queries are answered.",
+        f"The queries are spread evenly over {_phases(need.phases)};",
         f"half are about all rows so far, half about the last 1 to {RECENT} phases.",
     ]
     if trials:
@@ -349,8 +362,8 @@ def _footnotes(
         rows = "synthetic rows" if sample is None else f"rows drawn from {sample.name}"
         missed = ", ".join(f"{name} {tried.missed:,}" for name, tried in trials.items())
         notes += [
-            f"Tried with {_queries(asked)} on {rows}; further off than the error: {missed}.",
-            "The others by formula.",
+            f"The trial asked {_queries(asked)} about {rows}; outside the error were: {missed}.",
+            "The other mechanisms are judged by formula.",
         ]
     console.print()
     console.print(" ".join(notes), style="dim", markup=False)
@@ -366,7 +379,7 @@ def _changed_table(changed: Sequence[tuple[str, Sequence[Estimate]]]) -> Table:
 
 
 def _part(estimate: Estimate) -> str:
-    """Of the queries, what is answered; where only the worst case is known, at least."""
+    """Formats the share of answered queries, as a lower bound if only the worst case is known."""
     if estimate.part is None:
         return "?"
     part = _percent(estimate.part)
@@ -399,7 +412,7 @@ def _phases(number: int) -> str:
 
 
 def _percent(part: float) -> str:
-    """Three digits, and never 100% for less."""
+    """Formats a share with three digits. It never rounds a smaller share up to 100%."""
     if part >= 1.0:
         return f"{100 * part:.0f}%"
     if part >= 0.9995:
@@ -409,7 +422,7 @@ def _percent(part: float) -> str:
 
 
 def _number(number: int) -> str:
-    """With its digits up to ten of them."""
+    """Formats a number with all its digits, up to ten digits."""
     if number < 10**10:
         return f"{number:,}"
     mantissa, exponent = f"{number:.1e}".split("e+")

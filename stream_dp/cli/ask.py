@@ -27,27 +27,40 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @connected()
 @click.argument("dataset")
 @click.argument("query", required=False)
-@click.option("--group-by", multiple=True, help="Attribute to group by; of several, once for each.")
+@click.option(
+    "--group-by", multiple=True, help="An attribute to group by. Repeat the option for several."
+)
 @click.option(
     "--kind",
     type=click.Choice(_KINDS),
     metavar="KIND",
-    help=f"What else than counts: {', '.join(_KINDS)}.",
+    help=f"The kind of query, if it is not a count: {', '.join(_KINDS)}.",
 )
-@click.option("--attribute", help="That it is about; the one that the condition names if left out.")
-@click.option("--rank", type=float, help="Of a quantile: 0.9 for the 90% quantile.")
-@click.option("--low", type=float, help="With --kind between: a share of the rows.")
-@click.option("--high", type=float, help="Ditto.")
-@click.option("--window", type=click.IntRange(1), help="Only the last N phases.")
-@click.option("--quote", is_flag=True, help="Say what the answer would cost; spends nothing.")
+@click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
 @click.option(
-    "--id", "query_id", help="The answer under an id never changes.  [default: a new one]"
+    "--rank", type=float, help="The rank of a quantile, such as 0.9 for the 90% quantile."
 )
-@click.option("--analyst", help="Who asks.  [default: your login name]")
+@click.option("--low", type=float, help="The lower share of the rows, for --kind between.")
+@click.option("--high", type=float, help="The upper share of the rows, for --kind between.")
+@click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
 @click.option(
-    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds."
+    "--quote", is_flag=True, help="Print what the answer would cost. This spends nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the answer's message.")
+@click.option(
+    "--id",
+    "query_id",
+    help="The id of the query. A repeated id returns the same answer.  [default: a new id]",
+)
+@click.option("--analyst", help="The name of the analyst.  [default: your login name]")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="The seconds to wait for the answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON message.")
 def command(
     connection: Connection,
     dataset: str,
@@ -65,7 +78,9 @@ def command(
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Ask DATASET a QUESTION: a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ...
+    """Ask a QUERY about DATASET.
+
+    QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ...
 
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"
@@ -76,18 +91,18 @@ def command(
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
     stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
 
-    Which kinds a data set answers: stream-dp dataset show. Exit code 1 means that there is no answer:
-    refused, rejected, or nobody replied.
+    `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1 if there
+    is no answer: the query was refused or rejected, or no worker replied.
     """
     more = click.get_current_context().args
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
-            f"the query ends before {more[0]!r}; put the whole of it in quotes, so that the shell "
-            "leaves it alone"
+            f"the query ends before {more[0]!r}; put the whole query in quotes, so that the shell "
+            "does not split it"
         )
     _check_options(kind, {"attribute": attribute, "rank": rank, "low": low, "high": high}, query)
-    # The SQL reader takes half a second to load; the broker answers meanwhile.
+    # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     texts = [text for text in (query, *more) if text is not None]
     asked = Query(
@@ -103,9 +118,9 @@ def command(
         high=high,
     )
     with busy("Asking"), connection.client(analyst) as client:
-        spelt = _spelt(client, dataset, asked, texts)
+        message = _message(client, dataset, asked, texts)
         answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
-        refusal = _refusal(client, answer, spelt, texts)
+        refusal = _refusal(client, answer, message, texts)
     if as_json:
         click.echo(answer.to_bytes().decode())
     elif refusal:
@@ -119,7 +134,7 @@ def command(
 
 
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
-    """Names what is missing, or too much, as it is written here and not as a message has it."""
+    """Checks the options of a kind and names a wrong one as the command line writes it."""
     needed, allowed = FIELDS[kind or "predicate"]
     if query is None and {"where", "wheres"} & {*needed}:
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
@@ -128,22 +143,24 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
         if name in needed and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{name}")
         if name not in (*needed, *allowed) and value is not None:
-            beside = f"--kind {kind} has no --{name}" if kind else f"--{name} goes with --kind"
-            raise click.UsageError(beside)
+            problem = f"--kind {kind} has no --{name}" if kind else f"--{name} needs --kind"
+            raise click.UsageError(problem)
 
 
-def _spelt(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:
-    """The query as its message says it; what is wrong in its SQL is pointed at."""
+def _message(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:
+    """Writes the query as a message. An error in its SQL shows the piece that is wrong."""
     for text in texts:
         try:
-            client.spelt(dataset, Query(text))
+            client.as_message(dataset, Query(text))
         except InvalidQuery as error:
             raise StreamDPError(pointed_error(text, error)) from None
-    return client.spelt(dataset, asked)
+    return client.as_message(dataset, asked)
 
 
-def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Sequence[str]) -> str:
-    """Why there is no answer, for who asked in SQL at a terminal; empty if there is one."""
+def _refusal(
+    client: Client, answer: Answer, message: Mapping[str, Any], texts: Sequence[str]
+) -> str:
+    """Explains a refusal to someone who asked in SQL at a terminal."""
     if not isinstance(answer, RefusedAnswer):
         return ""
     reason = answer.reason
@@ -156,7 +173,7 @@ def _refusal(client: Client, answer: Answer, spelt: Mapping[str, Any], texts: Se
         )
     found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
     if found is None:
-        return pointed_refusal(texts[0] if texts else "", spelt.get("where"), reason)
-    place = int(found[1])
+        return pointed_refusal(texts[0] if texts else "", message.get("where"), reason)
+    index = int(found[1])
     of_one = reason.model_copy(update={"message": f"where{found[2]}"})
-    return pointed_refusal(texts[place], spelt["wheres"][place], of_one)
+    return pointed_refusal(texts[index], message["wheres"][index], of_one)

@@ -1,7 +1,7 @@
-"""Names for the batches of a file that follow from its rows and tell nobody anything about them.
+"""Batch ids that are derived from the rows of a file and reveal nothing about them.
 
-Batch ids are public. So what a file holds is hashed with a key that never leaves this machine: without it
-nobody can try out which rows make an id.
+Batch ids are public. So the command hashes the rows with a key that never leaves this machine. Without the
+key nobody can test which rows produce an id.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _ID_BYTES: Final = 16
 
 
 def batch_key(state_dir: Path) -> bytes:
-    """This machine's key of batch ids, made when there is none; only its owner can read it.
+    """Reads this machine's key for batch ids, or creates it. Only the owner of the file can read it.
 
     Raises:
-        StreamDPError: It cannot be kept there.
+        StreamDPError: The key cannot be stored or is damaged.
     """
     folder = StateFolder(state_dir)
     file = folder.path / _KEY_FILE
@@ -40,19 +40,19 @@ def batch_key(state_dir: Path) -> bytes:
         key = file.read_bytes()
     except (OSError, ServerUnavailable) as error:
         raise StreamDPError(
-            f"the key of batch ids cannot be kept in {folder.path} ({error}); pass another --state-dir, or "
+            f"the key for batch ids cannot be stored in {folder.path} ({error}); pass another --state-dir or "
             "name the batches with --batch-id"
         ) from error
     if len(key) != _KEY_BYTES:
         raise StreamDPError(
-            f"{file} is not a key of {_KEY_BYTES} bytes; put the right one back, or name the batches with "
+            f"{file} is not a key of {_KEY_BYTES} bytes; restore the right file, or name the batches with "
             "--batch-id"
         )
     return key
 
 
 def _make(file: Path) -> None:
-    """Of two who make it at once, the first one's stays."""
+    """Creates the key. If two processes create it at once, the first key stays."""
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -68,9 +68,9 @@ def _make(file: Path) -> None:
 
 
 class RowsDigest:
-    """HMAC of rows, and of the data set and the columns that they are sent to.
+    """The HMAC of rows and of the data set and columns that they are sent to.
 
-    It is the same however many rows are taken at a time.
+    The result does not depend on how many rows are taken at a time.
     """
 
     def __init__(self, key: bytes, dataset: str, names: Sequence[str]) -> None:
@@ -79,13 +79,13 @@ class RowsDigest:
         self._columns = {name: hmac.new(key, digestmod="sha256") for name in names}
 
     def take(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Takes some rows, as they stand in the file."""
+        """Adds some rows, with the values as the file holds them."""
         for name, digest in self._columns.items():
-            # A list without its brackets: each value, however it is grouped with others, and a comma.
-            spelt = json.dumps(columns[name], default=plain)[1:-1]
-            digest.update(f"{spelt}, ".encode())
+            # A list without its brackets: each value and a comma, however the values are grouped.
+            written = json.dumps(columns[name], default=plain)[1:-1]
+            digest.update(f"{written}, ".encode())
 
     def prefix(self) -> str:
-        """How the ids of these rows begin."""
+        """Returns the prefix of the batch ids of these rows."""
         parts = [self._head.encode(), *(digest.digest() for digest in self._columns.values())]
         return hmac.digest(self._key, b"\0".join(parts), "sha256")[:_ID_BYTES].hex()

@@ -19,7 +19,7 @@ __all__ = ["command"]
 @click.argument("dataset")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
-    """What each phase of DATASET has spent of its lifetime budget, from the published ledger."""
+    """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger."""
     from stream_dp.profiles.building import build, epsilon_spent
     from stream_dp.profiles.lines import prices_of
 
@@ -62,8 +62,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         return
     console = output()
     console.print(
-        f"[b]{dataset}[/b] promises every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, for "
-        f"ever; {odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
+        f"[b]{dataset}[/b] guarantees every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, "
+        f"for ever; {odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
     )
     if constants is not None:
         console.print(_tau_line(constants))
@@ -92,14 +92,15 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         limited = "in all phases so far" if profile == "memory" else "in this phase"
         stage = f" of stage {memory.stage}" if constants and "stage" in constants else ""
         console.print(
-            f"{profile} profile: a phase is paid when it opens. Phase {memory.phase}: {memory.asked:,} of "
-            f"{memory.queries:,} queries{stage} asked; up to {memory.hard_limit:,} hard answers {limited}, "
+            f"{profile} profile: a phase is paid for when it opens. Phase {memory.phase}: "
+            f"{memory.asked:,} of {memory.queries:,} queries{stage} asked; up to "
+            f"{memory.hard_limit:,} hard answers {limited}, "
             f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
 
 
 def _tau_line(constants: dict[str, object]) -> str:
-    """With what probability the papers' mechanism may lose its promise, term by term."""
+    """Explains the failure probability of the papers' mechanism, term by term."""
     whole, concentration, last = (
         _power(constants[name])
         for name in ("log10_tau", "log10_tau_concentration", "log10_tau_last_threshold")
@@ -112,7 +113,7 @@ def _tau_line(constants: dict[str, object]) -> str:
 
 
 def _power(log10: object) -> str:
-    """A probability from its decimal logarithm, also one that no float holds."""
+    """Formats a probability from its decimal logarithm, even if no float can hold it."""
     if not isinstance(log10, float):
         return "0"
     return f"{10**log10:.2g}" if log10 > -300 else f"10^{log10:,.0f}"

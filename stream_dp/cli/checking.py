@@ -1,8 +1,8 @@
-"""How values would be counted, for those who hold them: nothing of it leaves this process.
+"""Shows the holder of the rows how each value would be counted. Nothing leaves this process.
 
-A column may be read in a way that nobody meant: a decimal comma, another language's yes and no, a time where
-a month is listed. Each row still counts, in a cell that says nothing. So a column whose values mostly end
-there is worth a warning before the rows are sent.
+A column may be read in a way that nobody intended: a decimal comma, another language's yes and no, or a time
+where the definition lists months. Each row still counts, but in a cell that carries no information. So the
+command warns before it sends a column whose values mostly fall into such a cell.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ _WORDS: Final = {
     Boolean: ("true or false", "neither true nor false"),
 }
 _FIXES: Final = {
-    Category: "compare how the values are spelt with those that the definition lists",
+    Category: "compare how the values are written with those that the definition lists",
     Number: "write them as numbers with a decimal point",
     Boolean: "write true or false",
 }
 _EXAMPLES: Final = 3
 _REMEMBERED: Final = 1_000
-"""Distinct values of a column that are told apart: its examples are the most common among the first."""
+"""How many distinct values of a column are kept. The examples are the most common of these."""
 
 _MOSTLY: Final = 0.5
-"""Share of the rows that count as ``other`` or ``missing``."""
+"""The share of rows that may count as ``other`` or ``missing`` without a warning."""
 _WRONGLY: Final = 0.1
-"""Share of the rows that count as a value which they do not have, since the definition has no better cell."""
-_SPELT: Final = 0.01
-"""Share of the rows with a number in another notation: these are readable, and are lost for nothing."""
+"""The share of rows that may count as a value they do not have, because no cell fits better."""
+_OTHER_NOTATION: Final = 0.01
+"""The share of rows that may hold a number in another notation. A correct setting would save these rows."""
 _END: Final = 0.9
-"""Share of the numbers in an end bin, where there are others between."""
+"""The share of numbers that may fall into an end bin if there are bins between the ends."""
 _FEWEST: Final = 100
-"""Numbers that say anything about a distribution."""
+"""The fewest numbers from which a distribution can be judged."""
 
 _GROUPED: Final = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
-"""A number whose points may stand between thousands."""
+"""A number whose points may separate thousands."""
 
 
 @dataclass
 class _Tally:
-    """Rows of one sort, and the commonest values among them."""
+    """Counts rows of one sort and keeps their most common values."""
 
     rows: int = 0
     values: Counter[str] = field(default_factory=Counter, repr=False)
@@ -76,22 +76,22 @@ class _Tally:
 
 @dataclass
 class _Reading:
-    """The values of one column, as the definition tells them apart.
+    """The values of one column, as the definition distinguishes them.
 
     Attributes:
-        understood: Rows with a value that has a cell of its own, or a bin.
-        empty: Rows without a value.
-        strange: Every other row.
-        spelt: Those of them with a number in another notation.
-        ends: Rows with a number in the first bin, and in the last.
-        grouped: Rows with a text whose point may stand before decimals or between thousands.
-        decimals: Whether some text has a point that can only stand before decimals.
+        understood: The number of rows whose value has its own cell or a bin.
+        empty: The rows without a value.
+        strange: All other rows.
+        other_notation: The strange rows with a number in another notation.
+        ends: The rows with a number in the first bin and in the last bin.
+        grouped: The rows with a string whose point may mark decimals or separate thousands.
+        decimals: Whether some string has a point that can only mark decimals.
     """
 
     understood: int = 0
     empty: int = 0
     strange: _Tally = field(default_factory=_Tally)
-    spelt: _Tally = field(default_factory=_Tally)
+    other_notation: _Tally = field(default_factory=_Tally)
     ends: tuple[_Tally, _Tally] = field(default_factory=lambda: (_Tally(), _Tally()))
     grouped: _Tally = field(default_factory=_Tally)
     decimals: bool = False
@@ -99,12 +99,13 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Complaint:
-    """A column that is probably not read as it was meant.
+    """A column that is probably not read as its holder intended.
 
     Attributes:
-        text: What is wrong; shares of the rows are in it, and no value.
-        fix: What to do.
-        examples: Up to three of the values, for the eyes of those who hold the rows.
+        attribute: The name of the column.
+        text: The problem. It contains shares of the rows and no value.
+        fix: The advice to the holder of the rows.
+        examples: Up to three of the values, for the holder of the rows only.
     """
 
     attribute: str
@@ -113,17 +114,18 @@ class Complaint:
     examples: tuple[str, ...] = field(default=(), repr=False)
 
     def words(self, *, with_examples: bool) -> str:
-        """All of it in one line."""
+        """Formats the complaint as one line."""
         shown = f", such as {', '.join(self.examples)}" if with_examples and self.examples else ""
         return f"{self.attribute}: {self.text}{shown}; {self.fix}"
 
 
 class Survey:
-    """Looks at rows while they are read.
+    """Examines rows while they are read.
 
     Args:
-        decimal: The mark before decimals that texts of numbers were read with; None if nobody said it.
-        can_say: Whether they could: a message of a source is read as it is.
+        definition: The definition under which the rows would be counted.
+        decimal: The decimal mark with which number strings were read. None if the user gave none.
+        can_say: Whether the user could give one. Messages of a source have no such option.
     """
 
     def __init__(
@@ -137,11 +139,11 @@ class Survey:
         self.readings: Mapping[str, _Reading] = {name: _Reading() for name in universe.names}
 
     def take(self, columns: Columns, values: Columns) -> None:
-        """Looks at some rows.
+        """Examines some rows.
 
         Args:
-            columns: Values as they stand in the file.
-            values: What they say, as the worker reads it.
+            columns: The values as the file holds them.
+            values: The values as the worker reads them.
         """
         self.rows += len(columns[self._universe.names[0]])
         for strict in self._strict:
@@ -166,7 +168,7 @@ class Survey:
                 _spelling(reading, column, strange)
 
     def complaints(self) -> list[Complaint]:
-        """What to say about the columns, in the order of the attributes."""
+        """Returns the complaints about the columns, in the order of the attributes."""
         return [
             complaint
             for attribute in self._universe.attributes
@@ -176,8 +178,8 @@ class Survey:
     def _complaints(self, attribute: Attribute, reading: _Reading) -> Iterator[Complaint]:
         strange, empty = reading.strange, reading.empty
         name, words = attribute.name, _WORDS[type(attribute)][1]
-        many_spelt = reading.spelt.rows >= max(1, _SPELT * self.rows)
-        mostly_spelt = many_spelt and 2 * reading.spelt.rows >= strange.rows
+        many_other = reading.other_notation.rows >= max(1, _OTHER_NOTATION * self.rows)
+        mostly_other = many_other and 2 * reading.other_notation.rows >= strange.rows
         for cell in dict.fromkeys((_cell(attribute, "?"), _cell(attribute, None))):
             parts = []
             if cell == _cell(attribute, "?") and strange.rows:
@@ -188,28 +190,30 @@ class Survey:
             is_strange = bool(parts) and parts[0][1] == words
             if not parts or share < (_MOSTLY if _is_apart(attribute, cell) else _WRONGLY):
                 continue
-            if is_strange and mostly_spelt:
-                continue  # said below, with what to do about it
+            if is_strange and mostly_other:
+                continue  # reported below, together with the fix
             said = " and ".join(f"{rows / self.rows:.1%} are {what}" for rows, what in parts)
             yield Complaint(
                 name,
-                f"of {self.rows:,} rows {said}, and count as {attribute.labels[cell]}",
+                f"of {self.rows:,} rows {said} and count as {attribute.labels[cell]}",
                 _FIXES[type(attribute)] if is_strange else _fix_empty(attribute, cell),
                 strange.examples if is_strange else (),
             )
         if isinstance(attribute, Number):
-            if many_spelt:
+            if many_other:
                 yield Complaint(
                     name,
-                    f"of {self.rows:,} rows {reading.spelt.rows / self.rows:.1%} have a number in another "
-                    f"notation, and count as {attribute.labels[_cell(attribute, '?')]}",
+                    f"of {self.rows:,} rows {reading.other_notation.rows / self.rows:.1%} have a number in "
+                    f"another notation and count as {attribute.labels[_cell(attribute, '?')]}",
                     self._fix_spelling(reading),
-                    reading.spelt.examples,
+                    reading.other_notation.examples,
                 )
-            elif reading.grouped.rows >= max(1, _SPELT * self.rows) and not reading.decimals:
+            elif (
+                reading.grouped.rows >= max(1, _OTHER_NOTATION * self.rows) and not reading.decimals
+            ):
                 yield Complaint(
                     name,
-                    "a point in its numbers may stand before decimals or between thousands",
+                    "a point in its numbers may mark decimals or separate thousands",
                     "pass --decimal . or --decimal , to say which"
                     if self._can_say
                     else "it is read as a decimal point; write numbers without quotes",
@@ -227,26 +231,24 @@ class Survey:
                     attribute.name,
                     f"{tally.rows / reading.understood:.1%} of its {reading.understood:,} numbers are "
                     f"{label}, in an end bin",
-                    "compare their unit with the edges of the definition",
+                    "compare the unit of the numbers with the edges in the definition",
                     tally.examples,
                 )
 
     def _fix_spelling(self, reading: _Reading) -> str:
         if not self._can_say:
-            return "send numbers, or texts with a decimal point and no mark between thousands"
-        texts = reading.spelt.values
+            return "send numbers, or strings with a decimal point and no thousands separator"
+        texts = reading.other_notation.values
         marks = "." if reading.decimals else ",."
         able = [mark for mark in marks if all(pointed(text, mark) is not None for text in texts)]
         if len(able) == 1:
             return f"pass --decimal {able[0]}"
-        return (
-            "pass --decimal , if commas stand before decimals, or --decimal . if between thousands"
-        )
+        return "pass --decimal , if commas mark decimals, or --decimal . if they separate thousands"
 
 
 def _spelling(reading: _Reading, column: Sequence[Any], strange: np.ndarray[Any, Any]) -> None:
-    """Looks at how texts of numbers are written, where nobody has said it."""
-    reading.spelt.add(
+    """Examines how number strings are written if the user gave no decimal mark."""
+    reading.other_notation.add(
         value
         for value in compress(column, strange)
         if isinstance(value, str) and any(pointed(value, mark) is not None for mark in ",.")
@@ -258,40 +260,40 @@ def _spelling(reading: _Reading, column: Sequence[Any], strange: np.ndarray[Any,
 
 
 def _strict(attribute: Attribute) -> Attribute:
-    """The attribute with cells of their own for what it does not understand."""
+    """Returns the attribute with separate cells for values that it does not understand."""
     if isinstance(attribute, Category):
         return dataclasses.replace(attribute, missing=True, other=True)
     return dataclasses.replace(attribute, missing=True)
 
 
 def _cell(attribute: Attribute, value: str | None) -> int:
-    """The cell of a value that is not understood, or of none."""
+    """Returns the cell of a value that is not understood, or of a missing value."""
     if isinstance(attribute, Category) and value is not None:
         value = "?" * (1 + max(map(len, attribute.values)))
     return int(attribute.encode([value])[0])
 
 
 def _is_apart(attribute: Attribute, cell: int) -> bool:
-    """Whether no value that the definition lists, and no bin, counts in this cell."""
+    """Returns whether this cell counts no listed value and no bin."""
     other = attribute.other_cell if isinstance(attribute, Category) else None
     return cell in (attribute.missing_cell, other)
 
 
 def _fix_empty(attribute: Attribute, cell: int) -> str:
     if _is_apart(attribute, cell):
-        return "see whether it is the right column"
-    return 'a definition with "missing": true tells them apart'
+        return "check that it is the right column"
+    return 'a definition with "missing": true distinguishes them'
 
 
 def warn_of(complaints: Iterable[Complaint]) -> None:
-    """Says them on stderr; values of the rows only where that is a terminal, and no log."""
+    """Prints the warnings on stderr. It shows values only if stderr is a terminal and not a log."""
     with_examples = sys.stderr.isatty()
     for complaint in complaints:
         click.echo(f"warning: {complaint.words(with_examples=with_examples)}", err=True)
 
 
 def reading_table(universe: Universe, survey: Survey) -> Table:
-    """For each attribute what its column holds, how much of it, and what that would count as."""
+    """Builds a table of what each column holds, how often, and how that would be counted."""
     table = bare_table("attribute", "values", numbers=("rows",))
     table.add_column("counted as")
     for attribute in universe.attributes:

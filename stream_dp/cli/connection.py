@@ -1,4 +1,4 @@
-"""Where the servers are: from options, the environment, or the state folder that `up` wrote."""
+"""Finds the servers: from options, the environment, or the state folder that `up` wrote."""
 
 from __future__ import annotations
 
@@ -48,20 +48,27 @@ state_dir_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     envvar="STREAM_DP_STATE_DIR",
     callback=_state_dir,
-    help="Folder of the servers that `up` started.  [default: ~/.local/state/stream-dp]",
+    help="The folder of the servers that `up` started.  [default: ~/.local/state/stream-dp]",
 )
 
 
 topic_prefix_option = click.option(
     "--topic-prefix",
     envvar="STREAM_DP_TOPIC_PREFIX",
-    help=f"Common start of all topic names.  [default: that of what `up` started, else {DEFAULT_PREFIX}]",
+    help=f"The prefix of all topic names.  [default: the one that `up` used, or else {DEFAULT_PREFIX}]",
 )
 
 
 @dataclass(frozen=True)
 class Connection:
-    """What a command was told about the servers; asks for no more than it uses."""
+    """The servers that a command was given. It looks up a server only when the command uses it.
+
+    Attributes:
+        given_bootstrap_servers: The brokers from the option or the environment, if any.
+        given_redis_url: The address of Redis from the option or the environment, if any.
+        given_topic_prefix: The topic prefix from the option or the environment, if any.
+        state_dir: The folder of the servers that ``up`` started.
+    """
 
     given_bootstrap_servers: str | None
     given_redis_url: str | None
@@ -70,7 +77,7 @@ class Connection:
 
     @property
     def topic_prefix(self) -> str:
-        """The one given, else that of what ``up`` started, where its servers are used."""
+        """The given prefix, or else the prefix of the servers that ``up`` started if these are used."""
         if self.given_topic_prefix:
             return self.given_topic_prefix
         found = None if self.given_bootstrap_servers else running(self.state_dir)
@@ -90,9 +97,9 @@ class Connection:
 
     @property
     def broker(self) -> Broker:
-        """The brokers, and what they ask for as the settings in the environment say.
+        """The addresses of the brokers, with the credentials from the environment.
 
-        The one that ``up`` started asks for nothing, whatever is set for another.
+        The broker that ``up`` started requires no credentials, so it is given none.
         """
         from stream_dp.broker import Broker
         from stream_dp.settings import worker_settings
@@ -106,7 +113,7 @@ class Connection:
         return self.given_redis_url or self._embedded("--redis-url").redis_url
 
     def client(self, analyst: str | None = None) -> Client:
-        # Only here: the broker's client takes a third of a second to load.
+        # The import is here because the broker's client takes a third of a second to load.
         from stream_dp.client import Client
 
         return Client(
@@ -129,17 +136,17 @@ class Connection:
 
 
 def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the options that say where the servers are; the command gets a ``connection``.
+    """Adds the options that locate the servers. The command receives a ``connection``.
 
     Args:
-        operator: The command needs Redis as well, which holds raw data.
+        operator: Whether the command also needs Redis, which holds raw data.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @click.option(
             "--bootstrap-servers",
             envvar="STREAM_DP_BOOTSTRAP_SERVERS",
-            help="Kafka brokers.  [default: those that `up` started]",
+            help="The addresses of the Kafka brokers.  [default: the broker that `up` started]",
         )
         @topic_prefix_option
         @state_dir_option
@@ -158,7 +165,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
             return click.option(
                 "--redis-url",
                 envvar="STREAM_DP_REDIS_URL",
-                help="Where the state lives.  [default: what `up` started]",
+                help="The address of the Redis that holds the state.  [default: the one that `up` started]",
             )(wrapper)
         return wrapper
 
@@ -166,12 +173,12 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
 
 
 def up_log(state_dir: Path) -> Path:
-    """Where the process that `up` leaves behind writes."""
+    """Returns the log file of the process that `up` leaves running."""
     return state_dir / "logs" / "up.log"
 
 
 def last_words(state_dir: Path) -> str:
-    """Why that process ended; empty when it was told to, or says nothing."""
+    """Returns why that process ended. Empty if it was told to stop or gave no reason."""
     return _last_error(up_log(state_dir))
 
 
@@ -185,32 +192,32 @@ def _last_error(log: Path) -> str:
 
 
 def rollback_of_worker(state_dir: Path) -> str | None:
-    """What keeps ending the worker that ``up`` started, and the fix, where it is a Redis that went back."""
+    """Returns the fault and its fix if the worker keeps ending because Redis went back in time."""
     said = _last_error(state_dir / "logs" / "worker.log")
     return None if "the worker answers" in said else after_rollback(said, state_dir)
 
 
 def after_rollback(said: str, state_dir: Path) -> str | None:
-    """Fault and fix where a Redis that went back is what ended the servers; None where it is not."""
+    """Returns the fault and its fix if the servers ended because Redis went back in time, or None."""
     if RolledBack.words not in said:
         return None
     fault = said[said.index(RolledBack.words) :].partition(". ")[0]
     return (
-        f"{fault}; run `stream-dp down`, put the newest copy of its data back as {state_dir / 'valkey'}, and "
-        "run `stream-dp up`. Without a newer copy start afresh under another prefix, "
-        "`STREAM_DP_TOPIC_PREFIX=again. stream-dp up`, and count both budgets for rows that you send again"
+        f"{fault}; run `stream-dp down`, restore the newest copy of its data to {state_dir / 'valkey'}, and "
+        "run `stream-dp up`. If there is no newer copy, start again under another prefix: "
+        "`STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you send again then spend both budgets"
     )
 
 
 def without_password(url: str) -> str:
-    """An address that may be shown."""
+    """Removes the password from an address so that it may be shown."""
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2] or parts.path
-    return f"{parts.scheme}://{place}"
+    address = parts.netloc.rpartition("@")[2] or parts.path
+    return f"{parts.scheme}://{address}"
 
 
 def store(connection: Connection) -> RedisStore:
-    """The store of the workers, as the settings in the environment describe it."""
+    """Opens the store of the workers, as the settings in the environment describe it."""
     from stream_dp.pipeline.connecting import store_of
     from stream_dp.settings import worker_settings
 

@@ -54,7 +54,7 @@ def command() -> None:
 @connected()
 @click.argument("definition", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def create(connection: Connection, definition: Path) -> None:
-    """Create the data set that the JSON file DEFINITION describes. It can never be changed."""
+    """Create the data set that the JSON file DEFINITION describes. A definition can never be changed."""
     read, opening = _checked(definition)
     said = large_delta(read.privacy.delta, rows_of_a_phase(read))
     with warnings.catch_warnings(record=True) as notes:
@@ -80,20 +80,20 @@ def create(connection: Connection, definition: Path) -> None:
     "--source",
     "source_file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Check the newest records of the topic that this source file names. Nothing is sent. Without "
-    "DEFINITION that of the data set is taken.",
+    help="Check the newest records of the topic that this source file names. The command sends nothing. If "
+    "you omit DEFINITION, it uses the definition of the data set.",
 )
 @click.option(
     "--records",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="Most records of a source's topic to read.",
+    help="The largest number of records to read from the topic of a source.",
 )
 @click.option(
     "--public",
     is_flag=True,
-    help="The rows are public, such as made-up ones: a definition may follow from them.",
+    help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
 @delimiter_option
 @decimal_option
@@ -109,10 +109,10 @@ def check(
     decimal: str | None,
     encoding: str,
 ) -> None:
-    """Check DEFINITION, and how the rows of FILE, or of a source, would be counted under it.
+    """Check DEFINITION and show how it would count the rows of FILE or of a source.
 
-    Nothing leaves this machine. It shows exact numbers and values of the rows, for those who may see them and
-    nobody else. A definition is public: choose its values and edges from what is known without the rows, or
+    Nothing leaves this machine. The command shows exact counts and values of the rows, so only people who may
+    see the rows should run it. A definition is public. Choose its values and edges from public knowledge, or
     check a public sample with --public.
     """
     if definition is None and source_file is None:
@@ -132,7 +132,7 @@ def check(
         read, opening = _checked(definition)
         universe = universe_of(read)
         click.echo(
-            f"{definition.name} can be used: {read.dataset} has {universe.n_cells:,} cells; {opening}"
+            f"{definition.name} is valid: {read.dataset} has {universe.n_cells:,} cells; {opening}"
         )
         if read.kinds != KindsSpec():
             output().print(kinds_table(read))
@@ -140,8 +140,8 @@ def check(
         if source.dataset != read.dataset:
             raise InvalidInput(
                 "--source",
-                f"it is of {source.dataset}, not of {read.dataset}",
-                "name the other file",
+                f"it belongs to {source.dataset}, not to {read.dataset}",
+                "pass the file that belongs to the definition",
             )
         _look_at_source(connection, source, universe, records)
     elif file is not None:
@@ -156,11 +156,12 @@ def check(
     else:
         return
     if public:
-        click.echo("these rows are public, as --public says; a definition may follow from them")
+        click.echo("these rows are public, as --public says; a definition may depend on them")
     else:
         warn(
-            "these are exact counts and values of rows, and a definition is public. What you change in it "
-            "because of them tells of these rows. Check a public sample instead, and pass --public"
+            "these are exact counts and values of rows, but a definition is public. If you change it because "
+            "of them, the change reveals something about them. Check a public sample instead, and pass "
+            "--public"
         )
 
 
@@ -177,7 +178,7 @@ def _look_at_file(rows: RowFile, file: Path, universe: Universe, decimal: str | 
 
 
 def _look_at_source(connection: Connection, source: Source, universe: Universe, most: int) -> None:
-    """Looks at the newest records of a source's topic."""
+    """Examines the newest records of a source's topic."""
     from itertools import islice
 
     from stream_dp.cli.checking import Survey
@@ -199,7 +200,7 @@ def _look_at_source(connection: Connection, source: Source, universe: Universe, 
             progress.update(task, completed=survey.rows)
     if survey.rows == 0:
         raise InvalidInput(
-            "--source", f"the topic {source.topic} holds no records", "send some first"
+            "--source", f"the topic {source.topic} holds no records", "send some records first"
         )
     click.echo(f"read the newest {survey.rows:,} records of {source.topic}; nothing was sent")
     _say(universe, survey)
@@ -213,17 +214,17 @@ def _say(universe: Universe, survey: Survey) -> None:
 
 
 def read_definition(file: Path) -> Definition:
-    """The definition in a file.
+    """Reads the definition in a file.
 
     Raises:
-        InvalidInput: It is none; says where and how to mend it.
+        InvalidInput: The file is not a definition. The error says where and how to fix it.
     """
     text = file.read_bytes()
     if len(text) > _MOST_BYTES:
         raise InvalidInput(
             file.name,
             f"a definition has at most {_MOST_BYTES:,} bytes",
-            "is this the file of the rows?",
+            "check that this is not the file of the rows",
         )
     try:
         document = read_json(text, max_bytes=_MOST_BYTES)
@@ -233,7 +234,7 @@ def read_definition(file: Path) -> Definition:
 
 
 def _checked(file: Path) -> tuple[Definition, str]:
-    """The definition in a file, and in words when a phase opens; warns of what may be meant otherwise."""
+    """Reads the definition in a file and says when a phase opens. It warns of likely mistakes."""
     definition = read_definition(file)
     definition.check_new()
     with busy("Checking"):
@@ -244,8 +245,9 @@ def _checked(file: Path) -> tuple[Definition, str]:
         opens, given = rows_of_a_phase(definition), definition.phase.min_rows
         if opens > given:
             warn(
-                f"phase.min_rows {given:,} is less than the {definition.mechanism.profile} profile needs "
-                f"with these settings, {opens:,}; that many open a phase"
+                f"phase.min_rows {given:,} is less than the {opens:,} rows that the "
+                f"{definition.mechanism.profile} profile needs with these settings; a phase opens "
+                "at that many"
             )
         warn_of_delta(definition.privacy.delta, opens)
         opening, spent = f"a phase opens at {opens:,} rows", mechanism.opening_units(opens)
@@ -257,7 +259,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
 
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
-    """Says so where no query about a single phase could be answered as promised."""
+    """Warns if no query about a single phase could be answered as promised."""
     from stream_dp.core.parameters import Accuracy, Privacy
     from stream_dp.profiles.advice import Need, least_error
 
@@ -276,30 +278,30 @@ def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> N
         reached = "" if least is None else f", which reaches {least:.3g}"
         warn(
             f"accuracy.error {promised.error:g} is out of reach of a phase of {n_rows:,} rows{reached}; "
-            "`stream-dp advise` says what would do"
+            "`stream-dp advise` lists what would work"
         )
 
 
 def _warn_of_kinds(definition: Definition, mechanism: Mechanism, n_rows: int, left: int) -> None:
-    """Says so where a single phase has too few rows, or too little budget, for what is turned on."""
+    """Warns if a single phase has too few rows or too little budget for a kind of query."""
     from stream_dp.core.accounting import UNITS
 
     for kind, least in mechanism.least_windows.items():
         if least > n_rows:
             warn(
-                f"kinds.{kind} needs windows of {least:,} rows or more, and a phase opens at {n_rows:,}; "
-                "with a larger share it needs fewer"
+                f"kinds.{kind} needs windows of {least:,} rows or more, but a phase opens at {n_rows:,}; "
+                "a larger share needs fewer rows"
             )
         asked = getattr(definition.kinds, kind).share
         if asked * UNITS > left:
             warn(
                 f"kinds.{kind}.share {asked:g} is more than a phase of {n_rows:,} rows has left once it is "
-                f"open, {left * 1000 // UNITS / 1000:g}; no look can be paid"
+                f"open, {left * 1000 // UNITS / 1000:g}; it can pay for no look"
             )
 
 
 def warn_of_delta(delta: float, n_rows: int) -> None:
-    """Says so where delta comes near to letting a mechanism give away whole rows."""
+    """Warns if delta is so large that a mechanism could almost reveal whole rows."""
     if (warning := large_delta(delta, n_rows)) is not None:
         warn(warning)
 
@@ -311,9 +313,9 @@ def warn(words: str) -> None:
 @command.command("show")
 @connected()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print the definition's message.")
+@click.option("--json", "as_json", is_flag=True, help="Print the definition as a JSON message.")
 def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
-    """What can be asked of a data set, and what is promised to each of its rows."""
+    """Show what you can ask of a data set and what it guarantees to each of its rows."""
     with connection.client() as client:
         definition = client.definition(name)
     if as_json:
@@ -326,10 +328,10 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     privacy, accuracy = definition.privacy, definition.accuracy
     console.print(f"[b]{definition.dataset}[/b]")
     console.print(
-        f"promised to every row, for ever: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+        f"guaranteed to every row for ever: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     )
     console.print(
-        f"answers lie within {100 * accuracy.error:g}% of the rows asked, but for one in "
+        f"answers lie within {100 * accuracy.error:g}% of the rows asked, except one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
     guesses = definition.mechanism.answers_unverified
@@ -356,9 +358,9 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
 
 @command.command("list")
 @connected()
-@click.option("--json", "as_json", is_flag=True, help="One definition a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one definition a line, as JSON.")
 def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
-    """List the data sets in force."""
+    """List the data sets that are not retired."""
     with connection.client() as client:
         catalog = client.catalog()
     if as_json:
@@ -384,22 +386,22 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
 @command.command("retire")
 @connected()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
 def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
-    """Erase a data set's rows for ever. Its name, answers and ledger stay."""
+    """Erase the rows of a data set for ever. Its name, answers and ledger stay."""
     with connection.client() as client:
         client.definition(name)
         if not yes:
             click.confirm(
-                f"This erases the rows of {name} for ever, and the name can never be used again. Go on?",
+                f"This erases the rows of {name} for ever. The name can never be used again. Go on?",
                 abort=True,
             )
         with busy("Retiring"):
             client.retire(name)
     click.echo(f"{name} is retired")
     click.echo(
-        "its rows are in Redis' append-only file until that is rewritten: redis-cli BGREWRITEAOF; and in the "
-        "topic of batches until its retention is over"
+        "its rows stay in the append-only file of Redis until `redis-cli BGREWRITEAOF` rewrites it, and in "
+        "the topic of batches until its retention ends"
     )
 
 
@@ -407,11 +409,11 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
 @connected(operator=True)
 @click.argument("name")
 def unlock(connection: Connection, name: str) -> None:
-    """Let a data set in quarantine take records again, once what killed the worker is mended."""
-    place = asyncio.run(_unlock(connection, name))
-    if place:
-        click.echo(f"{name} takes records again; it was the record {place}")
-        click.echo("what was rejected meanwhile may be sent again under the same ids")
+    """Let a data set in quarantine take records again, after you fixed what killed the worker."""
+    record = asyncio.run(_unlock(connection, name))
+    if record:
+        click.echo(f"{name} takes records again; the cause was the record {record}")
+        click.echo("you may send the rejected records again under the same ids")
     else:
         click.echo(f"{name} is not in quarantine")
 

@@ -1,4 +1,4 @@
-"""``stream-dp demo``: twelve months of real flights, asked while they arrive."""
+"""``stream-dp demo``: queries about twelve months of real flights while these arrive."""
 
 from __future__ import annotations
 
@@ -64,20 +64,25 @@ _ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
 }
 _PLAIN_WIDTH: Final = 120
 _MOST_OUTSIDE: Final = 0.2
-"""Twenty times what may be: a query that is asked each month meets the same noise, and misses again. Of
-the 47 of ``--fast`` that makes three at once."""
+"""The share of answers outside their error bar that the demo tolerates: twenty times the promise.
+
+A query that is asked each month meets the same noise and misses again. With the 47 queries of ``--fast`` one
+bad draw makes three misses at once.
+"""
 
 
 @click.command()
-@click.option("--fast", is_flag=True, help="Three months instead of twelve.")
+@click.option("--fast", is_flag=True, help="Use three months instead of twelve.")
 @click.option(
-    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Save the last picture there."
+    "--svg",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Save the last picture in this file.",
 )
 def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
-    """Stream a year of flight records, ask some 200 queries, kill the worker once, and check.
+    """Stream a year of flight records, ask about 200 queries, kill the worker once, and check the answers.
 
-    The exact answers beside the noisy ones are computed here, from the demo's own public file; the
-    worker never publishes them.
+    The command shows exact answers next to the noisy ones. It computes them itself from a public file. The
+    worker never publishes an exact answer.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -116,18 +121,18 @@ def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
 
 
 def _say_checked(console: Console, report: Report) -> None:
-    """What anyone finds who recomputes the prices from the topics; raises when it is a fault."""
+    """Recomputes the prices from the topics, as anyone can, and raises if it finds a fault."""
     if report.faults:
-        raise StreamDPError(f"the ledger does not hold: {report.faults[0]}; please report this")
+        raise StreamDPError(f"the ledger has a fault: {report.faults[0]}; please report this")
     units = sum(abs(part) for block in report.blocks for part in block.difference)
     console.print(
-        f"its ledger recomputed from the topic alone, as by `stream-dp ledger verify`: {len(report.blocks)} "
-        f"phases, {report.charges} charges, [b]{units} units[/b] of difference"
+        f"the ledger, recomputed from the topic alone as `stream-dp ledger verify` does: "
+        f"{len(report.blocks)} phases, {report.charges} charges, [b]{units} units[/b] of difference"
     )
 
 
 class _Exact:
-    """Exact answers from the demo's own copy of the public file, by SQLite: a second computation."""
+    """Computes exact answers a second way: with SQLite, from the demo's own copy of the public file."""
 
     def __init__(self, sample: Flights) -> None:
         self._database = sqlite3.connect(":memory:")
@@ -148,7 +153,7 @@ class _Exact:
     def table(
         self, group_by: tuple[str, ...], condition: str | None, window: tuple[int, int]
     ) -> tuple[int, ...]:
-        """The count of each cell, in the order of an answer's table."""
+        """Returns the count of each cell, in the order of an answer's table."""
         cells = [f"({self._cell(name)})" for name in group_by]
         found = {
             row[:-1]: row[-1]
@@ -163,7 +168,7 @@ class _Exact:
 
     @staticmethod
     def _cell(name: str) -> str:
-        """The number of a row's cell, in SQL."""
+        """Returns a SQL expression for the index of a row's cell."""
         attribute = _ATTRIBUTES[name]
         if attribute["type"] == "category":
             cases = " ".join(f"WHEN '{v}' THEN {i}" for i, v in enumerate(attribute["values"]))
@@ -177,7 +182,7 @@ def _n_cells(name: str) -> int:
 
 
 class _Screen:
-    """Shows the story as it unfolds: a live picture in a terminal, else a line at a time."""
+    """Shows the story as it unfolds: as a live picture in a terminal, or else line by line."""
 
     def __init__(self, console: Console, story: Story) -> None:
         self.story = story
@@ -213,7 +218,7 @@ class _Screen:
 
 
 def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) -> None:
-    """What the demo showed; raises when a promise did not hold."""
+    """Prints what the demo showed and raises if a promise did not hold."""
     asked = story.queries
     outside = sum(line.outside for line in asked)
     cells = sum(len(table.labels) for table in story.tables)
@@ -225,16 +230,16 @@ def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) ->
         f"{len(story.tables)} tables answered; {elapsed_s:.0f} s in all"
     )
     print_(
-        f"[green]{story.count('easy')} easy[/green]: answered from what was published before; "
-        f"[yellow]{story.count('hard')} hard[/yellow]: the rows were looked at, with noise"
+        f"[green]{story.count('easy')} easy[/green]: answered from earlier releases; "
+        f"[yellow]{story.count('hard')} hard[/yellow]: answered by a noisy look at the rows"
     )
-    print_(f"largest error [b]{100 * story.worst:.2f}%[/b], where 2% is promised")
+    print_(f"largest error [b]{100 * story.worst:.2f}%[/b]; the definition promises at most 2%")
     print_(
         f"{outside} of {len(asked)} answers and {cells_outside} of {cells:,} table cells lie outside their "
-        "own error bar, where 1 in 100 may"
+        "own error bar; 1 in 100 may"
     )
     print_(
-        f"at most [b]{100 * story.spent:.1f}%[/b] of any row's lifetime budget (epsilon 1) is spent"
+        f"spent at most [b]{100 * story.spent:.1f}%[/b] of any row's lifetime budget (epsilon 1)"
     )
     if demo.same_bytes is not None:
         same = "[b]the same bytes[/b]" if demo.same_bytes else "[red]other bytes[/red]"
@@ -247,7 +252,7 @@ def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) ->
 
 
 def _picture(story: Story) -> str:
-    """The last picture as SVG, without a font from elsewhere."""
+    """Draws the last picture as SVG, without an external font."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
         console = Console(
             record=True, width=132, file=nowhere, force_terminal=True, highlight=False
@@ -310,7 +315,7 @@ class _Demo:
                 self._table(*next(tables))
 
     def _queries(self, month: int) -> Iterator[tuple[str, int | None]]:
-        """Standing queries about everything so far, and fresh ones about it or recent months."""
+        """Asks standing queries about all rows so far, and new ones about all rows or recent months."""
         for condition in _STANDING:
             yield condition, None
         for _ in range(_FRESH):
@@ -359,7 +364,7 @@ class _Demo:
         self.screen.table(AskedTable(f"GROUP BY {names}{where}", answer, labels, exact))
 
     def _kill(self) -> None:
-        """Asks, kills the worker, starts it again, and asks under the same id."""
+        """Asks a query, kills the worker, starts it again, and asks under the same id."""
         query, query_id = "carrier = 'B6' AND arr_delay >= 30", "before-the-crash"
         before = self._ask(query, None, query_id)
         self.screen.say("kill -9 of the worker, a new one, and the same query under the same id")

@@ -1,4 +1,4 @@
-"""What the demo shows: pictures of what happened so far, for any size of terminal."""
+"""Draws what happened in the demo so far, for any size of terminal."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class DemoQuery:
 
     @property
     def off(self) -> float:
-        """How far the answer is from the truth, as a share of the rows asked."""
+        """The distance of the answer from the truth, as a share of the rows asked."""
         return abs(self.answer.count - self.exact) / self.answer.n
 
     @property
     def outside(self) -> bool:
-        """Whether the truth is outside the answer's own error bar."""
+        """Whether the truth lies outside the answer's own error bar."""
         return self.answer.error_bar is not None and self.off > self.answer.error_bar
 
 
@@ -60,7 +60,7 @@ class AskedTable:
 
     @property
     def outside(self) -> int:
-        """Cells whose truth is outside their own error bar."""
+        """The number of cells whose truth lies outside their own error bar."""
         return sum(
             bar is not None and abs(count - exact) / self.n > bar
             for count, exact, bar in zip(
@@ -71,7 +71,7 @@ class AskedTable:
 
 @dataclass
 class Story:
-    """What happened so far."""
+    """The events of the demo so far."""
 
     months: int = 12
     opened: int = 0
@@ -82,7 +82,7 @@ class Story:
 
     @property
     def spent(self) -> float:
-        """Share of the lifetime budget that the phase spent most has spent."""
+        """The largest share of its lifetime budget that any phase has spent."""
         budgets = [asked.answer.budget for asked in self.queries]
         budgets += [asked.answer.budget for asked in self.tables]
         return max((budget.spent for budget in budgets), default=0.0)
@@ -114,7 +114,7 @@ def _percent(share: float | None) -> str:
 
 
 def view(story: Story, width: int, height: int) -> RenderableType:
-    """The whole picture, as large as the terminal is."""
+    """Draws the whole picture in the size of the terminal."""
     room = max(6, height - _HEAD_LINES)
     latest = story.tables[-1] if story.tables else None
     body: RenderableType
@@ -159,7 +159,7 @@ def _head(story: Story, width: int) -> RenderableType:
     bar = spending_bar(story.spent, width=20 if wide else 10)
     promised = " (epsilon 1)" if wide else ""
     budget = Text.from_markup(
-        f"spent   {bar} [b]{100 * story.spent:.1f}%[/b] of any row's budget for life{promised}; "
+        f"spent   {bar} [b]{100 * story.spent:.1f}%[/b] of any row's lifetime budget{promised}; "
         f"largest error {100 * story.worst:.2f}%"
     )
     return Group(months, counts, budget, Text())
@@ -181,7 +181,7 @@ def _legend(width: int) -> Text:
 
 
 def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
-    """Queries with their answers, a line each; a query too long for its place is cut."""
+    """Draws one line for each query and its answer. A query that is too long is cut."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), width=width)
     table.add_column("query", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("phases", no_wrap=True, width=7)
@@ -204,7 +204,7 @@ def query_table(asked: Sequence[DemoQuery], width: int, *, path: bool) -> Table:
 
 
 def _bars(asked: AskedTable, width: int, height: int) -> RenderableType:
-    """The newest table as bars: the answer, how far off it may be, and where the truth is."""
+    """Draws the newest table as bars: the answer, its error bar, and the truth."""
     answer, found = asked.answer, asked.answer.table
     shares = [exact / asked.n for exact in asked.exact]
     most = max(*found.values, *shares) * 1.05 or 1.0
@@ -232,9 +232,9 @@ def _bar(value: float, error: float | None, exact: float, scale: float, length: 
     text = Text()
     low, high = value - (error or 0.0), value + (error or 0.0)
     mark = min(length - 1, int(exact * scale))
-    for place in range(length):
-        share = (place + 0.5) / scale
-        if place == mark:
+    for column in range(length):
+        share = (column + 0.5) / scale
+        if column == mark:
             text.append("┃", "bold magenta")
         elif low <= share <= high:
             text.append("▓" if share <= value else "░", "cyan")
@@ -247,7 +247,7 @@ def _bar(value: float, error: float | None, exact: float, scale: float, length: 
 
 
 def plain_line(line: DemoQuery) -> str:
-    """A query in one line of at most 120 characters."""
+    """Formats a query in one line of at most 120 characters."""
     answer = line.answer
     head = (
         f"{_phases(answer):7} {_percent(answer.value):>7} ± {_percent(answer.error_bar):>6}  "
@@ -257,7 +257,7 @@ def plain_line(line: DemoQuery) -> str:
 
 
 def plain_table(asked: AskedTable) -> str:
-    """A table in one line of at most 120 characters."""
+    """Formats a table in one line of at most 120 characters."""
     answer = asked.answer
     head = (
         f"{_phases(answer):7} {len(asked.labels):3} cells, {asked.outside} outside their error bar     "

@@ -49,7 +49,7 @@ _OLDEST_REDIS = 7
 _LOW = 0.9
 _PATIENCE_S = 15.0
 _MOST_SHOWN = 5
-"""Faults of one ledger."""
+"""The largest number of faults that are shown of one ledger."""
 
 
 class _Health(Enum):
@@ -81,18 +81,20 @@ def _bad(text: str, fix: str) -> _Finding:
 
 
 def _split(problem: str) -> tuple[str, str]:
-    """A sentence as fault and fix."""
+    """Splits a sentence into the fault and its fix."""
     fault, _, fix = problem.partition("; ")
     return fault, fix
 
 
 @click.command()
 @connected(operator=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a finding and line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
+)
 def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
-    """Check packages, broker, topics, Redis and data sets; each fault with its fix. It changes nothing.
+    """Check packages, broker, topics, Redis and data sets, and print a fix for each fault.
 
-    Exit code 1 if a fault is found; notes are no faults.
+    The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
     with busy("Looking"):
@@ -111,9 +113,9 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     faults = sum(finding.health is _Health.BAD for finding in findings)
     if not as_json:
         console.print(
-            f"[red]{faults} fault{'s' * (faults > 1)} to mend[/red]"
+            f"[red]{faults} fault{'s' * (faults > 1)} to fix[/red]"
             if faults
-            else "[green]everything that was checked is as it must be[/green]"
+            else "[green]all checks passed[/green]"
         )
     sys.exit(1 if faults else 0)
 
@@ -138,7 +140,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
     else:
         version = ".".join(map(str, broker.version))
         if broker.version < _OLDEST_KAFKA:
-            yield _note(f"Kafka at {servers} is {version}, which was never tried", "run Kafka 4")
+            yield _note(f"Kafka at {servers} is {version}, which was never tested", "run Kafka 4")
         else:
             yield _good(f"Kafka {version} answers at {servers}")
         yield from _topics(topics, broker.brokers, creating(connection.topics))
@@ -158,7 +160,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
 
 
 def _packages() -> Iterator[_Finding]:
-    """The packages that are pinned exactly are those whose behaviour was looked into."""
+    """Checks the packages that are pinned exactly, because we rely on their tested behaviour."""
     wrong = []
     for requirement in metadata.requires("stream-dp") or ():
         name, pinned, version = requirement.partition(";")[0].strip().partition("==")
@@ -174,7 +176,7 @@ def _packages() -> Iterator[_Finding]:
         yield _bad("; ".join(wrong), "pip install --force-reinstall stream-dp")
     else:
         yield _good(
-            f"stream-dp {metadata.version('stream-dp')} with the packages it was tried with"
+            f"stream-dp {metadata.version('stream-dp')} has the packages it was tested with"
         )
 
 
@@ -192,12 +194,12 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
     if not missing and len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield _bad(
-            f"the input topics differ in their partitions: {shown}",
-            "create them afresh under another --topic-prefix: a count can never be lowered",
+            f"the input topics differ in their number of partitions: {shown}",
+            "create them again under another --topic-prefix: the number can never be lowered",
         )
     elif not missing:
         count = topics["queries"].partitions
-        yield _good(f"all {len(topics)} topics are there, the inputs with {count} partitions each")
+        yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
     single = [topics[role].name for role in ("ledger", "batches") if topics[role].replicas == 1]
     if brokers > 1 and single:
         yield _note(
@@ -212,16 +214,18 @@ def _setting(
     fix = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}"
     text = f"{name} has {setting} {found}, not {wanted}"
     if setting == "retention.ms" and int(found) != -1 and TOPICS[role].retention_ms == -1:
-        return _bad(f"{text}: what must be kept for ever is deleted", fix)
+        return _bad(f"{text}: Kafka deletes records that must be kept for ever", fix)
     if setting == "cleanup.policy":
         return _bad(text, fix)
     if setting == TIMES:
         return _bad(
-            f"{text}: records with old times are deleted before anyone reads them", creating
+            f"{text}: Kafka deletes records with old times before anyone reads them", creating
         )
     if setting == "retention.ms" and role in INPUTS and 0 <= int(found) < int(wanted):
         hours = int(found) / 3_600_000
-        return _note(f"{text}: what no worker reads within {hours:g} hours never counts", fix)
+        return _note(
+            f"{text}: records that no worker reads within {hours:g} hours never count", fix
+        )
     return _note(text, fix)
 
 
@@ -229,11 +233,11 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
     try:
         found = workers(servers, settings.group_id)
     except StreamDPError as error:
-        return _note(f"nobody can see whether a worker runs: {error}")
+        return _note(f"the broker does not say whether a worker runs: {error}")
     if not found:
         return _note(
             f"no worker runs: nobody has joined the group {settings.group_id}",
-            "stream-dp worker, or stream-dp up",
+            "run `stream-dp worker` or `stream-dp up`",
         )
     return _good(f"{len(found)} worker{'s' * (len(found) > 1)} in the group {settings.group_id}")
 
@@ -246,13 +250,13 @@ def _collected(findings: AsyncIterator[_Finding], patience_s: float | None) -> l
 
     async def collect() -> None:
         async for finding in findings:
-            collected.append(finding)  # noqa: PERF401 - what was found stays when time is up
+            collected.append(finding)  # noqa: PERF401 - findings stay when time is up
 
     try:
         asyncio.run(asyncio.wait_for(collect(), patience_s))
     except TimeoutError:
-        fault = f"Redis took the connection and has not answered for {patience_s:g} seconds"
-        collected.append(_bad(fault, "see what it does, and start it again"))
+        fault = f"Redis accepted the connection but has not answered for {patience_s:g} seconds"
+        collected.append(_bad(fault, "find out what it is doing, then restart it"))
     return collected
 
 
@@ -262,7 +266,7 @@ async def _redis(
     try:
         url = connection.redis_url
     except StreamDPError:
-        yield _note("Redis was not checked", "pass --redis-url to check it, as an operator")
+        yield _note("Redis was not checked", "if you are an operator, pass --redis-url to check it")
         return
     opened = store(connection)
     try:
@@ -282,7 +286,7 @@ async def _redis(
             "start it, or pass another --redis-url",
         )
     except StreamDPError as error:
-        yield _bad(f"Redis refuses: {error}", "mend its access rights, or pass another --redis-url")
+        yield _bad(f"Redis refuses: {error}", "fix its access rights, or pass another --redis-url")
     finally:
         await opened.close()
 
@@ -300,7 +304,7 @@ async def _redis_version(url: str) -> _Finding:
 async def _recorded(
     url: str, settings: WorkerSettings, topics: Mapping[str, TopicState]
 ) -> AsyncIterator[_Finding]:
-    """Compares the topics with what the first worker found; only reads, so that nothing is set by looking."""
+    """Compares the topics with what the first worker found. It only reads, so that a check sets nothing."""
     prefix, cluster = settings.redis_prefix, settings.redis_cluster
 
     async def noted(part: str) -> Any:
@@ -316,16 +320,16 @@ async def _recorded(
         if recorded != state.partitions:
             yield _bad(
                 f"{state.name} has {state.partitions} partitions but had {recorded} when the first worker "
-                "started: data sets would change their owner, and no worker serves it",
-                "no count can be lowered: restore the broker from before the change, or start afresh under "
-                "another --topic-prefix and count both budgets",
+                "started: data sets would change their owner, so no worker serves it",
+                "the number can never be lowered: restore the broker from before the change, or start again "
+                "under another --topic-prefix and add up both budgets",
             )
         made = ids.get(b"topic " + name)
         if made is not None and made != state.topic_id.encode():
             yield _bad(
-                f"{state.name} was deleted and made again since the first worker started: nobody knows what "
-                "was read of it, and no worker serves it",
-                "restore it, or start afresh under another --topic-prefix",
+                f"{state.name} was deleted and created again since the first worker started: nobody knows "
+                "which of its records were read, so no worker serves it",
+                "restore it, or start again under another --topic-prefix",
             )
 
 
@@ -367,13 +371,13 @@ def _prices(report: Report) -> Iterator[_Finding]:
     name = report.dataset
     for finding in report.faults[:_MOST_SHOWN]:
         yield _bad(
-            f"{name}: the published ledger does not hold: {finding}",
-            f"stream-dp ledger verify {name}; find out who wrote to the topic",
+            f"{name}: the published ledger has a fault: {finding}",
+            f"run `stream-dp ledger verify {name}`, and find out who wrote to the topic",
         )
     if len(report.faults) > _MOST_SHOWN:
         yield _bad(
-            f"{name}: {len(report.faults) - _MOST_SHOWN:,} more entries do not hold",
-            f"stream-dp ledger verify {name}",
+            f"{name}: {len(report.faults) - _MOST_SHOWN:,} more entries have a fault",
+            f"run `stream-dp ledger verify {name}`",
         )
     for finding in report.notes[:_MOST_SHOWN]:
         yield _note(f"{name}: {finding}")
@@ -382,15 +386,16 @@ def _prices(report: Report) -> Iterator[_Finding]:
 async def _compared(
     connection: Connection, names: Collection[str], holding: Mapping[str, Sequence[bytes]]
 ) -> AsyncIterator[_Finding]:
-    """Compares what Redis says is spent with its own ledger, and that one with the topic's.
+    """Compares the sums in Redis with the ledger in Redis, and that ledger with the one on the topic.
 
     Args:
-        holding: The ledgers on the topic, of those data sets where nothing is wrong with them.
+        opened: The store to check.
+        holding: The ledgers on the topic, for the data sets whose ledger has no fault.
     """
     try:
         opened = store(connection)
     except StreamDPError:
-        return  # that Redis was not checked is said already
+        return  # the note that Redis was not checked is printed already
     try:
         for name in sorted(names):
             held = await asyncio.wait_for(_held(opened, name), _PATIENCE_S)
@@ -399,7 +404,7 @@ async def _compared(
     except TimeoutError:
         yield _note(f"Redis did not give its ledgers within {_PATIENCE_S:g} seconds each")
     except StoreUnavailable:
-        return  # said already, too
+        return  # printed already, too
     except StreamDPError as error:
         yield _bad(f"Redis refuses: {error}", "fix its access rights, or pass another --redis-url")
     finally:
@@ -407,11 +412,13 @@ async def _compared(
 
 
 async def _held(opened: RedisStore, name: str) -> tuple[list[bytes], dict[int, tuple[int, int]]]:
-    """The ledger in Redis and what is spent there, of one moment."""
+    """Reads the ledger in Redis and the sums that belong to the same moment."""
     while True:
         stored = await opened.ledger(name)
         spent = await opened.spent(name)
-        if not await opened.ledger(name, len(stored)):  # else a worker has charged meanwhile
+        if not await opened.ledger(
+            name, len(stored)
+        ):  # otherwise a worker has charged in the meantime
             return stored, spent
 
 
@@ -421,14 +428,14 @@ def _differences(
     stored: Sequence[bytes],
     spent: Mapping[int, tuple[int, int]],
 ) -> Iterator[_Finding]:
-    """What Redis says of one data set in another way than its ledger does."""
+    """Finds differences between the sums of one data set in Redis and its ledger."""
     for number, entry in enumerate(on_topic or ()):
         if stored[number : number + 1] != [entry]:
-            differs = "lacks" if number >= len(stored) else "has another one in place of"
+            differs = "lacks" if number >= len(stored) else "has a different"
             yield _bad(
                 f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has forgotten "
-                "what was charged since",
-                "put the newest copy of Redis back: until then no worker serves the data set",
+                "the charges since then",
+                "restore the newest copy of Redis: until then no worker serves the data set",
             )
             return
     chain = ledger.Chain(name)
@@ -437,7 +444,7 @@ def _differences(
             chain.add(entry)
     except LedgerBroken as error:
         yield _bad(
-            f"{name}: the ledger in Redis does not hold: {error}", "put a whole copy of Redis back"
+            f"{name}: the ledger in Redis has a fault: {error}", "restore a whole copy of Redis"
         )
         return
     charged = dict(enumerate(chain.charged))
@@ -452,11 +459,11 @@ def _differences(
         yield _bad(
             f"{name}: Redis says that phase {block + 1} has spent {found[0]:,} units and {found[1]:,} of "
             f"delta, and the charges of its ledger, {where}, come to {sums[0]:,} and {sums[1]:,}",
-            "put a copy of Redis back whose sums are right",
+            "restore a copy of Redis whose sums are right",
         )
     if not wrong and on_topic is not None:
         yield _good(
-            f"{name}: Redis has spent what its ledger says, and has every entry of the topic"
+            f"{name}: the sums in Redis match its ledger, which has every entry of the topic"
         )
 
 
@@ -471,11 +478,12 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
     if odometer.most_spent > _LOW and not definition.mechanism.paid_at_opening:
         spent = [n for n, block in enumerate(odometer.blocks, 1) if block.spent > _LOW]
         yield _note(
-            f"{name}: more than {100 * _LOW:.0f}% is spent on phase {', '.join(map(str, spent[:10]))}",
-            "ask windows that leave these out, or live with unverified answers and refusals",
+            f"{name}: more than {100 * _LOW:.0f}% of the budget is spent on phase "
+            f"{', '.join(map(str, spent[:10]))}",
+            "ask about windows without these phases, or accept unverified answers and refusals",
         )
     phases, most = len(odometer.blocks), share(odometer.most_spent)
     yield _good(
         f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
-        f"budget spent; its ledger holds (entries: {len(entries):,}), and every price is right"
+        f"budget spent; its ledger is intact ({len(entries):,} entries), and every price is right"
     )

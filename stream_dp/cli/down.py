@@ -17,11 +17,11 @@ __all__ = ["command"]
 @click.command()
 @state_dir_option
 def command(state_dir: Path) -> None:
-    """Stop what `up` started; its data stays."""
+    """Stop the servers that `up` started. Their data stays."""
     if running(state_dir) is None:
         if StateFolder(state_dir).in_use():
             raise ServerUnavailable(
-                f"servers are just starting or stopping in {state_dir}; try again in a moment"
+                f"servers are starting or stopping in {state_dir}; try again in a moment"
             )
         click.echo(f"nothing runs in {state_dir}")
         return

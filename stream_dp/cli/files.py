@@ -1,8 +1,8 @@
-"""Files of rows as batches of columns.
+"""Reads files of rows as batches of columns.
 
-How many rows a batch holds is public, so it is decided by public facts alone: the wish of who sends, and the
-width of a row as the definition bounds it. A cell that is wider than anything the definition can tell apart
-is shortened in such a way that the worker puts it where it would have put the whole.
+The number of rows in a batch is public, so public facts alone decide it: the sender's wish, and the bound
+that the definition puts on the width of a row. A cell may be wider than any value that the definition can
+distinguish. Such a cell is shortened in a way that does not change how the worker counts it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _POINTED: Final = re.compile(
     r"[+-]?(\d{1,3}(?P<mark>[, '\u2019\u00a0\u202f])\d{3}((?P=mark)\d{3})*(\.\d*)?|\d+(\.\d*)?|\.\d+)"
     r"([eE][+-]?\d+)?"
 )
-"""A number with a decimal point, and perhaps a mark between its thousands."""
+"""A number with a decimal point and an optional thousands separator."""
 _SWAPPED: Final = str.maketrans(",.", ".,")
 
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """Rows ``start`` to ``stop`` of a file, and how many of its bytes are read by then."""
+    """Rows ``start`` to ``stop`` of a file, and the number of bytes that were read up to there."""
 
     columns: Columns
     start: int
@@ -55,14 +55,14 @@ class FileBatch:
 
 
 def _width(attribute: AttributeSpec) -> int:
-    """Most bytes of a cell in JSON, from the definition alone."""
+    """Returns the most bytes that a cell can take in JSON, from the definition alone."""
     if attribute.type == "category":
         return max(_NUMBER_WIDTH, *(_json_bytes(value) for value in attribute.values))
     return _NUMBER_WIDTH if attribute.type == "number" else _BOOLEAN_WIDTH
 
 
 def _scalars(column: list[Any]) -> list[Any]:
-    """The column with a text or a number for each value that is neither, and None for what holds several."""
+    """Replaces values that are neither strings nor numbers: by one of these, or by None for a container."""
     if set(map(type, column)) <= _SCALARS:
         return column
     return [
@@ -80,13 +80,13 @@ def _json_bytes(value: object) -> int:
 
 
 def rows_a_batch(definition: Definition, wanted: int) -> int:
-    """How many rows go into one record: as many as wanted, or as surely fit."""
+    """Returns how many rows go into one record: the wanted number, or fewer so that they surely fit."""
     row = sum(_width(attribute) + 1 for attribute in definition.attributes)
     return max(1, min(wanted, (TOPICS["batches"].max_value_bytes - _HEAD_BYTES) // row))
 
 
 def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
-    """The column with each cell no wider than its attribute allows, and the same to the worker."""
+    """Shortens cells to the width that their attribute allows. The worker counts them as before."""
     width = _width(attribute)
     shorten = {"category": _short_text, "number": _short_number, "boolean": _nothing}[
         attribute.type
@@ -110,7 +110,7 @@ def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
 
 
 def _short_text(_: object) -> str:
-    """Too long to be listed, so any other unlisted text stands for it; no listed one is empty."""
+    """Replaces a string that is too long to be listed by the empty string, which is never listed either."""
     return ""
 
 
@@ -124,7 +124,7 @@ def _short_number(value: str | int) -> float | str | None:
 
 
 def _cut(line: str, mark: str) -> list[str]:
-    """The names in a header that is cut at a mark; none where it cannot be."""
+    """Splits a header into names at a mark. The list is empty if the header cannot be split."""
     try:
         return [name.strip() for name in next(csv.reader([line], delimiter=mark), [])]
     except csv.Error:
@@ -136,9 +136,9 @@ def _nothing(_: object) -> None:
 
 
 def pointed(text: str, decimal: str) -> str | None:
-    """The number of a text with this mark before its decimals, with a point instead; None if it is not one.
+    """Rewrites a number that uses this decimal mark with a point, or returns None if it is not a number.
 
-    The other one of point and comma, a blank or an apostrophe may stand between groups of three digits.
+    The other one of point and comma, a blank or an apostrophe may separate groups of three digits.
     """
     mine = text.strip()
     if decimal == ",":
@@ -151,12 +151,16 @@ class RowFile:
     """A file of rows: csv, tsv, ndjson (each also as .gz) or parquet.
 
     Args:
-        batch_rows: Rows of a batch, see ``rows_a_batch``.
-        decimal: The mark before the decimals in texts of numbers, see ``pointed``. None takes a point, and
-            no mark between thousands.
+        file: The path of the file. Its name tells the format.
+        definition: The definition whose attributes are read.
+        batch_rows: The number of rows in a batch, see ``rows_a_batch``.
+        encoding: The encoding of a file of text.
+        delimiter: The character that separates columns. None takes a comma, or a tab for tsv.
+        decimal: The decimal mark in number strings, see ``pointed``. None takes a point and no thousands
+            separator.
 
     Raises:
-        InvalidInput: The file's name does not tell what it is.
+        InvalidInput: The name of the file does not tell its format.
     """
 
     def __init__(
@@ -187,7 +191,7 @@ class RowFile:
         if not kind or kind[0] not in readers:
             raise InvalidInput(
                 file.name,
-                "its name ends in nothing that is read",
+                "the ending of its name is not a known format",
                 "send .csv, .tsv, .ndjson (or .jsonl), each also with .gz, or .parquet",
             )
         self._reader = readers[kind[0]]
@@ -195,22 +199,22 @@ class RowFile:
         self._names = [attribute.name for attribute in definition.attributes]
 
     def columns(self) -> Iterator[tuple[Columns, int]]:
-        """The declared columns as they stand in the file, some rows at a time; and how many bytes are read.
+        """Yields the declared columns as the file holds them, some rows at a time, and the bytes read.
 
         Raises:
-            InvalidInput: Something in it cannot be read; says in which line.
+            InvalidInput: The file cannot be read. The error names the line.
         """
         return self._reader()
 
     def values(self, columns: Columns) -> Columns:
-        """What columns say that stand so in the file; the worker reads what is sent in the same way."""
+        """Converts columns of the file to the values that are sent. The worker reads these the same way."""
         return {
             attribute.name: _scalars(self._numbers(attribute, columns[attribute.name]))
             for attribute in self._definition.attributes
         }
 
     def batches(self, skip: int = 0) -> Iterator[FileBatch]:
-        """The rows from number ``skip`` on, in batches that fit into a record."""
+        """Yields the rows from index ``skip`` on, in batches that fit into a record."""
         start = 0
         for columns, read_bytes in self._reader():
             stop = start + len(columns[self._names[0]])
@@ -233,7 +237,7 @@ class RowFile:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[IO[str], IO[bytes]]]:
-        """The text of the file, and the file to see how far it is read."""
+        """Opens the file as text, together with the raw file that shows how far it is read."""
         with self._file.open("rb") as raw:
             stream: Any = gzip.GzipFile(fileobj=raw) if self._zipped else raw
             text = io.TextIOWrapper(
@@ -243,11 +247,13 @@ class RowFile:
                 yield text, raw
             except (EOFError, gzip.BadGzipFile, zlib.error):
                 raise InvalidInput(
-                    self._file.name, "it cannot be read", "is it whole, and packed by gzip?"
+                    self._file.name,
+                    "it cannot be read",
+                    "check that it is complete and packed by gzip",
                 ) from None
             except OSError as error:
                 raise InvalidInput(
-                    self._file.name, f"it cannot be read ({error})", "is it whole?"
+                    self._file.name, f"it cannot be read ({error})", "check that it is complete"
                 ) from None
 
     def _lines(self, text: IO[str]) -> Iterator[str]:
@@ -267,9 +273,9 @@ class RowFile:
         return {name: [] for name in self._names}
 
     def _csv(self) -> Iterator[tuple[Columns, int]]:
-        """Cells as text without blanks around it; an empty one is a missing value.
+        """Reads cells as strings without surrounding blanks. An empty cell is a missing value.
 
-        The worker reads numbers out of text.
+        The worker reads numbers out of the strings.
         """
         # A value that is listed with blanks keeps them.
         as_listed = [
@@ -279,7 +285,7 @@ class RowFile:
         with self._open() as (text, raw):
             lines = self._lines(text)
             first = next(lines, "")
-            # Strict: else a quote that is never closed swallows the rest of the file as one cell.
+            # Without strict mode an unclosed quote would swallow the rest of the file as one cell.
             reader = csv.reader(
                 itertools.chain([first], lines), delimiter=self._delimiter, strict=True
             )
@@ -289,18 +295,18 @@ class RowFile:
                 header = [name.strip() for name in next(reader, [])]
                 if not header:
                     raise InvalidInput(
-                        self._file.name, "it is empty", "its first line names the columns"
+                        self._file.name, "it is empty", "its first line must name the columns"
                     )
                 self._check_header(header, may_be_a_row=True)
-                places = [header.index(name) for name in self._names]
+                indices = [header.index(name) for name in self._names]
                 columns = self._empty()
                 targets = [columns[name] for name in self._names]
                 for row in reader:
                     line = reader.line_num + 1
                     if not row:
                         continue
-                    for target, place, listed in zip(targets, places, as_listed, strict=True):
-                        cell = row[place] if place < len(row) else ""
+                    for target, index, listed in zip(targets, indices, as_listed, strict=True):
+                        cell = row[index] if index < len(row) else ""
                         target.append((cell if cell in listed else cell.strip()) or None)
                     if len(targets[0]) == self._batch_rows:
                         yield columns, raw.tell()
@@ -311,18 +317,18 @@ class RowFile:
             except csv.Error as error:
                 raise InvalidInput(
                     f"{self._file.name} line {line}",
-                    f"it is no CSV ({error})",
-                    "mend the quotes of the row that begins there",
+                    f"it is not valid CSV ({error})",
+                    "fix the quotes of the row that begins there",
                 ) from None
 
     def _check_delimiter(self, first: str) -> None:
-        """Refuses a first line that names our columns only when it is cut at other marks."""
+        """Refuses a first line that names our columns only when it is split at another mark."""
         wanted = {name.casefold() for name in self._names}
         for mark in (self._delimiter, *",;\t|"):
             if not wanted.isdisjoint(name.casefold() for name in _cut(first, mark)):
                 break
         else:
-            return  # whatever is wrong with it, the delimiter is not
+            return  # the fault, if there is one, is not the delimiter
         if mark != self._delimiter:
             raise InvalidInput(
                 f"{self._file.name} line 1",
@@ -333,9 +339,11 @@ class RowFile:
     def _check_header(self, header: Sequence[str], *, may_be_a_row: bool = False) -> None:
         missing = [name for name in self._names if name not in header]
         twice = [name for name in self._names if header.count(name) > 1]
-        place = f"{self._file.name} line 1"
+        header_line = f"{self._file.name} line 1"
         if twice:
-            raise InvalidInput(place, f"column {twice[0]} is there twice", "rename one of them")
+            raise InvalidInput(
+                header_line, f"column {twice[0]} appears twice", "rename one of them"
+            )
         if not missing:
             return
         wanted = {name.casefold(): name for name in missing}
@@ -348,14 +356,14 @@ class RowFile:
             fix = (
                 f"rename {', '.join(near)}"
                 if near
-                else "rename the columns as the definition has them"
+                else "rename the columns to the names in the definition"
             )
-        else:  # nothing in it is known, so it may be a row, which is shown to nobody
-            fix = "the first line names the columns, as the definition has them"
-        raise InvalidInput(place, problem, fix)
+        else:  # no name in it is known, so it may be a row, which must not be shown
+            fix = "the first line must name the columns as the definition does"
+        raise InvalidInput(header_line, problem, fix)
 
     def _ndjson(self) -> Iterator[tuple[Columns, int]]:
-        """One JSON object a line; a key that is absent is a missing value."""
+        """Reads one JSON object a line. An absent key is a missing value."""
         with self._open() as (text, raw):
             columns = self._empty()
             seen: set[str] = set()
@@ -370,8 +378,8 @@ class RowFile:
                 if not isinstance(row, dict):
                     raise InvalidInput(
                         f"{self._file.name} line {number}",
-                        "it is no JSON object",
-                        "every line is one, such as "
+                        "it is not a JSON object",
+                        "write one JSON object a line, such as "
                         + json.dumps(dict.fromkeys(self._names[:2], "...")),
                     )
                 if first:
@@ -393,7 +401,7 @@ class RowFile:
             raise InvalidInput(
                 self._file.name,
                 f"no row has the key {', '.join(missing)} (found: {', '.join(sorted(seen)):.200})",
-                "rename the keys as the definition has them",
+                "rename the keys to the names in the definition",
             )
 
     def _parquet(self) -> Iterator[tuple[Columns, int]]:
@@ -408,7 +416,7 @@ class RowFile:
             table = pq.ParquetFile(self._file)
         except (pa.ArrowException, OSError):
             raise InvalidInput(
-                self._file.name, "it is no Parquet file", "write it with pandas or pyarrow"
+                self._file.name, "it is not a Parquet file", "write it with pandas or pyarrow"
             ) from None
         self._check_header(table.schema_arrow.names)
         size = self._file.stat().st_size
@@ -417,7 +425,7 @@ class RowFile:
             done += batch.num_rows
             if batch.num_rows:
                 columns = {
-                    name: batch.column(place).to_pylist()
-                    for place, name in enumerate(batch.schema.names)
+                    name: batch.column(index).to_pylist()
+                    for index, name in enumerate(batch.schema.names)
                 }
                 yield columns, size * done // total

@@ -32,8 +32,8 @@ def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
     try:
         "".encode(name)
     except LookupError:
-        raise click.BadParameter(f"{name!r} is no encoding that Python knows") from None
-    # Excel marks its UTF-8 with a byte order mark.
+        raise click.BadParameter(f"{name!r} is not an encoding that Python knows") from None
+    # Excel writes a byte order mark before its UTF-8.
     return "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
 
 
@@ -42,42 +42,46 @@ def _delimiter(_: click.Context, __: click.Parameter, given: str | None) -> str 
         return None
     mark = {"\\t": "\t", "tab": "\t"}.get(given, given)
     if len(mark) != 1:
-        raise click.BadParameter("the delimiter is one character, or tab")
+        raise click.BadParameter("the delimiter must be one character or the word tab")
     return mark
 
 
 delimiter_option = click.option(
     "--delimiter",
     callback=_delimiter,
-    help="What separates the columns of a csv file.  [default: a comma]",
+    help="The character that separates the columns of a CSV file.  [default: a comma]",
 )
 decimal_option = click.option(
     "--decimal",
     type=click.Choice([".", ","]),
-    help="Mark before the decimals in texts of numbers; the other one then separates thousands.  "
-    "[default: a point, and nothing between thousands]",
+    help="The decimal mark in number strings. The other one of the two then separates thousands.  "
+    "[default: a point, and no thousands separator]",
 )
 encoding_option = click.option(
-    "--encoding", default="utf-8", show_default=True, callback=_encoding, help="Of a text file."
+    "--encoding",
+    default="utf-8",
+    show_default=True,
+    callback=_encoding,
+    help="The encoding of the file.",
 )
 
 
 @click.command()
 @connected()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--dataset", help="Where the rows go.  [default: the file's name]")
+@click.option("--dataset", help="The data set that receives the rows.  [default: the file's name]")
 @click.option(
     "--batch-rows",
     type=click.IntRange(1, 200_000),
     default=20_000,
     show_default=True,
-    help="Rows of a batch; fewer where the definition has many columns.",
+    help="The number of rows in a batch. The command sends fewer if the definition has many columns.",
 )
 @click.option(
     "--batch-id",
     "prefix",
-    help="Start of the batch ids; the same rows under the same start count once.  "
-    "[default: made from what the rows hold, with a key that stays on this machine]",
+    help="The prefix of the batch ids. The same rows under the same prefix count once.  "
+    "[default: derived from the rows, with a key that stays on this machine]",
 )
 @delimiter_option
 @decimal_option
@@ -89,9 +93,9 @@ encoding_option = click.option(
     type=float,
     default=60.0,
     show_default=True,
-    help="Seconds to wait for each batch.",
+    help="The seconds to wait for each batch.",
 )
-@click.option("--yes", is_flag=True, help="Send columns that seem to be read wrongly, unasked.")
+@click.option("--yes", is_flag=True, help="Send columns that seem to be misread without asking.")
 def command(
     connection: Connection,
     file: Path,
@@ -105,11 +109,11 @@ def command(
     as_json: bool,  # noqa: FBT001 - click
     yes: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Send the rows of FILE: csv, tsv, ndjson (each also .gz) or parquet.
+    """Send the rows of FILE, which is CSV, TSV, NDJSON (each also as .gz) or Parquet.
 
-    Nothing is sent of a file that cannot be read to its end. After a break run the same command again: it
-    goes on where it stopped, and each row counts once. Columns that the definition does not name stay here.
-    The command warns of columns that seem to be read wrongly, and asks before it sends them.
+    The command sends nothing unless it can read the whole file. After an interruption, run the same command
+    again. It continues where it stopped, and each row counts once. Columns that the definition does not name
+    stay on this machine. The command warns of columns that seem to be misread and asks before it sends them.
     """
     from stream_dp.cli.checking import Survey
     from stream_dp.profiles.building import universe_of
@@ -142,7 +146,7 @@ def command(
                 progress.stop()
                 click.echo(f"{file.name} holds no rows")
                 return
-            progress.update(task, description="Looking what was counted before", total=None)
+            progress.update(task, description="Checking which rows were counted before", total=None)
             ids = prefix or (digest.prefix() if digest is not None else "")
             done = _counted_before(client, name, ids)
         if done < total:
@@ -158,7 +162,7 @@ def command(
                 progress.stop()
                 why = str(error) or "stopped"
                 raise StreamDPError(
-                    f"{why}; run the same command again to send the rest, each row counts once"
+                    f"{why}; run the same command again to send the rest: each row counts once"
                 ) from None
     if as_json:
         facts = {"dataset": name, "rows": total, "counted_before": done}
@@ -176,15 +180,15 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         if given:
             raise
         raise StreamDPError(
-            f"{error} (the name was made from the file's; pass --dataset for another one)"
+            f"{error} (the name comes from the file's name; pass --dataset for another one)"
         ) from None
 
 
 def _confirm(survey: Survey, *, yes: bool) -> None:
-    """Warns of columns that are probably not read as they were meant, and asks.
+    """Warns of columns that are probably misread and asks whether to go on.
 
     Raises:
-        StreamDPError: There are some, and nobody to ask.
+        StreamDPError: There are such columns, and nobody is at a terminal to answer.
     """
     from stream_dp.cli.checking import warn_of
 
@@ -194,14 +198,14 @@ def _confirm(survey: Survey, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise StreamDPError(
-            "nothing was sent: columns seem to be read wrongly, and nobody is at a terminal to be asked; "
-            "fix the file or how it is read, or pass --yes to send it as it is"
+            "nothing was sent: columns seem to be misread, and nobody is at a terminal to confirm them; "
+            "fix the file or the options that say how to read it, or pass --yes to send it as it is"
         )
-    click.confirm("Rows that are counted stay counted. Send them like this?", abort=True, err=True)
+    click.confirm("Rows that are counted stay counted. Send them anyway?", abort=True, err=True)
 
 
 def _counted_before(client: Client, dataset: str, prefix: str) -> int:
-    """How many of the first rows were counted by earlier runs, whatever the size of their batches."""
+    """Returns how many of the first rows earlier runs have counted, whatever the size of their batches."""
     spans = {}
     for event in client.batch_events(dataset):
         found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)-(\d+)", event.batch_id or "")
@@ -216,10 +220,10 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
 def _sent(
     client: Client, dataset: str, batches: Iterator[FileBatch], prefix: str, timeout_s: float
 ) -> Iterator[tuple[int, Event]]:
-    """Sends batch after batch; while the worker takes one in, the next is read.
+    """Sends the batches in order. While the worker takes one in, the next one is read.
 
     Yields:
-        How many rows are counted so far, and the event that says so.
+        The number of rows counted so far, and the event that reports it.
     """
 
     def send(batch: FileBatch) -> Event:
@@ -240,7 +244,7 @@ def _sent(
         if waiting is not None:
             yield waiting[0].stop, waiting[1].result()
     finally:
-        # Whoever stops us does not wait for a reply: closing the client wakes the thread up.
+        # A user who stops the command need not wait for a reply: closing the client wakes up the thread.
         sender.shutdown(wait=False, cancel_futures=True)
 
 
@@ -254,9 +258,11 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
     if event.phase:
         click.echo(
             f"{event.phase} phase{'s are' if event.phase > 1 else ' is'} open; {waiting:,} rows wait for the "
-            f"next, which opens at {need:,}"
+            f"next phase, which opens at {need:,}"
         )
         name = shlex.quote(definition.attributes[0].name)
         click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
     else:
-        click.echo(f"no phase is open yet: {waiting:,} rows wait, and the first opens at {need:,}")
+        click.echo(
+            f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
+        )

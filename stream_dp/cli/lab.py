@@ -45,19 +45,19 @@ _out = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="Folder for the plot, as PNG and SVG; the current one by default.",
+    help="The folder for the plot, which is written as PNG and as SVG.  [default: the current folder]",
 )
 
 
 @click.group()
 def command() -> None:
-    """Run the papers' attacks, bound and conjecture on synthetic rows: a table and a plot each."""
+    """Reproduce the papers' attacks, bound and conjecture on synthetic rows, each as a table and a plot."""
 
 
 @command.command("tracing")
 @_out
 def tracing_command(out: Path) -> None:
-    """Tell from answers to prefix queries whose row is in the data."""
+    """Infer from answers to prefix queries whose row is in the data."""
     plots = _plots()
     rng = np.random.default_rng(_SEED)
     n = _TRACED_ROWS
@@ -91,7 +91,7 @@ def tracing_command(out: Path) -> None:
 @command.command("reconstruction")
 @_out
 def reconstruction_command(out: Path) -> None:
-    """Take the majority of answers that follow the answers before them."""
+    """Reconstruct private bits by the majority of answers to queries made of earlier answers."""
     plots = _plots()
     rng = np.random.default_rng(_SEED)
     noise = SeededNoise(rng)
@@ -142,7 +142,13 @@ def median_search_command(out: Path) -> None:
 
 
 @command.command("conjecture")
-@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Data sets.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="The number of data sets of each kind.",
+)
 @_out
 def conjecture_command(seeds: int, out: Path) -> None:
     """Count the hard queries that a memory saves (Kim 2017, conjecture 5.3)."""
@@ -183,12 +189,12 @@ def _fresh(
 
 
 def _right(agreement: float) -> str:
-    """An agreement in [-1, 1] as the share of bits guessed right."""
+    """Converts an agreement in [-1, 1] to the share of bits guessed right."""
     return f"{(1 + agreement) / 2:.1%}"
 
 
 def _plots() -> ModuleType:
-    """The module that draws, loaded before anything is computed in vain."""
+    """Loads the module that draws, before the command computes anything in vain."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InvalidInput("lab", "plots need matplotlib", "pip install 'stream-dp[lab]'")
     return importlib.import_module("stream_dp.cli.lab_plots")
@@ -200,11 +206,11 @@ def _progress(steps: Iterable[T], what: str, total: int | None = None) -> Iterat
 
 
 def _show(table: Table, figure: Figure, file: Path) -> None:
-    """Prints the table, writes ``file`` with both endings, and says so."""
+    """Prints the table, writes ``file`` with both endings, and prints the names."""
     console = output()
     console.print(table)
     file.parent.mkdir(parents=True, exist_ok=True)
     names = [file.with_suffix(ending) for ending in (".png", ".svg")]
     for name in names:
         figure.savefig(name, dpi=150, metadata={"Date": None} if name.suffix == ".svg" else None)
-    console.print(f"plotted in {names[0]} and {names[1]}", markup=False)
+    console.print(f"wrote the plot to {names[0]} and {names[1]}", markup=False)

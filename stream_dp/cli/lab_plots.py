@@ -1,4 +1,4 @@
-"""How the lab's results are drawn. Colours are told apart by everyone (Okabe and Ito)."""
+"""Draws the lab's results. The colours suit colour-blind readers (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "stream-dp", "font.
 def _figure(title: str, rows: int, columns: int, *, height: float) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(11, height), layout="constrained")
     figure.suptitle(title, fontsize=12.5, fontweight="bold")
-    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(rows * columns)]
+    axes = [figure.add_subplot(rows, columns, index + 1) for index in range(rows * columns)]
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
 def _name(axis: Axes, text: str, x: float, y: float, colour: str, *, dy: float = 0.0) -> None:
-    """Writes a line's name to the right of its point."""
+    """Writes the name of a line to the right of its point."""
     axis.annotate(
         text, (x, y), (7, dy), textcoords="offset points", color=colour, va="center", fontsize=9
     )
@@ -51,7 +51,7 @@ def tracing(
     scores: Mapping[tuple[float, int], tuple[list[float], list[float]]], *, n_rows: int
 ) -> Figure:
     figure, (left, right) = _figure(
-        "Enough answers tell whose row is in the data, however noisy each of them is",
+        "Enough answers reveal whose row is in the data, however noisy each of them is",
         1,
         2,
         height=4.8,
@@ -145,8 +145,8 @@ def reconstruction(
     return figure
 
 
-def _whole_ticks(axis: Axes, places: Sequence[int]) -> None:
-    axis.set_xticks(places, [f"{place:,}" for place in places])
+def _whole_ticks(axis: Axes, ticks: Sequence[int]) -> None:
+    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axis.set_xticks([], minor=True)
 
 

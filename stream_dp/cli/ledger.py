@@ -24,13 +24,15 @@ _UNITS = 2**50
 
 @click.group()
 def command() -> None:
-    """Check what the published ledgers say."""
+    """Check the published ledgers."""
 
 
 @command.command("verify")
 @connected()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a data set and line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
+)
 def verify_command(
     connection: Connection,
     names: tuple[str, ...],
@@ -39,8 +41,9 @@ def verify_command(
     """Recompute every charge of the data sets NAME, or of all, from the topics alone.
 
     It checks the hash chain, the order of the entries, each price against the noise that was recorded,
-    and the sum of every line. dp-accounting, Google's library, says what the looks of each phase cost
-    together. The exit code is 1 if a fault is found. Notes are not faults.
+    and the sum of every line (the privacy budget of a phase). Google's library dp-accounting computes what
+    the looks (the noisy measurements) of each phase cost together. The exit code is 1 if the command finds a
+    fault. A note is not a fault.
     """
     with busy("Reading the ledgers"), connection.client() as client:
         catalog, entries = published(client)
@@ -62,14 +65,14 @@ def verify_command(
 
 
 def published(client: Client) -> tuple[dict[str, Definition], dict[str, list[bytes]]]:
-    """The definitions in force, and all ledgers: these last, for a definition is on its ledger first."""
+    """Reads the current definitions and then all ledgers, because a definition enters its ledger first."""
     return client.catalog(), client.ledger_entries()
 
 
 def reports(
     catalog: Mapping[str, Definition], entries: Mapping[str, Sequence[bytes]], names: Sequence[str]
 ) -> Iterator[Report]:
-    """What is found of each data set; with a bar, for long ledgers take a while."""
+    """Checks each data set and draws a progress bar, because long ledgers take a while."""
     with bar() as progress:
         task = progress.add_task(
             "Checking prices", total=sum(len(entries.get(n, ())) for n in names)
@@ -88,7 +91,7 @@ def _print(report: Report) -> None:
     console = output()
     promise = ""
     if report.promised is not None:
-        promise = " promises epsilon {:g} at delta {:g};".format(*report.promised)
+        promise = " guarantees epsilon {:g} at delta {:g};".format(*report.promised)
     many = "entry" if report.entries == 1 else "entries"
     retired = ", retired" if report.retired else ""
     console.print(f"[b]{report.dataset}[/b]{promise} {report.entries:,} {many}{retired}")
@@ -124,7 +127,7 @@ def _print(report: Report) -> None:
 
 
 def _difference(block: Block) -> str:
-    """In units of the sum that differs most."""
+    """Formats the largest difference between the sums, in units."""
     difference = max(block.difference, key=abs)
     return f"{difference:+,} units" if difference else "0"
 

@@ -1,4 +1,4 @@
-"""Errors that show the piece of SQL they speak of."""
+"""Error messages that show the piece of SQL they refer to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 100
 
 
 def pointed_error(sql: str, error: InvalidQuery) -> str:
-    """An error of the SQL reader in words, with the piece under them."""
+    """Formats an error of the SQL reader, with the piece of SQL under it."""
     words = f"{error.problem}; {error.fix}"
     found = re.fullmatch(r"line (\d+), column (\d+)", error.field)
     if found is None:
@@ -27,7 +27,7 @@ def pointed_error(sql: str, error: InvalidQuery) -> str:
 
 
 def pointed_refusal(sql: str, where: Mapping[str, Any] | None, reason: Reason) -> str:
-    """A worker's refusal in words, with the piece of a condition under them where it can be found."""
+    """Formats a worker's refusal, with the piece of the condition under it if it can be found."""
     found = re.match(r"([\w.\[\]]+): (.*)", reason.message, re.DOTALL)
     if found is None:
         return reason.message
@@ -38,7 +38,7 @@ def pointed_refusal(sql: str, where: Mapping[str, Any] | None, reason: Reason) -
 
 
 def _leaf(where: Mapping[str, Any], path: str) -> Any:
-    """The condition that a path such as ``where.all[1].ge`` is in."""
+    """Returns the condition that contains a path such as ``where.all[1].ge``."""
     node: Any = where
     for name, index in re.findall(r"\.(all|any|not)(?:\[(\d+)\])?", path):
         node = node[name][int(index)] if index else node[name]
@@ -60,7 +60,7 @@ def _end_of_token(sql: str, start: int) -> int:
 
 
 def _span_of_comparison(sql: str, leaf: Any) -> tuple[int, int] | None:
-    """Where the attribute of a leaf stands nearest to its number."""
+    """Finds where the attribute of a leaf stands nearest to its number."""
     if not isinstance(leaf, Mapping) or "attribute" not in leaf:
         return None
     numbers = {
@@ -93,7 +93,7 @@ def _number(text: str) -> float | None:
 
 
 def _picture(sql: str, start: int, end: int) -> str:
-    """The line of ``sql`` that holds ``start``, with carets under the piece."""
+    """Returns the line of ``sql`` that holds ``start``, with carets under the piece."""
     first = sql.rfind("\n", 0, start) + 1
     last = sql.find("\n", start)
     line = sql[first : last if last >= 0 else len(sql)].replace("\t", " ")

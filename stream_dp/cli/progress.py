@@ -1,4 +1,4 @@
-"""How work that takes a while is drawn."""
+"""Shows the progress of work that takes a while."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["StartProgress", "bar"]
 
 
 def bar() -> Progress:
-    """A bar on a terminal, gone when its ``with`` ends, and nothing elsewhere."""
+    """Draws a progress bar on a terminal and nothing elsewhere. The bar vanishes when its ``with`` ends."""
     console = Console(stderr=True)
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 class StartProgress:
-    """A line that says what is being started, with a bar while the broker is downloaded.
+    """Shows what is being started, with a bar while the broker is downloaded.
 
-    Without a terminal, a line for each step.
+    Without a terminal it prints a line for each step.
     """
 
     def __init__(self, console: Console) -> None:

@@ -13,15 +13,17 @@ from stream_dp.client.odometer import Odometer
 __all__ = ["command"]
 
 _ROOMY = 90
-"""Columns of a terminal that has room for bars beside names of some length."""
+"""The columns that a terminal needs for bars next to names of some length."""
 
 
 @click.command()
 @connected()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a data set and line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document a line for each data set."
+)
 def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
-    """Phases, rows and budget of every data set, from what was published."""
-    with busy("Reading what was published"), connection.client() as client:
+    """Show the phases, rows and budget of every data set, from the published records."""
+    with busy("Reading the published records"), connection.client() as client:
         catalog = client.catalog()
         ledgers = client.ledgers()
         waiting = client.waiting()
@@ -73,5 +75,5 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
         )
     console.print(table)
     click.echo(
-        "spent: of the budget of the phase that spent most; easy and hard: among recent answers"
+        "spent: the largest part that any phase has spent of its budget; easy and hard: recent answers"
     )

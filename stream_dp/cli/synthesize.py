@@ -27,13 +27,13 @@ _Columns = dict[str, list[str | bool | None]]
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file: .csv, .ndjson or .parquet.  [default: CSV to the terminal]",
+    help="The file to write: .csv, .ndjson or .parquet.  [default: CSV to the terminal]",
 )
 def command(connection: Connection, dataset: str, output: Path | None) -> None:
-    """Synthetic rows in place of DATASET's own, made of what was published: they cost nothing.
+    """Write the synthetic rows of DATASET. They are free, because they are made of published answers.
 
-    They come with each phase, where the definition asks for them with "synthetic_rows". How far off they may
-    be is told on the standard error.
+    A worker publishes them with each phase if the definition sets "synthetic_rows". The command prints their
+    error on the standard error.
     """
     write = _writer(output)
     with busy("Reading the newest rows"), connection.client() as client:
@@ -41,15 +41,15 @@ def command(connection: Connection, dataset: str, output: Path | None) -> None:
     write(found.values())
     first, last = found.window
     phases = f"phase {first}" if first == last else f"phases {first} to {last}"
-    click.echo(f"{found.rows:,} rows in place of the {found.n:,} of {phases}", err=True)
+    click.echo(f"{found.rows:,} rows in place of the {found.n:,} rows of {phases}", err=True)
     click.echo(found.note, err=True)
 
 
 def _writer(file: Path | None) -> Callable[[_Columns], None]:
-    """What writes rows to a file by its name; CSV to the standard output without one.
+    """Returns the function that writes the format of the file's name. Without a file it writes CSV.
 
     Raises:
-        InvalidInput: Its ending is unknown, or pyarrow is not there for it.
+        InvalidInput: The ending is unknown, or the format needs pyarrow and it is not installed.
     """
     if file is None:
         return lambda columns: _write_csv(sys.stdout, columns)
@@ -59,7 +59,7 @@ def _writer(file: Path | None) -> Callable[[_Columns], None]:
         return lambda columns: _written(file, _write_ndjson, columns)
     if file.suffix != ".parquet":
         raise InvalidInput(
-            "--output", f"{file.name} is of no kind known here", "name it .csv, .ndjson or .parquet"
+            "--output", f"{file.name} has no known ending", "name it .csv, .ndjson or .parquet"
         )
     try:
         import pyarrow as pa

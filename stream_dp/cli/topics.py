@@ -18,13 +18,25 @@ def command() -> None:
 
 @command.command("create")
 @connected()
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
-@click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="The number of partitions of each input topic.",
+)
+@click.option(
+    "--replication",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The replicas of each topic.",
+)
 def create(connection: Connection, partitions: int, replication: int) -> None:
-    """Create what does not exist yet. The number of partitions can never be changed later.
+    """Create the topics that do not exist yet. The number of partitions can never be changed later.
 
-    Of topics that exist one setting is seen to: the broker dates the records of the inputs. Otherwise records
-    with old times of their own are deleted before anyone reads them.
+    The command changes one setting of existing input topics: the broker sets the time of their records.
+    Otherwise Kafka would delete records with old times before anyone reads them.
     """
     with busy("Creating topics"):
         made = create_topics(
@@ -36,6 +48,6 @@ def create(connection: Connection, partitions: int, replication: int) -> None:
     for name in made.created:
         click.echo(f"created {name}")
     for name in made.changed:
-        click.echo(f"changed {name}: the broker dates its records")
+        click.echo(f"changed {name}: the broker now sets the time of its records")
     if not made.created:
         click.echo("all topics exist already")

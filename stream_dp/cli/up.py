@@ -51,16 +51,16 @@ _WORKER_READY_S = 60.0
 @click.option(
     "--web-port",
     type=click.IntRange(1, 65535),
-    help=f"Port of the worker's page, /healthz and /metrics.  [default: {_WEB_PORT}, or a free one]",
+    help=f"The port of the dashboard, /healthz and /metrics.  [default: {_WEB_PORT}, or a free port]",
 )
-@click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C instead of returning.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of returning.")
 def command(
     topic_prefix: str | None,
     state_dir: Path,
     web_port: int | None,
     foreground: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Start Kafka, Valkey and a worker on this machine; `stream-dp down` stops them."""
+    """Start Kafka, Valkey and a worker on this machine. Use `stream-dp down` to stop them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     folder = StateFolder(state_dir)
     found = folder.running()
@@ -71,7 +71,7 @@ def command(
     folder.prepare()
     if folder.in_use():
         with _status(console) as say:
-            say("Waiting for servers that are just starting or stopping")
+            say("Waiting for servers that are starting or stopping")
             _await_other(folder, say)
     if not folder.in_use():
         _ready_file(state_dir).unlink(missing_ok=True)
@@ -92,15 +92,15 @@ def command(
 def _check_prefix(found: Running, wanted: str | None) -> None:
     if wanted and wanted != found.topic_prefix:
         raise ServerUnavailable(
-            f"the servers run already, with the topics {found.topic_prefix}* and not {wanted}*; stop them "
-            "first with `stream-dp down`, or leave out --topic-prefix and STREAM_DP_TOPIC_PREFIX"
+            f"the servers already run with the topics {found.topic_prefix}*, not {wanted}*; stop them first "
+            "with `stream-dp down`, or omit --topic-prefix and STREAM_DP_TOPIC_PREFIX"
         )
 
 
 def worker_child(
     addresses: Addresses, state_dir: Path, web_port: int, topic_prefix: str = DEFAULT_PREFIX
 ) -> Child:
-    """A worker on the embedded servers, as a child that dies with this process."""
+    """Starts a worker on the embedded servers, as a child that ends with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
     arguments += ["--instance-id", "embedded", "--topic-prefix", topic_prefix]
@@ -118,7 +118,7 @@ def await_worker(
     """Returns when the worker answers requests.
 
     Raises:
-        ServerUnavailable: It ended, or took too long; with the last lines of its log.
+        ServerUnavailable: The worker ended or took too long. The error quotes the last lines of its log.
     """
 
     def ready() -> bool:
@@ -132,7 +132,7 @@ def await_worker(
 
 
 def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
-    """The port given, else the usual one, else that of last time, else any free one."""
+    """Chooses the given port, or else the usual one, the previous one, or any free port."""
     if given is not None:
         if not ports.is_free(given):
             raise ServerUnavailable(
@@ -161,7 +161,7 @@ def _foreground(state_dir: Path, web_port: int, topic_prefix: str, console: Cons
     try:
         _supervise(state_dir, web_port, topic_prefix, console, stopping)
     except ServerUnavailable:
-        if not stopping.is_set():  # else it was told to stop before it was up
+        if not stopping.is_set():  # otherwise it was told to stop before it was up
             raise
     console.print(f"stopped; the data stays in {state_dir}")
 
@@ -169,7 +169,7 @@ def _foreground(state_dir: Path, web_port: int, topic_prefix: str, console: Cons
 def _supervise(
     state_dir: Path, web_port: int, topic_prefix: str, console: Console, stopping: threading.Event
 ) -> None:
-    """Runs the servers, and the worker again whenever it ends, until this process is told to stop."""
+    """Runs the servers, and restarts the worker whenever it ends, until this process is told to stop."""
     from stream_dp.client.topics import create_topics
     from stream_dp.embedded.stack import Servers
     from stream_dp.messages import Topics
@@ -201,7 +201,7 @@ def _supervise(
 
 
 def _keep(servers: Servers, worker: Child, stopping: threading.Event) -> None:
-    """Starts the worker again when it ends; more and more slowly when it ends soon."""
+    """Restarts the worker when it ends. It waits longer each time if the worker ends soon."""
     ends, started = 0, time.monotonic()
     while not stopping.wait(0.2):
         if problem := servers.failure():
@@ -217,7 +217,7 @@ def _keep(servers: Servers, worker: Child, stopping: threading.Event) -> None:
 
 
 class _Steps(StartProgress):
-    """Draws the start here, and writes each step down for who waits in another process."""
+    """Draws the start here and writes each step to a file for a process that waits."""
 
     def __init__(self, console: Console, state_dir: Path) -> None:
         super().__init__(console)
@@ -242,7 +242,7 @@ class _Steps(StartProgress):
 
 
 def _detach(state_dir: Path, web_port: int, topic_prefix: str, say: Callable[[str], None]) -> None:
-    """Starts the supervisor in the background and returns when everything answers."""
+    """Starts the supervisor in the background and returns when all servers answer."""
     log = up_log(state_dir)
     log.parent.mkdir(exist_ok=True)
     (state_dir / "step").unlink(missing_ok=True)
@@ -270,10 +270,10 @@ def _detach(state_dir: Path, web_port: int, topic_prefix: str, say: Callable[[st
 
 
 def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]) -> None:
-    """Returns when everything answers; gives up when nothing happens for long.
+    """Returns when all servers answer and gives up if nothing happens for long.
 
     Raises:
-        ServerUnavailable: The supervisor ended; says why.
+        ServerUnavailable: The supervisor ended. The error says why.
     """
     step, changed = "", time.monotonic()
     while not _ready(state_dir):
@@ -292,7 +292,7 @@ def _wait(state_dir: Path, ended: Callable[[], bool], say: Callable[[str], None]
 
 
 def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
-    """Returns when what another command started answers, or has ended."""
+    """Returns when the servers that another command started answer or have ended."""
     try:
         _wait(folder.path, lambda: not folder.in_use(), say)
     except ServerUnavailable:
@@ -301,7 +301,7 @@ def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
 
 
 def _why(state_dir: Path) -> str:
-    """What the supervisor said last."""
+    """Returns the last words of the supervisor."""
     if said := last_words(state_dir):
         return after_rollback(said, state_dir) or said
     log = up_log(state_dir)
@@ -311,7 +311,7 @@ def _why(state_dir: Path) -> str:
 
 @contextmanager
 def _status(console: Console) -> Iterator[Callable[[str], None]]:
-    """Says what goes on: over one line in a terminal, else line by line."""
+    """Shows the current step: in one line on a terminal, or else line by line."""
     if not console.is_terminal:
         yield lambda text: console.print(text)
         return

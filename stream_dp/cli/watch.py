@@ -18,15 +18,15 @@ __all__ = ["command"]
 @click.command()
 @connected()
 @click.argument("dataset", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
 def command(connection: Connection, dataset: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Follow answers, events and rejections, of one DATASET or of all, until Ctrl-C."""
+    """Follow the answers, events and rejections of one DATASET, or of all, until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with connection.client() as client:
         if dataset is not None:
             client.definition(dataset)
         client.open()
-        click.echo("watching; Ctrl-C ends", err=True)
+        click.echo("watching; press Ctrl-C to end", err=True)
         try:
             for reply in client.follow(dataset):
                 if as_json:

@@ -39,26 +39,26 @@ _MAX_SOURCE = 1 << 20
     envvar="STREAM_DP_WEB_PORT",
     default=6066,
     show_default=True,
-    help="Port of the dashboard, /healthz and /metrics.",
+    help="The port of the dashboard, /healthz and /metrics.",
 )
 @click.option(
     "--instance-id",
     envvar="STREAM_DP_INSTANCE_ID",
-    help="Fixed name in the group: a restarted worker gets its partitions back at once.",
+    help="A fixed name in the consumer group. A restarted worker then gets its partitions back at once.",
 )
 @click.option(
     "--source",
     "sources",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Read rows from a topic of yours, as this file says; may be given several times.",
+    help="Read rows from your own topic as this file describes. Repeat the option for several topics.",
 )
 @click.option(
     "--role",
     type=click.Choice(["owner", "counter"]),
     default="owner",
     show_default=True,
-    help="owner: take in batches and answer, and read the sources too. counter: read the sources only.",
+    help="owner: take in batches, answer queries and read the sources. counter: read the sources only.",
 )
 @click.option(
     "--log-level",
@@ -74,8 +74,8 @@ def command(
     role: str,
     log_level: str,
 ) -> None:
-    """Run a worker until it is stopped; more settings are variables, see docs/configuration.md."""
-    # Small linear systems on busy cores: threads make them many times slower. Read when numpy is imported.
+    """Run a worker until it is stopped. See docs/configuration.md for settings that have no option."""
+    # Threads make small linear systems on busy cores many times slower. numpy reads this at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     from stream_dp.settings import worker_settings
@@ -89,21 +89,21 @@ def command(
     )
     if "://" not in settings.redis_url:
         raise InvalidInput(
-            "--redis-url", "it is no URL", "write redis://HOST:PORT/0, rediss:// or unix://"
+            "--redis-url", "it is not a URL", "write redis://HOST:PORT/0, rediss:// or unix://"
         )
     if role == "owner":
         _check_port(settings.web_bind, web_port, "pass a free --web-port")
         if settings.metrics_port == web_port:
             raise InvalidInput(
-                "STREAM_DP_METRICS_PORT", "it is the port of the pages", "take another"
+                "STREAM_DP_METRICS_PORT", "it is the port of the pages", "choose another port"
             )
         if settings.metrics_port is not None:
-            mend = "set another STREAM_DP_METRICS_PORT"
-            _check_port(settings.web_bind, settings.metrics_port, mend)
+            fix = "set another STREAM_DP_METRICS_PORT"
+            _check_port(settings.web_bind, settings.metrics_port, fix)
     check_reachable(settings.broker)
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:
-        raise InvalidInput("--role", "a counter reads sources", "pass --source FILE")
+        raise InvalidInput("--role", "a counter needs a source", "pass --source FILE")
     click.echo(
         f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
         f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}",
@@ -160,10 +160,10 @@ def command(
 
 
 def source_of(path: Path) -> Source:
-    """What a source file says.
+    """Reads a source file.
 
     Raises:
-        InvalidInput: It names the file, the field and the fix.
+        InvalidInput: The file is not valid. The error names the file, the field and the fix.
     """
     from stream_dp.pipeline.sources import Source
 
@@ -186,7 +186,7 @@ def _words(failure: StreamDPError, redis_url: str) -> str:
     return str(failure)
 
 
-def _check_port(host: str, port: int, mend: str) -> None:
+def _check_port(host: str, port: int, fix: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -195,7 +195,7 @@ def _check_port(host: str, port: int, mend: str) -> None:
         except OSError as error:
             raise ServerUnavailable(
                 f"the worker's pages cannot be served on port {port} of {host} ({error.strerror}): another "
-                f"program listens there, perhaps another worker; {mend}"
+                f"program listens there, perhaps another worker; {fix}"
             ) from None
 
 
@@ -206,9 +206,9 @@ def _say_when_ready(app: Any, settings: WorkerSettings, access: Access) -> None:
     if host in ("0.0.0.0", "[::]"):  # noqa: S104 - not bound here
         host = "localhost"
     page = f"http://{host}:{settings.web_port}/"
-    click.echo(f"the worker answers; its page is {page}, beside /healthz and /metrics", err=True)
+    click.echo(f"the worker answers; its page is {page}, next to /healthz and /metrics", err=True)
     for role, token in access.tokens.items():
-        # What an operator keeps secret is not for whoever reads the log.
+        # A token that the operator chose must not enter the log.
         way = f"{page}#token={token}" if role in access.made else f"{page} with the token you set"
         click.echo(f"{role}s enter by {way}", err=True)
 
@@ -218,15 +218,15 @@ def _set_up_logging(level: str) -> None:
     handler.addFilter(_Readable())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper().replace("WARN", "WARNING"), handlers=[handler])
-    # Below this it writes out what it sends and fetches, rows as well.
+    # At lower levels aiokafka logs what it sends and fetches, including rows.
     logging.getLogger("aiokafka.conn").setLevel(logging.INFO)
 
 
 class _Readable(logging.Filter):
-    """Lets through what an operator can use.
+    """Lets through the log lines that an operator can use.
 
-    A fault that we know is told in one sentence at the end, not as a trace; a lost broker makes the same
-    line thousands of times a second, and one in ten seconds will do.
+    A known fault is reported in one sentence at the end and not as a trace. A lost broker repeats one line
+    thousands of times a second, so the filter passes it once in ten seconds.
     """
 
     def __init__(self) -> None:

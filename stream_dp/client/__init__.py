@@ -1,4 +1,4 @@
-"""The asking and sending side: needs a broker and nothing else of the system."""
+"""The client for analysts and producers. It needs a broker and no other part of the system."""
 
 from stream_dp.broker import Broker
 from stream_dp.client.aio import AsyncClient

@@ -1,6 +1,6 @@
-"""Whether a broker that asks for TLS or a password takes ours, and if not, why.
+"""Checks whether a broker accepts our TLS settings and password, and reports why not.
 
-By aiokafka: what a broker says right before it closes the connection kafka-python does not read.
+It uses aiokafka, because kafka-python does not read what a broker says before it closes the connection.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["ask_for_admission"]
 
 
 def ask_for_admission(broker: Broker, timeout_s: float) -> None:
-    """Returns when the only server of ``broker`` lets us in.
+    """Returns when the only server of ``broker`` admits us.
 
     Raises:
-        OSError: It does not answer.
-        ServerUnavailable: It does not let us in; names the settings that may be wrong.
+        OSError: The server does not answer.
+        ServerUnavailable: The server does not admit us. The error names the settings that may be wrong.
     """
-    with ThreadPoolExecutor(1) as thread:  # the caller's may have a running loop
+    with ThreadPoolExecutor(1) as thread:  # the caller's thread may have a running loop
         thread.submit(asyncio.run, _enter(broker, timeout_s)).result()
 
 
@@ -43,7 +43,7 @@ async def _enter(broker: Broker, timeout_s: float) -> None:
         )
     except ssl.SSLError as error:
         raise ServerUnavailable(
-            f"no TLS with the Kafka broker at {broker} ({error.strerror or error}); mend "
+            f"no TLS with the Kafka broker at {broker} ({error.strerror or error}); fix "
             "STREAM_DP_KAFKA_CA_FILE or STREAM_DP_KAFKA_SECURITY_PROTOCOL"
         ) from error
     except (
@@ -53,9 +53,9 @@ async def _enter(broker: Broker, timeout_s: float) -> None:
     ) as error:
         raise ServerUnavailable(
             f"the Kafka broker at {broker} does not admit {broker.username} by {broker.sasl_mechanism} "
-            f"({error}); mend STREAM_DP_KAFKA_USERNAME, STREAM_DP_KAFKA_PASSWORD or "
+            f"({error}); fix STREAM_DP_KAFKA_USERNAME, STREAM_DP_KAFKA_PASSWORD or "
             "STREAM_DP_KAFKA_SASL_MECHANISM"
         ) from error
     except (KafkaError, TimeoutError) as error:
-        raise OSError(f"{type(error).__name__} before it let us in") from error
+        raise OSError(f"{type(error).__name__} before it admitted us") from error
     await connection.close()

@@ -1,4 +1,4 @@
-"""The client for who lives in asyncio."""
+"""The client for asyncio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _THREADS = 32
 def _twin(
     method: Callable[Concatenate[Client, P], T],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """The method of ``Client``, in a thread."""
+    """Wraps a method of ``Client`` so that it runs in a thread."""
 
     @functools.wraps(method)
     async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,12 +43,12 @@ def _twin(
 
 
 class AsyncClient:
-    """``Client``, with methods to await: one connection, which may be used from many tasks at once.
+    """A ``Client`` whose methods are awaited. Many tasks can share its one connection.
 
-    ``async with AsyncClient() as client:`` connects and closes. Arguments, replies and errors
-    are those of ``Client``. Any number of queries may wait for their answers at a time; other requests take
-    one of 32 threads each. A task may be cancelled while it waits: what was sent stays sent, and to send it
-    again under the same id is safe. ``on_delay`` and ``on_answer`` are called in threads.
+    ``async with AsyncClient() as client:`` connects and closes. It takes the arguments of ``Client``, and its
+    replies and errors are the same. Any number of queries can wait for their answers at a time. Each other
+    request takes one of 32 threads. You may cancel a task while it waits. A record that was sent stays sent,
+    and it is safe to send it again under the same id. ``on_delay`` and ``on_answer`` are called in threads.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """As ``Client.close``."""
+        """Does the same as ``Client.close``."""
         client, self._client = self._client, None
         if client is not None:
-            # Not in a thread of ours: all of them may wait for what only closing ends.
+            # This needs another thread: all of ours may wait for something that only closing ends.
             await asyncio.to_thread(client.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -104,7 +104,7 @@ class AsyncClient:
     batch_events = _twin(Client.batch_events)
     worker_problem = _twin(Client.worker_problem)
     send = _twin(Client.send)
-    spelt = _twin(Client.spelt)
+    as_message = _twin(Client.as_message)
     ask_many = _twin(Client.ask_many)
     open = _twin(Client.open)
 
@@ -135,7 +135,7 @@ class AsyncClient:
         query_id: str | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
-        """As ``Client.ask``."""
+        """Does the same as ``Client.ask``."""
         asked = query_of(query, group_by, last_phases, query_id)
         return await self.ask_query(dataset, asked, timeout_s=timeout_s)
 
@@ -148,7 +148,7 @@ class AsyncClient:
         last_phases: int | None = None,
         timeout_s: float = 30.0,
     ) -> QuotedAnswer | RefusedAnswer:
-        """As ``Client.quote``."""
+        """Does the same as ``Client.quote``."""
         asked = query_of(query, group_by, last_phases, None)
         answer = await self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
         assert isinstance(answer, QuotedAnswer | RefusedAnswer)
@@ -157,11 +157,11 @@ class AsyncClient:
     async def ask_query(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
-        """As ``Client.ask_query``; no thread waits for the answer."""
-        asking = functools.partial(
-            self._connected().asking, dataset, query, quote=quote, timeout_s=timeout_s
+        """Does the same as ``Client.ask_query``. No thread waits for the answer."""
+        prepare = functools.partial(
+            self._connected().prepare, dataset, query, quote=quote, timeout_s=timeout_s
         )
-        exchange = await self._run(asking, undo=Exchange.forget)
+        exchange = await self._run(prepare, undo=Exchange.forget)
         try:
             reply = asyncio.wrap_future(exchange.future)
             while not reply.done():
@@ -184,13 +184,13 @@ class AsyncClient:
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
-        """As ``Client.table``."""
+        """Does the same as ``Client.table``."""
         asked = query_of(query, (), last_phases, None)
         answer = await self.ask_query(dataset, asked, timeout_s=timeout_s)
         return answer_frame(answer, asked.conditions)
 
     async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
-        """As ``Client.follow``."""
+        """Does the same as ``Client.follow``."""
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Reply | None] = asyncio.Queue()
 
@@ -199,7 +199,7 @@ class AsyncClient:
                 loop.call_soon_threadsafe(queue.put_nowait, reply)
 
         await self.open()
-        with self._connected().following(follower):
+        with self._connected().subscribe(follower):
             while (reply := await queue.get()) is not None:
                 if dataset is None or reply.dataset == dataset:
                     yield reply
@@ -210,7 +210,7 @@ class AsyncClient:
         return self._client
 
     async def _run(self, work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
-        """Work in a thread. If nobody waits for it any more, its result is undone when it is there."""
+        """Runs work in a thread. If the caller is cancelled, ``undo`` receives the result later."""
         future = self._threads.submit(work)
         try:
             return await asyncio.wrap_future(future)

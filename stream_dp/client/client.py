@@ -1,4 +1,4 @@
-"""Define data sets, send batches, ask queries."""
+"""The client: it defines data sets, sends batches and asks queries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.queries import AnswerT, Condition, Query, packed, query_of, spelt
+from stream_dp.client.queries import AnswerT, Condition, Query, as_message, packed, query_of
 from stream_dp.client.reading import TopicReader
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
@@ -63,22 +63,23 @@ _Headers = Sequence[tuple[str, bytes]]
 
 
 class Client:
-    """A connection for one analyst or producer. Thread-safe; close it, or use it in a ``with``.
+    """A connection for one analyst or producer. It is thread-safe. Close it, or use it in a ``with``.
 
     Args:
-        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas; a ``Broker`` where they ask for
-            TLS or a password. By default those in ``STREAM_DP_BOOTSTRAP_SERVERS``, else what ``stream-dp up``
-            started on this machine.
-        analyst: Who asks; answers are stored for ever under (analyst, query_id). By default the login name.
-        topic_prefix: Common start of the topics' names; by default ``stream-dp.``, and without an address
-            that in ``STREAM_DP_TOPIC_PREFIX``, else that which ``stream-dp up`` was told.
+        bootstrap_servers: The Kafka brokers, as ``host:port`` separated by commas. Pass a ``Broker`` if they
+            require TLS or a password. Default: ``STREAM_DP_BOOTSTRAP_SERVERS``, or else the broker that
+            ``stream-dp up`` started on this machine.
+        analyst: The name of the analyst. Answers are stored for ever under (analyst, query_id). Default: the
+            login name.
+        topic_prefix: The prefix of the topic names. Default: ``stream-dp.``. Without an address it is
+            ``STREAM_DP_TOPIC_PREFIX``, or else the prefix that ``stream-dp up`` used.
         kafka: Further settings for kafka-python.
-        on_delay: Told in words, once a request, when a reply takes more than three seconds, and when the
-            broker has not answered for some.
+        on_delay: A function that receives a message once a request if a reply takes more than three seconds,
+            and when the broker has not answered for some seconds.
 
     Raises:
-        ServerUnavailable: No broker there, or the topics do not exist; or no address is given, and nothing
-            runs on this machine.
+        ServerUnavailable: No broker answers, or the topics do not exist. Or no address is given and no
+            servers run on this machine.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Sends what is queued and closes the connections; whoever still waits for a reply is told."""
+        """Sends the queued records and closes the connections. Callers that still wait get an error."""
         with self._lock:
             mailbox, self._closed = self._mailbox, True
         if mailbox is not None:
@@ -142,24 +143,25 @@ class Client:
         try:
             self._producer.close(timeout=_CLOSE_S)
         except KafkaError:
-            # The broker is gone: its own close gives up half-way, and complains again when collected.
+            # The broker is gone: the producer's close gives up half-way and warns again when collected.
             self._producer._sender.force_close()  # noqa: SLF001
             self._producer._closed = True  # noqa: SLF001
-        self._producer._sender.join(_CLOSE_S)  # noqa: SLF001 - nothing of ours runs on after this
+        self._producer._sender.join(_CLOSE_S)  # noqa: SLF001 - no thread of ours survives
 
     # ------------------------------------------------------------ data sets
 
     def define(self, definition: Mapping[str, Any], *, timeout_s: float = 30.0) -> Definition:
-        """Creates a data set and waits until it is accepted; the same words again change nothing.
+        """Creates a data set and waits until it is accepted. The same definition again changes nothing.
 
-        What the worker notes about it is handed on as a ``UserWarning``.
+        A note of the worker becomes a ``UserWarning``.
 
         Args:
-            definition: As in docs/messages.md; ``version`` may be left out.
+            definition: The definition, see docs/messages.md. You may omit ``version``.
+            timeout_s: The seconds to wait for the worker.
 
         Raises:
-            InvalidDefinition: It is wrong in itself; the message names the field and the fix.
-            Rejection: The worker refuses it, for example since the name is taken.
+            InvalidDefinition: The definition is not valid. The error names the field and the fix.
+            Rejection: The worker refuses it, for example because the name is taken.
             RequestTimeout: No worker replied.
         """
         checked = Definition.read({"version": 1, **definition}, quoting=True)
@@ -175,26 +177,26 @@ class Client:
         return checked
 
     def retire(self, dataset: str, *, timeout_s: float = 30.0) -> None:
-        """Erases a data set's rows and retires its name for ever."""
+        """Erases the rows of a data set and retires its name for ever."""
         key = ("event", dataset, "dataset_retired")
         self._request("datasets", dataset, None, key, timeout_s, "the retirement").wait()
 
     def catalog(self) -> dict[str, Definition]:
-        """All data sets in force, by name."""
+        """Returns the definitions of all data sets that are not retired, by name."""
         found: dict[str, Definition] = {}
         for key, value in self._reader.read("catalog"):
             found.pop(key, None)
             if value:
-                with contextlib.suppress(InvalidDefinition):  # of a newer release
+                with contextlib.suppress(InvalidDefinition):  # a newer release wrote it
                     found[key] = Definition.read(json.loads(value))
         self._definitions = found
         return dict(found)
 
     def definition(self, dataset: str) -> Definition:
-        """One data set's definition.
+        """Returns the definition of one data set.
 
         Raises:
-            InvalidInput: There is none of that name; the message lists those there are.
+            InvalidInput: There is no data set of that name. The error lists the existing ones.
         """
         if dataset not in self._definitions:
             self.catalog()
@@ -203,31 +205,31 @@ class Client:
         return self._definitions[dataset]
 
     def ledger(self, dataset: str) -> list[dict[str, Any]]:
-        """The published ledger of a data set, oldest entry first."""
+        """Returns the published ledger of a data set, oldest entry first."""
         return self.ledgers().get(dataset, [])
 
     def ledgers(self) -> dict[str, list[dict[str, Any]]]:
-        """The published ledgers of all data sets."""
+        """Returns the published ledgers of all data sets."""
         return {
             name: [json.loads(entry) for entry in entries]
             for name, entries in self.ledger_entries().items()
         }
 
     def ledger_entries(self) -> dict[str, list[bytes]]:
-        """The same as bytes, which the hash chain is about; an entry that was sent twice comes once."""
+        """Returns the ledgers as bytes, over which the hash chain runs. Duplicate entries appear once."""
         found: dict[str, dict[bytes, None]] = {}
         for key, value in self._reader.read("ledger"):
             found.setdefault(key, {})[value or b"{}"] = None
         return {name: list(entries) for name, entries in found.items()}
 
     def synthetic(self, dataset: str) -> SyntheticRows:
-        """The newest synthetic rows of a data set, and how far off they may be; they cost nothing.
+        """Returns the newest synthetic rows of a data set and their error. They are free.
 
-        As a data frame: ``pandas.DataFrame(client.synthetic(name).values())``.
+        ``pandas.DataFrame(client.synthetic(name).values())`` makes a data frame of them.
 
         Raises:
-            InvalidInput: There is no data set of that name, or it asks for no synthetic rows.
-            StreamDPError: There are none yet, or it is retired.
+            InvalidInput: There is no data set of that name, or its definition has no synthetic rows.
+            StreamDPError: There are no synthetic rows yet, or the data set is retired.
         """
         wanted = self.definition(dataset).synthetic_rows
         if not wanted:
@@ -236,7 +238,7 @@ class Client:
                 f"{dataset} has no synthetic rows: its definition does not ask for them",
                 'define a new one with "synthetic_rows": 1000; definitions never change',
             )
-        # They may be long, and the newest are near the end.
+        # The records may be long, and the newest ones are near the end.
         for latest in (1, 16, None):
             records = self._reader.read("synthetic", latest=latest)
             values = [value for key, value in records if key == dataset]
@@ -256,7 +258,7 @@ class Client:
         )
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
-        """Easy and hard answers of each data set among the ``latest`` of each partition."""
+        """Counts the easy and hard answers of each data set among the ``latest`` of each partition."""
         counts: dict[str, Counter[str]] = {"easy": Counter(), "hard": Counter()}
         seen: set[tuple[str, str, str]] = set()
         for key, value in self._reader.read("answers", latest=latest):
@@ -270,7 +272,7 @@ class Client:
         return counts["easy"], counts["hard"]
 
     def waiting(self) -> dict[str, int]:
-        """Rows of each data set that wait for the next phase, as far as recent events tell."""
+        """Returns how many rows of each data set wait for the next phase, according to recent events."""
         found: dict[str, int] = {}
         for key, value in self._reader.read("events", latest=5000):
             event = documents.read(Event, value)
@@ -283,17 +285,18 @@ class Client:
         return found
 
     def batch_events(self, dataset: str, *, since_ms: int = 0) -> list[Event]:
-        """What became of the batches of a data set since a time, as far back as the broker keeps it.
+        """Returns the events of a data set's batches since a time, as far back as the broker keeps them.
 
         Args:
-            since_ms: Milliseconds since 1970.
+            dataset: The name of the data set.
+            since_ms: The start, in milliseconds since 1970.
         """
         records = self._reader.read("events", since_ms=since_ms)
         events = [documents.read(Event, value) for key, value in records if key == dataset]
         return [event for event in events if event is not None and event.batch_id is not None]
 
     def worker_problem(self) -> str | None:
-        """Why nobody replies, in words, as far as can be told; None when a worker is there."""
+        """Explains why no worker replies, as far as the broker tells. None if a worker runs."""
         try:
             check_reachable(self._broker)
         except ServerUnavailable as gone:
@@ -302,7 +305,7 @@ class Client:
         try:
             found = workers(self._broker, self._group, kafka={**self._kafka, **patience})
         except StreamDPError:
-            return None  # not allowed to ask, or the broker says nothing: then we do not know
+            return None  # we may not ask, or the broker says nothing: then we do not know
         if found:
             return None
         return (
@@ -326,20 +329,25 @@ class Client:
     ) -> Event:
         """Sends one batch in one of five forms and waits until it is durable.
 
-        NaN and None are missing values; numbers of numpy, decimals and dates go as JSON says them.
+        NaN and None are missing values. Numpy numbers, decimals and dates become plain JSON values.
 
         Args:
-            frame: Of its columns those that the definition declares are sent, and no other.
-            arrow: Ditto; goes as an Arrow stream, smaller and faster. Needs the extra ``arrow`` here and on
-                the worker.
-            batch_id: Sending again under the same id counts the rows once. By default a new one.
+            dataset: The name of the data set.
+            rows: The rows, each a mapping of attribute to value.
+            columns: The columns, each a sequence of values of the same length.
+            cells: The number of rows in each cell, see docs/messages.md.
+            frame: A pandas data frame. Only the columns that the definition declares are sent.
+            arrow: An Arrow table, of which only the declared columns are sent. The stream is smaller and
+                faster. It needs the extra ``arrow`` here and on the worker.
+            batch_id: The id of the batch. The rows count once if you send it again. Default: a new id.
+            timeout_s: The seconds to wait for the worker.
 
         Returns:
-            The event ``batch_accepted``: rows taken, rows waiting, phases opened.
+            The event ``batch_accepted``, with the rows taken, the rows waiting and the phases opened.
 
         Raises:
-            InvalidInput: Not exactly one form, a missing column, or more than one record may hold.
-            Rejection: The batch was refused; no row was taken.
+            InvalidInput: Not exactly one form is given, a column is missing, or the rows exceed one record.
+            Rejection: The batch was refused. No row was taken.
             RequestTimeout: No worker replied.
         """
         given = {"rows": rows, "columns": columns, "cells": cells, "frame": frame, "arrow": arrow}
@@ -348,7 +356,7 @@ class Client:
             raise InvalidInput(
                 "batch",
                 f"{' and '.join(forms) or 'none'} of rows, columns, cells, frame and arrow given",
-                "give exactly one",
+                "pass exactly one",
             )
         batch_id = batch_id or uuid.uuid4().hex
         if arrow is not None:
@@ -415,15 +423,22 @@ class Client:
             ``RefusedAnswer``.
 
         Args:
-            query: SQL (``"age >= 30 AND smoker"``, or a whole ``SELECT COUNT(*) ... GROUP BY``), or the
-                JSON tree of ``where``; None for all rows; or a ``Query`` of any kind, such as
-                ``Query.quantile("age", 0.9)``, which says itself what else there is to say.
-            query_id: The answer under an id never changes. By default a new one.
+            dataset: The name of the data set.
+            query: A condition in SQL such as ``"age >= 30 AND smoker"``, a whole ``SELECT COUNT(*) ... GROUP
+                BY``, or the JSON tree of ``where``. None counts all rows. A ``Query`` such as
+                ``Query.quantile("age", 0.9)`` asks any kind and holds the next three arguments itself.
+            group_by: The attributes of a table of counts.
+            last_phases: The number of latest phases to ask about. None asks about all phases.
+            query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
+            timeout_s: The seconds to wait for the answer.
+
+        Returns:
+            The answer or the refusal.
 
         Raises:
-            InvalidQuery: The query does not fit the schema; the message points at the piece.
+            InvalidQuery: The query does not fit the schema. The error points at the piece.
             Rejection: The id was used for another query.
-            RequestTimeout: No reply, after three attempts under the same id.
+            RequestTimeout: No reply came after three attempts under the same id.
         """
         asked = query_of(query, group_by, last_phases, query_id)
         return self.ask_query(dataset, asked, timeout_s=timeout_s)
@@ -437,7 +452,7 @@ class Client:
         last_phases: int | None = None,
         timeout_s: float = 30.0,
     ) -> QuotedAnswer | RefusedAnswer:
-        """What the answer would cost now; spends nothing."""
+        """Returns what the answer would cost now. This spends nothing."""
         asked = query_of(query, group_by, last_phases, None)
         answer = self.ask_query(dataset, asked, quote=True, timeout_s=timeout_s)
         assert isinstance(answer, QuotedAnswer | RefusedAnswer)
@@ -446,16 +461,16 @@ class Client:
     def ask_query(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
-        """``ask``, or ``quote``, for a query in one piece."""
-        answer = self.asking(dataset, query, quote=quote, timeout_s=timeout_s).wait()
+        """Asks, or quotes the price of, a ``Query``."""
+        answer = self.prepare(dataset, query, quote=quote, timeout_s=timeout_s).wait()
         assert isinstance(answer, Answer)
         return answer
 
-    def asking(
+    def prepare(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Exchange:
-        """The same for whoever waits in another way: nothing is sent yet."""
-        item = self.spelt(dataset, query)
+        """Prepares a query without sending it. The ``Exchange`` sends it and receives the answer."""
+        item = self.as_message(dataset, query)
         if quote:
             item["quote"] = True
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
@@ -468,17 +483,17 @@ class Client:
             f"query {item['query_id']}",
         )
 
-    def spelt(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
-        """A query as its message says it, under a new id where it has none.
+    def as_message(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
+        """Returns the fields of a query's message. A query without an id gets a new one.
 
         Raises:
-            InvalidInput: What it says does not go together.
-            InvalidQuery: Its SQL does not fit the schema; the message points at the piece.
+            InvalidInput: The fields of the query contradict each other.
+            InvalidQuery: Its SQL does not fit the schema. The error points at the piece.
         """
-        return spelt(query, partial(self._parsed, dataset))
+        return as_message(query, partial(self._parsed, dataset))
 
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
-        from stream_dp import sql  # sqlglot takes its time to load
+        from stream_dp import sql  # sqlglot is slow to load
 
         attributes = [attribute.model_dump() for attribute in self.definition(dataset).attributes]
         return sql.parse(text, attributes, dataset=dataset)
@@ -491,32 +506,37 @@ class Client:
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
     ) -> list[Answer | Rejection]:
-        """Asks many queries, up to a hundred in a record; replies come in the order asked.
+        """Asks many queries, up to a hundred in a record.
 
         Args:
-            timeout_s: Longest wait for the next reply.
-            on_answer: Called with the index of each answer as it comes in.
+            dataset: The name of the data set.
+            queries: The queries.
+            timeout_s: The longest wait for the next reply, in seconds.
+            on_answer: A function that receives the index and the answer when each answer arrives.
+
+        Returns:
+            The replies in the order of the queries.
 
         Raises:
-            InvalidInput: Two of the queries have one id.
-            InvalidQuery: A query does not fit the schema; none was sent then.
+            InvalidInput: Two of the queries have the same id.
+            InvalidQuery: A query does not fit the schema. No query was sent.
             RequestTimeout: A reply is missing.
         """
-        items = [self.spelt(dataset, query) for query in queries]
+        items = [self.as_message(dataset, query) for query in queries]
         ids = Counter(item["query_id"] for item in items)
         if len(ids) < len(items):
             ((twice, _),) = ids.most_common(1)
-            raise InvalidInput("query_id", f"{twice} is there twice", "give every query its own")
+            raise InvalidInput("query_id", f"{twice} appears twice", "use a new id for each query")
         mailbox = self._open_mailbox()
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
         try:
             start = 0
             head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
             for value, taken in packed(head, items):
-                place = self._put("queries", dataset, value, timeout_s=timeout_s)
+                record = self._put("queries", dataset, value, timeout_s=timeout_s)
                 stop = start + taken
                 for item, future in zip(items[start:stop], expected[start:stop], strict=True):
-                    mailbox.expect_rejection(future, place, item["query_id"])
+                    mailbox.expect_rejection(future, record, item["query_id"])
                 start = stop
             replies: list[Answer | Rejection] = []
             for index, (item, future) in enumerate(zip(items, expected, strict=True)):
@@ -543,38 +563,38 @@ class Client:
         last_phases: int | None = None,
         timeout_s: float = 60.0,
     ) -> pd.DataFrame:
-        """An answer of many values as a data frame: one row a cell, or a condition of a batch.
+        """Asks a query with many values and returns a data frame: a row for each cell, or each condition.
 
         Raises:
-            StreamDPError: It was refused, or it is one value alone: for those there is ``answers_frame``.
+            StreamDPError: The query was refused, or its answer is one value, see ``answers_frame``.
         """
         asked = query_of(query, (), last_phases, None)
         answer = self.ask_query(dataset, asked, timeout_s=timeout_s)
         return frames.answer_frame(answer, asked.conditions)
 
     def follow(self, dataset: str | None = None) -> Iterator[Reply]:
-        """Answers, events and rejections from now on, as they come; ends when the client closes."""
+        """Yields answers, events and rejections as they arrive, until the client closes."""
         queue: SimpleQueue[Reply | None] = SimpleQueue()
-        with self.following(queue.put):
+        with self.subscribe(queue.put):
             while (reply := queue.get()) is not None:
                 if dataset is None or reply.dataset == dataset:
                     yield reply
 
     @contextlib.contextmanager
-    def following(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
-        """The same by calls, while the context lasts: in another thread, and with None at the end.
+    def subscribe(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
+        """Calls ``follower`` in another thread: with each reply of the context, and at its end with None.
 
         Raises:
-            ServerUnavailable: When the context ends, if the broker was lost.
+            ServerUnavailable: The broker was lost. It is raised when the context ends.
         """
         mailbox = self._open_mailbox()
-        with mailbox.following(follower):
+        with mailbox.subscribe(follower):
             yield
         if mailbox.lost is not None:
             raise mailbox.lost
 
     def open(self) -> None:
-        """Starts to listen now rather than at the first request."""
+        """Starts to listen for replies now instead of at the first request."""
         self._open_mailbox()
 
     # ------------------------------------------------------------ inside
@@ -592,7 +612,7 @@ class Client:
         what: str,
         headers: _Headers = (),
     ) -> Exchange:
-        """A record that is sent again in the same bytes when no reply comes in a part of the time."""
+        """Prepares a record that is sent again, in the same bytes, if no reply comes in time."""
         mailbox = self._open_mailbox()
         future = mailbox.expect(key)
         query_id = str(key[3]) if key[0] == "answer" else None
@@ -600,10 +620,10 @@ class Client:
         def attempts() -> Iterator[float]:
             end = time.monotonic() + timeout_s
             for attempt in range(_ATTEMPTS):
-                if attempt:  # the producer itself would wait for a broker that is gone
+                if attempt:  # the producer would wait for a broker that is gone
                     check_reachable(self._broker)
-                place = self._put(role, dataset, value, headers, timeout_s=end - time.monotonic())
-                mailbox.expect_rejection(future, place, query_id)
+                record = self._put(role, dataset, value, headers, timeout_s=end - time.monotonic())
+                mailbox.expect_rejection(future, record, query_id)
                 if attempt == 0 and self._on_delay and timeout_s > _PATIENCE_S * _ATTEMPTS:
                     yield _PATIENCE_S
                     self._on_delay(self.worker_problem() or f"no reply to {what} yet")
@@ -615,16 +635,16 @@ class Client:
 
     def _timeout(self, what: str, timeout_s: float) -> RequestTimeout:
         why = self.worker_problem() or (
-            "a worker is there, so it may be busy, or wait for its Redis: see its page or `stream-dp doctor`"
+            "a worker runs, so it may be busy or wait for its Redis: see its page or `stream-dp doctor`"
         )
         return RequestTimeout(
-            f"no reply to {what} within {timeout_s:g} s: {why}. Sending it again under the same id is safe"
+            f"no reply to {what} within {timeout_s:g} s: {why}. It is safe to send it again under the same id"
         )
 
     def _lost(self, error: BaseException) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the broker at {self._broker} took no record ({type(error).__name__}); is it gone? "
-            "See: stream-dp doctor. Sending again under the same id is safe"
+            f"the broker at {self._broker} took no record ({type(error).__name__}); check it with "
+            "`stream-dp doctor`. It is safe to send the record again under the same id"
         )
 
     def _put(
@@ -636,7 +656,7 @@ class Client:
         *,
         timeout_s: float,
     ) -> tuple[str, int, int]:
-        """Sends one record; returns its place."""
+        """Sends one record and returns its topic, partition and offset."""
         topic = self._topics.name(role)
         try:
             sent = self._producer.send(
@@ -651,7 +671,7 @@ class Client:
     def _open_mailbox(self) -> Mailbox:
         with self._lock:
             if self._closed:
-                raise StreamDPError("this client is closed; make a new one")
+                raise StreamDPError("this client is closed; create a new one")
             if self._mailbox is None:
                 self._mailbox = Mailbox(
                     self._broker, self._config, self._topics, on_delay=self._on_delay
@@ -660,10 +680,10 @@ class Client:
 
 
 def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:
-    """Makes a producer in a thread of its own, so that Ctrl-C ends the waiting.
+    """Creates a producer in another thread, so that Ctrl-C ends the wait.
 
-    While it connects, kafka-python takes a KeyboardInterrupt of its thread for the failure of a task of its
-    own, and goes on.
+    If kafka-python is interrupted while it connects, it takes the KeyboardInterrupt for the failure of one of
+    its own tasks and goes on.
     """
     made: Future[KafkaProducer] = Future()
 
@@ -679,7 +699,7 @@ def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:
     if not known:
-        fix = "there is none at all yet; create one with: stream-dp dataset create DEFINITION.json"
+        fix = "there is no data set yet; create one with: stream-dp dataset create DEFINITION.json"
     elif near := difflib.get_close_matches(name, known, 1):
         fix = f"did you mean {near[0]}?"
     else:

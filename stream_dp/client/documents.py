@@ -1,4 +1,4 @@
-"""Python's values to messages, and messages as they come off a topic."""
+"""Converts Python values to messages and reads messages from a topic."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def to_json(document: Mapping[str, object]) -> bytes:
-    """A message's bytes; NaN becomes null, and what JSON does not know its nearest plain value."""
+    """Returns the bytes of a message. NaN becomes null, and other values the nearest one that JSON has."""
     try:
         return _dump(document)
-    except ValueError:  # NaN or infinite somewhere: rare, so looked for only then
+    except ValueError:  # there is a NaN or an infinity, which is rare
         return _dump(_finite(document))
 
 
@@ -44,7 +44,7 @@ def _finite(value: Any) -> Any:
 
 
 def plain(value: object) -> object:
-    """The nearest value that JSON knows: numpy's scalars and arrays, decimals, dates, missing values."""
+    """Returns the nearest JSON value of numpy scalars and arrays, decimals, dates and missing values."""
     if hasattr(value, "tolist"):  # numpy, and data frames' columns
         return value.tolist()
     if type(value).__name__ in ("NAType", "NaTType"):
@@ -65,7 +65,7 @@ def read_answer(value: bytes | None) -> Answer | None:
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:
-    """A message off a topic; None when it was written by somebody else, or by a newer release."""
+    """Reads a message from a topic. None if another program or a newer release wrote it."""
     try:
         return model.model_validate_json(value or b"")
     except ValidationError:

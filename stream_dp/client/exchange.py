@@ -1,4 +1,4 @@
-"""A request and its reply, for whoever waits."""
+"""A request and its reply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Exchange", "Rejection"]
 
 
 class Rejection(StreamDPError):
-    """The worker took no request out of a record; ``reason`` says why and what to do."""
+    """The worker took no request from a record. ``reason`` says why and what to do."""
 
     code = "rejected"
 
@@ -26,12 +26,12 @@ class Rejection(StreamDPError):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that is sent, and sent again, until its reply comes.
+    """A request that is sent again and again until its reply arrives.
 
     Attributes:
-        future: Gets the reply.
-        attempts: Each step sends if it is time to, and says how many seconds to wait for the reply before
-            the next step. A step may block for long; the last raises ``RequestTimeout``.
+        future: The future that receives the reply.
+        attempts: An iterator that sends the request when it is time. Each step yields the seconds to wait for
+            the reply before the next step. A step may block for long. The last one raises ``RequestTimeout``.
     """
 
     mailbox: Mailbox
@@ -39,10 +39,10 @@ class Exchange:
     attempts: Iterator[float]
 
     def wait(self) -> Reply:
-        """Goes through the attempts in this thread.
+        """Goes through the attempts in this thread and returns the reply.
 
         Raises:
-            Rejection: That was the reply.
+            Rejection: The worker rejected the request.
             StreamDPError: No reply came, or the broker is lost.
         """
         try:
@@ -54,12 +54,12 @@ class Exchange:
         return self.reply()
 
     def reply(self) -> Reply:
-        """The reply, once it is there; raises as ``wait`` does."""
+        """Returns the reply after it has arrived. It raises the same errors as ``wait``."""
         reply = self.future.result()
         if isinstance(reply, Rejected):
             raise Rejection(reply)
         return reply
 
     def forget(self) -> None:
-        """Waits no longer."""
+        """Stops waiting for the reply."""
         self.mailbox.forget(self.future)

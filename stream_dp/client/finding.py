@@ -1,4 +1,4 @@
-"""Where the servers are, for a client that is told no address."""
+"""Finds the servers for a client that was given no address."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEFAULT_PREFIX: Final = "stream-dp."
 
 
 def find(bootstrap_servers: str | Broker | None, topic_prefix: str | None) -> tuple[Broker, str]:
-    """The brokers and the topics' prefix.
+    """Returns the brokers and the prefix of the topics.
 
-    An address that is given counts alone. Else it is ``STREAM_DP_BOOTSTRAP_SERVERS``, with the settings of
-    how to enter there; else that of what ``stream-dp up`` started, in ``STREAM_DP_STATE_DIR`` or the usual
-    folder. With either, ``STREAM_DP_TOPIC_PREFIX`` counts where no prefix is given.
+    A given address is used alone. Otherwise it is ``STREAM_DP_BOOTSTRAP_SERVERS`` with the credentials from
+    the environment, or else the broker that ``stream-dp up`` started, in ``STREAM_DP_STATE_DIR`` or the usual
+    folder. In both cases ``STREAM_DP_TOPIC_PREFIX`` applies if no prefix is given.
 
     Raises:
-        ServerUnavailable: No address is given, and nothing runs here.
+        ServerUnavailable: No address is given, and no servers run on this machine.
     """
     if bootstrap_servers:
         return Broker.of(bootstrap_servers), topic_prefix or DEFAULT_PREFIX
@@ -38,7 +38,7 @@ def find(bootstrap_servers: str | Broker | None, topic_prefix: str | None) -> tu
     found = running(folder)
     if found is None:
         raise ServerUnavailable(
-            f"no servers run in {folder}; start them with `stream-dp up`, or give the address of a broker as "
+            f"no servers run in {folder}; start them with `stream-dp up`, or pass the address of a broker as "
             "an argument or in STREAM_DP_BOOTSTRAP_SERVERS"
         )
     return Broker(found.bootstrap_servers), prefix or found.topic_prefix

@@ -1,4 +1,4 @@
-"""Replies as they arrive: one background reader, many waiters."""
+"""Receives replies: one background reader serves many waiters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSED = "the client was closed before the reply came"
 
 Reply = Answer | Event | Rejected
 Key = tuple[str | int | None, ...]
-"""What a waiter waits for: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
+"""The key of an expected reply: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
 ``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``."""
 
 _READERS: dict[str, Callable[[bytes | None], Reply | None]] = {
@@ -42,11 +42,11 @@ class Mailbox:
     """Reads ``answers``, ``events`` and ``rejected`` from the moment it is opened.
 
     Args:
-        config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
-        on_delay: Told in words, in a thread, when the broker has stopped answering.
+        config: The settings for kafka-python's consumer, including ``bootstrap_servers``.
+        on_delay: A function that receives a message, in a thread, when the broker has stopped answering.
 
     Raises:
-        ServerUnavailable: No broker there, or the topics do not exist.
+        ServerUnavailable: No broker answers, or the topics do not exist.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Mailbox:
                 for records in self._consumer.poll(timeout_ms=_POLL_MS).values():
                     for record in records:
                         self._sort(self._roles[record.topic], record.value)
-        except Exception as error:  # noqa: BLE001 - carried over to whoever waits
+        except Exception as error:  # noqa: BLE001 - handed to every waiter
             end = ServerUnavailable(f"the broker was lost: {error}")
             end.__cause__ = error
         finally:
@@ -108,10 +108,10 @@ class Mailbox:
             self._consumer.close()
 
     def _look(self) -> None:
-        """Notices a broker that stays away: the consumer would try again for ever, without a word.
+        """Notices a broker that stays away. The consumer would retry for ever without a message.
 
         Raises:
-            ServerUnavailable: It has been gone for longer than a restart takes.
+            ServerUnavailable: The broker has been gone for longer than a restart takes.
         """
         now = time.monotonic()
         if now - self._looked_s < _LOOK_S:
@@ -129,7 +129,7 @@ class Mailbox:
             self._seen_s, self._away = now, False
 
     def _finish(self, end: StreamDPError) -> None:
-        """Nobody reads any more: whoever waits is told, now and later."""
+        """Ends the mailbox: current and later waiters get the error."""
         with self._lock:
             self._end = end
             waiting, self._keys = list(self._keys), {}
@@ -168,9 +168,9 @@ class Mailbox:
                 del self._waiters[key]
 
     def expect(self, key: Key) -> Future[Reply]:
-        """A future for the first reply from now on under ``key``; who gives it up calls ``forget``."""
+        """Returns a future for the next reply under ``key``. Call ``forget`` to give it up."""
         future: Future[Reply] = Future()
-        future.set_running_or_notify_cancel()  # so that nobody cancels it while it is settled
+        future.set_running_or_notify_cancel()  # nobody can cancel it while it is settled
         with self._lock:
             self._check_open()
             self._add(future, key)
@@ -179,7 +179,7 @@ class Mailbox:
     def expect_rejection(
         self, future: Future[Reply], place: Key, query_id: str | None = None
     ) -> None:
-        """Lets the rejection of a record that was just sent, or of one query in it, settle ``future`` too.
+        """Lets the rejection of a record that was just sent, or of one of its queries, settle ``future``.
 
         Args:
             place: ``(topic, partition, offset)``.
@@ -203,10 +203,10 @@ class Mailbox:
             raise self._end
 
     def receive(self, future: Future[Reply], timeout_s: float) -> Reply | None:
-        """Waits for an expected reply; None when it does not come in time.
+        """Waits for an expected reply and returns None if it does not come in time.
 
         Raises:
-            StreamDPError: The mailbox was closed, or the broker is lost.
+            StreamDPError: The mailbox is closed, or the broker is lost.
         """
         try:
             return future.result(timeout_s)
@@ -214,13 +214,13 @@ class Mailbox:
             return None
 
     def forget(self, future: Future[Reply]) -> None:
-        """Stops waiting for this future; others under the same key go on."""
+        """Stops waiting for this future. Others under the same key go on."""
         with self._lock:
             self._drop(future)
 
     @contextlib.contextmanager
-    def following(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
-        """Gives every reply from now on to ``follower``, in the reader's thread; None when it ends."""
+    def subscribe(self, follower: Callable[[Reply | None], None]) -> Iterator[None]:
+        """Calls ``follower`` with every new reply, in the reader's thread, and with None at the end."""
         with self._lock:
             self._check_open()
             self._followers.append(follower)
@@ -232,11 +232,11 @@ class Mailbox:
 
     @property
     def lost(self) -> StreamDPError | None:
-        """Why nobody reads any more; None while it reads, or after ``close``."""
+        """The error that ended the reader. None while it reads and after ``close``."""
         return None if self._stopping.is_set() else self._end
 
     def close(self) -> None:
-        """Ends the reader; whoever still waits is told."""
+        """Ends the reader. Callers that still wait get an error."""
         self._stopping.set()
         self._thread.join(timeout=5)
 
@@ -248,5 +248,5 @@ def _key(reply: Reply) -> Key:
         if reply.batch_id is not None:
             return "batch", reply.dataset, reply.batch_id
         return "event", reply.dataset, reply.event
-    # By its place: others may ask under the same id, and are not meant.
+    # The key is the record's offset, because other analysts may use the same query id.
     return "record", reply.topic, reply.partition, reply.offset, reply.query_id

@@ -1,4 +1,4 @@
-"""What was spent, read from the published ledger alone."""
+"""Computes the spent budget from the published ledger alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 @dataclass
 class BlockSpending:
-    """One phase's block and its line.
+    """The block of one phase and its line (its privacy budget).
 
     Attributes:
-        spent: Share of the line, in [0, 1].
-        looks: Paid looks that touched it.
+        spent: The spent share of the line, in [0, 1].
+        looks: The number of paid looks at the block.
     """
 
     rows: int
@@ -28,15 +28,15 @@ class BlockSpending:
 
 @dataclass
 class MemoryPhase:
-    """The newest phase of a data set under one of the papers' profiles, whose phases are paid as a whole.
+    """The newest phase under one of the papers' profiles, which pay for a phase as a whole.
 
     Attributes:
-        asked: Queries of this phase so far, under the stage in force.
-        queries: Queries that it has.
-        hard_limit: Hard answers that there may be: under the memory profile up to its end, those of earlier
-            phases included, else of its own.
-        count_scale: Scale of the noise of a hard answer, in rows.
-        stage: Which stage of the number of queries is in force; 1 without doubling.
+        asked: The number of queries of this phase so far, in the current stage.
+        queries: The number of queries that the phase allows.
+        hard_limit: The largest number of hard answers. Under the memory profile it counts all phases up to
+            the end of this one, and otherwise this phase alone.
+        count_scale: The scale of the noise of a hard answer, in rows.
+        stage: The current stage of the number of queries. It is 1 without doubling.
     """
 
     phase: int
@@ -48,7 +48,7 @@ class MemoryPhase:
 
 
 def _phase(look: Mapping[str, Any]) -> MemoryPhase:
-    """The phase, or the stage, that a look begins with."""
+    """The phase or stage that begins with a look."""
     return MemoryPhase(
         look["phase"],
         0,
@@ -61,11 +61,11 @@ def _phase(look: Mapping[str, Any]) -> MemoryPhase:
 
 @dataclass
 class Odometer:
-    """A data set's phases and their spending, folded from its ledger entries in order.
+    """The phases of a data set and their spending, computed from its ledger entries in order.
 
     Attributes:
-        looks: Looks at the rows, those that a crash lost included.
-        memory: None under the calibrated profile, and before the first phase.
+        looks: The number of looks at the rows, including looks that a crash lost.
+        memory: The newest phase under the papers' profiles. None under others and before the first phase.
     """
 
     blocks: list[BlockSpending] = field(default_factory=list)
@@ -76,14 +76,14 @@ class Odometer:
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Odometer:
-        """Folds entries; one that is seen twice counts once."""
+        """Adds entries in order. A repeated entry counts once."""
         odometer = cls()
         for entry in entries:
             odometer.add(entry)
         return odometer
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Folds the next entry; False for one that was there before, which counts once."""
+        """Adds the next entry. Returns False for a repeated entry, which counts once."""
         if entry["seq"] in self._seen:
             return False
         self._seen.add(entry["seq"])
@@ -100,7 +100,7 @@ class Odometer:
         for look in entry["looks"]:
             if look.get("mechanism") not in _PAID_BY_PHASE:
                 looks += 1
-            elif look["kind"] == "phase":  # pays for the phase, looks at nothing
+            elif look["kind"] == "phase":  # it pays for the phase but does not look at the rows
                 self.memory = _phase(look)
             else:
                 looks += 1
@@ -122,5 +122,5 @@ class Odometer:
 
     @property
     def most_spent(self) -> float:
-        """Share of the line that is spent most."""
+        """The largest spent share of any line."""
         return max((block.spent for block in self.blocks), default=0.0)

@@ -1,4 +1,4 @@
-"""What is asked: counts, and the other kinds of queries, as a person says them and as messages do."""
+"""Queries, in the form that a person writes and in the form of messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stream_dp.messages import (
     ThresholdCurveAnswer,
 )
 
-__all__ = ["AnswerT", "Condition", "Query", "packed", "query_of", "spelt"]
+__all__ = ["AnswerT", "Condition", "Query", "as_message", "packed", "query_of"]
 
 _QUERIES_A_RECORD: Final = 100
 _HEAD_BYTES: Final = 1000
@@ -50,22 +50,30 @@ class _More(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[AnswerT_co]):
-    """One query, as ``ask``, ``quote`` and ``ask_many`` take it.
+    """One query for ``ask``, ``quote`` and ``ask_many``.
 
-    ``Query("age >= 30")`` counts rows. Every other kind has a constructor of its name, which takes
-    ``last_phases`` and ``query_id`` too; a data set answers those that its definition names. See
+    ``Query("age >= 30")`` counts rows. Each other kind has a constructor of the same name, which also takes
+    ``last_phases`` and ``query_id``. A data set answers the kinds that its definition names. See
     docs/messages.md.
 
     Attributes:
-        condition: SQL, or the JSON tree of ``where``; None for all rows.
-        last_phases: How many of the latest phases; None for all.
-        query_id: The answer under an id never changes. None for a new one.
-        kind: None for counts, and where SQL says it.
-        attribute: That it is about; None where its conditions name only one.
-        conditions: Of a batch.
-        rank: Of a quantile, in [0, 1].
-        low: Share of the rows that a count is compared with; ``high`` likewise.
-        count_rows: Beside a sum: whether all rows that satisfy the condition are counted too.
+        condition: A condition in SQL, or the JSON tree of ``where``. None counts all rows.
+        group_by: The attributes of a table.
+        last_phases: The number of latest phases to ask about. None asks about all phases.
+        query_id: The id of the query. A repeated id returns the same answer. None creates a new id.
+        kind: The kind of query. None for counts, or if the SQL says the kind.
+        attribute: The attribute to analyse. None if the conditions name exactly one.
+        conditions: The conditions of a batch.
+        rank: The rank of a quantile, in [0, 1].
+        low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
+        count_rows: Whether a sum also counts all rows that satisfy the condition.
+
+    Example:
+        >>> from stream_dp.client import Query
+        >>> Query("age >= 30 AND smoker", last_phases=3).last_phases
+        3
+        >>> Query.quantile("age", 0.9).kind
+        'quantile'
     """
 
     condition: Condition | None = None
@@ -113,10 +121,15 @@ class Query(Generic[AnswerT_co]):
         count_rows: bool = False,
         **more: Unpack[_More],
     ) -> Query[Any]:
-        """The sum of a number over the rows that satisfy a condition, and their mean.
+        """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
-        Its ``count`` is of the rows that have a value. With ``count_rows`` the answer's ``rows`` counts those
-        without one too.
+        The ``count`` of the answer covers the rows that have a value. With ``count_rows``, its ``rows`` also
+        counts the rows without a value.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.sum("income", "age >= 30", group_by=["city"]).group_by
+            ('city',)
         """
         return Query(
             condition,
@@ -141,57 +154,57 @@ class Query(Generic[AnswerT_co]):
     def threshold(
         cls, attribute: str, condition: Condition | None = None, **more: Unpack[_More]
     ) -> Query[Any]:
-        """Rows in a range of a number, ``"age < 45"``; without one the whole curve, as a table."""
+        """Asks how many rows lie in a range such as ``"age < 45"``. Without a range it asks for the curve."""
         return Query(condition, kind="threshold", attribute=attribute, **more)
 
     @classmethod
     def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Query[QuantileAnswer]:
-        """The bin below which, or in which, a share ``rank`` of the values is."""
+        """Asks for the bin that holds the value of the given rank in [0, 1]."""
         return Query(kind="quantile", attribute=attribute, rank=rank, **more)
 
     @classmethod
     def median(cls, attribute: str, **more: Unpack[_More]) -> Query[MedianAnswer]:
-        """The exact bin of the median, or ``no_answer``."""
+        """Asks for the exact bin of the median. The answer may be ``no_answer``."""
         return Query(kind="median", attribute=attribute, **more)
 
     @classmethod
     def mode(cls, attribute: str, **more: Unpack[_More]) -> Query[ModeAnswer]:
-        """The exact most frequent value, or ``no_answer``."""
+        """Asks for the exact most frequent value. The answer may be ``no_answer``."""
         return Query(kind="mode", attribute=attribute, **more)
 
     @classmethod
     def prefix_batch(
         cls, attribute: str, conditions: Sequence[Condition], **more: Unpack[_More]
     ) -> Query[PrefixBatchAnswer]:
-        """The shares of many conditions on one attribute, with one error for all."""
+        """Asks for the shares of many conditions on one attribute, with one error bar for all."""
         return Query(kind="prefix_batch", attribute=attribute, conditions=tuple(conditions), **more)
 
     @classmethod
     def correlated_vector(
         cls, attribute: str, **more: Unpack[_More]
     ) -> Query[CorrelatedVectorAnswer]:
-        """A noisy sign for each row about a boolean attribute."""
+        """Asks for a noisy sign of each row about a boolean attribute."""
         return Query(kind="correlated_vector", attribute=attribute, **more)
 
     @classmethod
     def between(
         cls, condition: Condition, low: float, high: float, **more: Unpack[_More]
     ) -> Query[BetweenAnswer]:
-        """Whether the share of rows that satisfy a condition is below, between or above two others."""
+        """Asks whether the share of rows that satisfy a condition is below, between or above two shares."""
         return Query(condition, kind="between", low=low, high=high, **more)
 
     @classmethod
     def interior_point(
         cls, attribute: str, condition: Condition, **more: Unpack[_More]
     ) -> Query[InteriorPointAnswer]:
-        """On which side of some row a point lies: of a condition such as ``"age < 45"``, its end."""
+        """Asks on which side of some row the end of a range such as ``"age < 45"`` lies."""
         return Query(condition, kind="interior_point", attribute=attribute, **more)
 
     @classmethod
     def adaptive_threshold(
         cls, attribute: str, condition: Condition, **more: Unpack[_More]
     ) -> Query[AdaptiveThresholdAnswer]:
-        """Rows up to a value, ``"age < 45"``, with one error for all queries however chosen."""
+        """Asks how many rows satisfy ``"age < 45"``, with one error bar for all adaptively chosen queries."""
         return Query(condition, kind="adaptive_threshold", attribute=attribute, **more)
 
 
@@ -201,30 +214,30 @@ def query_of(
     last_phases: int | None,
     query_id: str | None,
 ) -> Query[Any]:
-    """What was asked, in one piece.
+    """Builds a ``Query`` from the arguments of ``ask``.
 
     Raises:
-        InvalidInput: It is a query already, and something is said beside it.
+        InvalidInput: The query is already a ``Query``, and another argument is given too.
     """
     if not isinstance(query, Query):
         return Query(query, tuple(group_by), last_phases, query_id)
     if group_by or last_phases is not None or query_id is not None:
         raise InvalidInput(
-            "query", "it is a Query already", "say group_by, last_phases and query_id in it"
+            "query", "it is already a Query", "set group_by, last_phases and query_id in the Query"
         )
     return query
 
 
 Parse: TypeAlias = Callable[[str], dict[str, Any]]
-"""SQL to fields of a query message: ``sql.parse`` for the attributes of a data set."""
+"""A function from SQL to the fields of a query message: ``sql.parse`` for the attributes of a data set."""
 
 
-def spelt(query: Query[Any], parse: Parse) -> dict[str, Any]:
-    """A query as its message says it, under a new id where it has none.
+def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
+    """Returns the fields of a query's message. A query without an id gets a new one.
 
     Raises:
-        InvalidInput: What it says does not go together.
-        InvalidQuery: ``parse`` does not take its SQL.
+        InvalidInput: The fields of the query contradict each other.
+        InvalidQuery: ``parse`` does not accept its SQL.
     """
     item: dict[str, Any] = {"query_id": query.query_id or uuid.uuid4().hex}
     if isinstance(query.condition, str):
@@ -237,9 +250,7 @@ def spelt(query: Query[Any], parse: Parse) -> dict[str, Any]:
         item["group_by"] = list(query.group_by)
     if query.kind is not None:
         if item.get("kind", "predicate") not in ("predicate", "table", query.kind):
-            raise InvalidInput(
-                "kind", f"the query asks {item['kind']} itself", "leave the kind out"
-            )
+            raise InvalidInput("kind", f"the SQL already asks for {item['kind']}", "omit the kind")
         item["kind"] = query.kind
     for name in ("attribute", "rank", "low", "high"):
         if (said := getattr(query, name)) is not None:
@@ -255,17 +266,17 @@ def spelt(query: Query[Any], parse: Parse) -> dict[str, Any]:
 
 
 def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
-    """One condition of a batch."""
+    """Returns the tree of one condition of a batch."""
     if not isinstance(condition, str):
         return dict(condition)
     item = parse(condition)
     if item["kind"] != "predicate":
-        raise InvalidInput("conditions", f"{condition!r} is no condition", "leave SELECT out")
+        raise InvalidInput("conditions", f"{condition!r} is not a condition", "omit SELECT")
     return item["where"] or {"all": []}
 
 
 def _name_attribute(item: dict[str, Any]) -> None:
-    """Adds the attribute that the conditions name, where the kind needs one and none is given."""
+    """Adds the attribute that the conditions name if the kind needs one and none is given."""
     kind = item.get("kind", "predicate")
     needed, _ = FIELDS.get(kind, ((), ()))
     if "attribute" not in needed or kind == "sum" or "attribute" in item:
@@ -282,7 +293,7 @@ def _name_attribute(item: dict[str, Any]) -> None:
 
 
 def _attributes_of(where: object) -> Iterator[str]:
-    """The names in a tree of conditions, each as often as it stands there."""
+    """Yields the names in a tree of conditions, with repetitions."""
     if isinstance(where, Mapping):
         if isinstance(name := where.get("attribute"), str):
             yield name
@@ -296,11 +307,11 @@ def _attributes_of(where: object) -> Iterator[str]:
 def packed(
     head: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[bytes, int]]:
-    """Queries in as few records as their number and size allow: each record, and how many are in it.
+    """Packs queries into as few records as their number and size allow.
 
     Args:
-        head: What they have in common.
-        items: As ``spelt`` has them.
+        head: The fields that all queries share.
+        items: The fields of the queries, as ``as_message`` returns them.
     """
     limit = TOPICS["queries"].max_value_bytes
     chunk: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What is on a topic by now."""
+"""Reads the current content of a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TopicReader:
     """Reads topics up to their ends, over a new connection each time.
 
     Args:
-        config: Settings for kafka-python's consumer, ``bootstrap_servers`` among them.
+        config: The settings for kafka-python's consumer, including ``bootstrap_servers``.
     """
 
     def __init__(self, broker: Broker, config: Mapping[str, object], topics: Topics) -> None:
@@ -34,11 +34,11 @@ class TopicReader:
     def read(
         self, role: str, *, latest: int | None = None, since_ms: int = 0
     ) -> list[tuple[str, bytes | None]]:
-        """The records of a topic up to its end as of now: key and value, in order for each key.
+        """Yields the key and value of each record up to the current end, in order for each key.
 
         Args:
-            latest: At most that many records of each partition.
-            since_ms: Only records from then on, in milliseconds since 1970.
+            latest: The largest number of records from each partition.
+            since_ms: The time of the first record to read, in milliseconds since 1970.
 
         Raises:
             ServerUnavailable: The topic does not exist, or the broker is gone.
@@ -84,12 +84,12 @@ class TopicReader:
 
 
 def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
-    """The values of the newest committed records of any topic, about as many from each partition.
+    """Yields the values of the newest committed records of any topic, about equally from each partition.
 
-    Nothing is written, and no consumer group stands anywhere afterwards.
+    It writes nothing and leaves no consumer group behind.
 
     Args:
-        most: How many at most.
+        most: The largest number of values.
 
     Raises:
         ServerUnavailable: The topic does not exist, or the broker is gone.
@@ -99,7 +99,7 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
             **broker.arguments(), enable_auto_commit=False, isolation_level="read_committed"
         )
         try:
-            # Of all topics: to ask for one by its name can make it.
+            # It asks for all topics, because asking for one by name could create it.
             if topic not in consumer.topics():
                 raise ServerUnavailable(f"there is no topic {topic}; name one that exists")
             places = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic) or ()]
@@ -119,7 +119,7 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s > _LULL_S:
                     check_reachable(broker)
-                    return  # what is left are marks of transactions, or was dropped meanwhile
+                    return  # only marks of transactions are left, or records that were dropped
         finally:
             consumer.close()
     except KafkaError as error:

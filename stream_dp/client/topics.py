@@ -1,4 +1,4 @@
-"""The topics of a deployment and who reads them: create, compare with what should be, look."""
+"""Creates, compares and describes the topics of a deployment and the workers that read them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _COORDINATOR_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the broker has it.
+    """The state of a topic at the broker.
 
     Attributes:
-        partitions: 0 when the topic does not exist.
-        wrong: Settings that differ: name -> (found, wanted).
-        topic_id: Another one when the topic was deleted and made again.
-        replicas: Copies of the partition that has fewest.
+        partitions: The number of partitions. 0 if the topic does not exist.
+        wrong: The settings that differ, as name -> (found, wanted).
+        topic_id: The id of the topic. It changes if the topic is deleted and created again.
+        replicas: The smallest number of replicas of any partition.
     """
 
     name: str
@@ -54,7 +54,7 @@ class TopicState:
 
 
 def no_broker(bootstrap_servers: str | Broker, why: object) -> ServerUnavailable:
-    """What to tell who finds no broker."""
+    """The error for a caller that finds no broker."""
     return ServerUnavailable(
         f"no Kafka broker answers at {bootstrap_servers} ({why}); start one with `stream-dp up`, or pass "
         "--bootstrap-servers"
@@ -62,25 +62,25 @@ def no_broker(bootstrap_servers: str | Broker, why: object) -> ServerUnavailable
 
 
 def creating(topics: Topics) -> str:
-    """The command that creates the topics of a deployment."""
+    """Returns the command that creates the topics of a deployment."""
     other = "" if topics == Topics() else f" --topic-prefix {topics.prefix}"
     return f"stream-dp topics create{other}"
 
 
 def no_topic(topics: Topics, role: str) -> ServerUnavailable:
-    """What to tell who finds the broker without the topics."""
+    """The error for a caller that finds the broker without the topics."""
     return ServerUnavailable(
         f"topic {topics.name(role)} does not exist; an operator creates it with: {creating(topics)}"
     )
 
 
 def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> None:
-    """Returns when something listens at one of the addresses: the broker's clients only tell after long.
+    """Returns when a server listens at one of the addresses. The clients report a missing one only late.
 
-    With TLS or a password, when it lets us in: of that they do not tell at all.
+    With TLS or a password it also waits until the server admits us, which the clients never report.
 
     Raises:
-        ServerUnavailable: Nothing listens, or it does not let us in; says why.
+        ServerUnavailable: No server listens, or it does not admit us. The error says why.
     """
     broker = Broker.of(bootstrap_servers)
     why: Exception | str = "no address given"
@@ -91,7 +91,7 @@ def check_reachable(bootstrap_servers: str | Broker, timeout_s: float = 5.0) -> 
             continue
         try:
             if broker.encrypts or broker.authenticates:
-                # Only here: it loads a second client of Kafka.
+                # The import is here because it loads a second Kafka client.
                 from stream_dp.client.admission import ask_for_admission
 
                 ask_for_admission(replace(broker, servers=server.strip()), timeout_s)
@@ -127,7 +127,7 @@ def _admin(
 def describe_topics(
     bootstrap_servers: str | Broker, topics: Topics, *, kafka: Mapping[str, object] | None = None
 ) -> dict[str, TopicState]:
-    """Every topic of the deployment by role, as it is.
+    """Returns the state of every topic of the deployment, by role.
 
     Raises:
         ServerUnavailable: No broker there.
@@ -169,11 +169,11 @@ def _value(config: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What ``create_topics`` did.
+    """The result of ``create_topics``.
 
     Attributes:
-        created: Names of the topics that did not exist.
-        changed: Names of the inputs whose records had times of their own.
+        created: The names of the topics that did not exist.
+        changed: The names of the inputs whose records had the time that their producer set.
     """
 
     created: Sequence[str]
@@ -183,14 +183,14 @@ class Made:
 def create_topics(
     bootstrap_servers: str | Broker, topics: Topics, *, partitions: int = 4, replication: int = 1
 ) -> Made:
-    """Creates the topics that do not exist yet, and lets the broker date the records of all inputs.
+    """Creates the topics that do not exist, and lets the broker set the time of all input records.
 
-    No other setting of a topic that exists is changed. A record with an old time of its own would be deleted
-    before anyone reads it, since retention counts from that time.
+    It changes no other setting of an existing topic. Retention counts from the time of a record, so the
+    broker would delete a record with an old time before anyone reads it.
 
     Raises:
-        ServerUnavailable: No broker there, or it refused.
-        InvalidInput: Some input topics exist, with another number of partitions.
+        ServerUnavailable: No broker answers, or it refused.
+        InvalidInput: Some input topics exist with another number of partitions.
     """
     states = describe_topics(bootstrap_servers, topics)
     for state in (states[role] for role in INPUTS):
@@ -199,7 +199,7 @@ def create_topics(
         ):
             raise InvalidInput(
                 "--partitions",
-                f"{state.name} exists with {state.partitions} partitions, and all inputs must be alike",
+                f"{state.name} exists with {state.partitions} partitions, but all inputs must have the same",
                 f"pass --partitions {state.partitions}, or another --topic-prefix",
             )
     missing = {
@@ -252,7 +252,7 @@ def worker_group(topic_prefix: str) -> str:
 def workers(
     bootstrap_servers: str | Broker, group: str, *, kafka: Mapping[str, object] | None = None
 ) -> Sequence[str]:
-    """Hosts of the workers that the broker has in ``group`` now; one that died counts for some seconds.
+    """Returns the hosts of the workers in ``group``. A worker that died counts for some seconds more.
 
     Raises:
         ServerUnavailable: No broker there, or it does not tell.
@@ -260,7 +260,7 @@ def workers(
     with _admin(bootstrap_servers, kafka) as admin:
         found = _described(admin, group)
         if _unknown(found):
-            raise ServerUnavailable(f"the broker does not tell who is in the group {group}")
+            raise ServerUnavailable(f"the broker does not say who is in the group {group}")
         return [str(member["client_host"]).lstrip("/") for member in found["members"]]
 
 
@@ -269,7 +269,7 @@ def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
     while True:
         try:
             found: dict[str, Any] = admin.describe_groups([group])[group]
-        except CoordinatorNotAvailableError:  # a new broker has none until it is asked for one
+        except CoordinatorNotAvailableError:  # a new broker has no coordinator until someone asks
             if time.monotonic() > deadline:
                 raise
         else:
@@ -279,13 +279,13 @@ def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
 
 
 def _unknown(described: Mapping[str, Any]) -> bool:
-    """Whether the broker cannot tell, as while it still loads what it knows of groups."""
+    """Whether the broker cannot answer yet, for example while it still loads its groups."""
     return bool(described.get("error")) and _NOT_FOUND not in described["error"]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """A Kafka cluster: how many brokers, and their version as well as what they support tells."""
+    """A Kafka cluster: the number of brokers, and their version as inferred from what they support."""
 
     brokers: int
     version: tuple[int, ...]
@@ -294,7 +294,7 @@ class BrokerFacts:
 def describe_broker(
     bootstrap_servers: str | Broker, *, kafka: Mapping[str, object] | None = None
 ) -> BrokerFacts:
-    """The cluster that answers there.
+    """Describes the cluster that answers at the addresses.
 
     Raises:
         ServerUnavailable: No broker there.

@@ -1,7 +1,7 @@
-"""What travels on Kafka: messages and the topics that carry them.
+"""The messages on Kafka and the topics that carry them.
 
-Requests forbid unknown fields; replies ignore them when read, so that a field can be added. Every message
-has ``version: 1``; a field never changes its meaning.
+Requests forbid unknown fields. Replies ignore unknown fields, so that a later release can add one. Every
+message has ``version: 1``, and a field never changes its meaning.
 """
 
 from stream_dp.messages.answers import (

@@ -1,4 +1,4 @@
-"""What requests and replies share: their models, types of names, and faults in words."""
+"""The models, types of names and error texts that requests and replies share."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 AttributeName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
-_WHOLE_NUMBER = "it is no whole number", "write a whole number, without quotes"
-_NUMBER = "it is no number", "write a number, without quotes"
-_LIST = "it is no list", "write a list in brackets: [...]"
-_OBJECT = "it is no object", "write an object in braces: {{...}}"
+_WHOLE_NUMBER = "it must be a whole number", "write a whole number without quotes"
+_NUMBER = "it must be a number", "write a number without quotes"
+_LIST = "it must be a list", "write a list in brackets: [...]"
+_OBJECT = "it must be an object", "write an object in braces: {{...}}"
 _FAULTS: Mapping[str, tuple[str, str]] = {
     "extra_forbidden": ("this field is unknown", "remove it or fix its spelling"),
     "missing": ("this field is missing", "add it"),
-    "greater_than": ("it is too small", "give more than {gt}"),
-    "greater_than_equal": ("it is too small", "give at least {ge:g}"),
-    "less_than": ("it is too large", "give less than {lt}"),
-    "less_than_equal": ("it is too large", "give at most {le:g}"),
-    "too_short": ("the list is too short", "give at least {min_length}"),
-    "too_long": ("the list is too long", "give at most {max_length}"),
-    "string_too_short": ("the text is empty", "write something"),
-    "string_too_long": ("the text is too long", "use at most {max_length} characters"),
+    "greater_than": ("it is too small", "use a number greater than {gt}"),
+    "greater_than_equal": ("it is too small", "use at least {ge:g}"),
+    "less_than": ("it is too large", "use a number less than {lt}"),
+    "less_than_equal": ("it is too large", "use at most {le:g}"),
+    "too_short": ("the list is too short", "write at least {min_length}"),
+    "too_long": ("the list is too long", "write at most {max_length}"),
+    "string_too_short": ("the string is empty", "write at least one character"),
+    "string_too_long": ("the string is too long", "use at most {max_length} characters"),
     "int_type": _WHOLE_NUMBER,
     "int_from_float": _WHOLE_NUMBER,
     "float_type": _NUMBER,
     "finite_number": _NUMBER,
-    "bool_type": ("it is neither true nor false", "write true or false, without quotes"),
-    "string_type": ("it is no text", "write a text in double quotes"),
+    "bool_type": ("it must be true or false", "write true or false without quotes"),
+    "string_type": ("it must be a string", "write a string in double quotes"),
     "tuple_type": _LIST,
     "list_type": _LIST,
     "dict_type": _OBJECT,
     "model_type": _OBJECT,
     "model_attributes_type": _OBJECT,
-    "literal_error": ("it is none of the values known here", "write {expected}"),
+    "literal_error": ("it is not one of the accepted values", "write {expected}"),
     "union_tag_invalid": ("its {discriminator} is unknown", "write one of {expected_tags}"),
-    "kind_unknown": ("it names a kind that does not exist", "name some of {known}"),
-    "union_tag_not_found": ("{discriminator} is missing", "add it, as in docs/messages.md"),
+    "kind_unknown": ("it names a kind that does not exist", "choose from {known}"),
+    "union_tag_not_found": ("{discriminator} is missing", "add it as in docs/messages.md"),
 }
-"""Pydantic's faults in words: what is wrong, and how to mend it."""
+"""The problem and the fix for each type of error that pydantic reports."""
 
 _SPELLINGS = {
-    DATASET_PATTERN: "use 1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    DATASET_PATTERN: "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit",
     ID_PATTERN: "use 1 to 128 printable ASCII characters without blanks",
 }
 
@@ -67,11 +67,20 @@ _M = TypeVar("_M", bound=BaseModel)
 def validated(
     model: type[_M], document: object, kind: type[InvalidInput], *, quoting: bool = False
 ) -> _M:
-    """A parsed document as a message. Raises an error of ``kind`` that names the first fault.
+    """Validates a parsed document as a message.
 
     Args:
-        quoting: Whether the error may repeat what the document says. Only for the person who wrote the
-            document: a worker publishes its errors, and anything may have been sent to it by mistake.
+        model: The class of the message.
+        document: The parsed document.
+        kind: The class of the error to raise.
+        quoting: Whether the error may quote the document. Set it only if the reader of the error wrote the
+            document: a worker publishes its errors, and someone may have sent it rows by mistake.
+
+    Returns:
+        The message.
+
+    Raises:
+        InvalidInput: The document is not such a message. The error names the first fault.
     """
     try:
         return model.model_validate(document)
@@ -82,14 +91,16 @@ def validated(
 def _translated(
     error: ValidationError, kind: type[InvalidInput], document: object, *, quoting: bool
 ) -> InvalidInput:
-    """The first fault of a pydantic error as one of ours."""
+    """Translates the first fault of a pydantic error."""
     first, *others = error.errors(include_url=False)
-    if first["type"] == "missing":  # if its name is misspelt, the field that is there tells more
+    if (
+        first["type"] == "missing"
+    ):  # if its name is misspelled, the unknown field is the better hint
         beside = (e for e in others if e["loc"][:-1] == first["loc"][:-1])
         first = next((e for e in beside if e["type"] == "extra_forbidden"), first)
     found, facts = first["loc"], first.get("ctx", {})
     if first["type"] == "string_pattern_mismatch":
-        problem, fix = "it is not spelt as it must be", _spelling(facts["pattern"])
+        problem, fix = "it has characters that are not allowed", _spelling(facts["pattern"])
     elif first["type"] in _FAULTS:
         problem, fix = (words.format_map(facts) for words in _FAULTS[first["type"]])
     elif first["type"] == "value_error":
@@ -104,12 +115,15 @@ def _translated(
         if isinstance(first.get("input"), str | int | float | bool):
             problem += f" (got {first['input']!r:.60})"
     elif first["type"] == "extra_forbidden":
-        found, problem = found[:-1], "it has a field that is unknown"
+        found, problem = found[:-1], "it has an unknown field"
     return kind(_place(found, document, quoting=quoting), problem, fix)
 
 
 def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str:
-    """Where a fault is, without the tags of unions. An attribute goes by its name if that may be quoted."""
+    """Returns the path of a fault without the tags of unions.
+
+    The path names an attribute by its name if it may be quoted, or else by its index.
+    """
     parts = [str(part) for part in found]
     if found[:1] == ("attributes",) and len(found) > 1:
         attribute = document["attributes"][found[1]]

@@ -1,4 +1,4 @@
-"""A data set: schema, promise, mechanism, and which kinds of queries it answers."""
+"""The definition of a data set: its schema, guarantee, mechanism and kinds of queries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from stream_dp.messages.base import (
 )
 
 MAX_SYNTHETIC_ROWS = 10_000
-"""In one message: with 64 attributes of 65,536 cells they still fit."""
+"""The most cells of all attributes together. With 64 attributes of 65,536 cells a message still fits."""
 
 
 def _scalar_text(value: object) -> object:
-    """A category value as text: an integer stands for its decimal digits, as it does in a row."""
+    """Writes a category value as a string. An integer becomes its decimal digits, as it does in a row."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value
@@ -43,7 +43,7 @@ CategoryValue = Annotated[
 
 
 class CategoryAttribute(Request):
-    """A value out of a declared list; anything else falls into the cell ``other``."""
+    """A value from a declared list. Any other value falls into the cell ``other``."""
 
     name: AttributeName
     type: Literal["category"]
@@ -53,10 +53,10 @@ class CategoryAttribute(Request):
 
 
 class NumberAttribute(Request):
-    """A number in declared, left-closed bins; the outer bins are open.
+    """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
-        representatives: What a value of each bin counts for in sums and means; by its middle where left out.
+        representatives: The value of each bin in sums and means. Default: the middle of the bin.
     """
 
     name: AttributeName
@@ -68,7 +68,7 @@ class NumberAttribute(Request):
 
 
 class BooleanAttribute(Request):
-    """True or false."""
+    """A value that is true or false."""
 
     name: AttributeName
     type: Literal["boolean"]
@@ -81,11 +81,11 @@ AttributeSpec = Annotated[
 
 
 class PrivacySpec(Request):
-    """The lifetime promise to every row: (epsilon, delta).
+    """The lifetime guarantee (epsilon, delta) to every row.
 
     Attributes:
-        delta: 0 is a pure promise, which ``counts``, ``weights`` and ``bypass`` can keep. A new definition is
-            refused with more than 1/``phase.min_rows``.
+        delta: The delta. With 0 the guarantee is pure, which ``counts``, ``weights`` and ``bypass`` can keep.
+            A new definition must not exceed 1/``phase.min_rows``.
     """
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
@@ -93,14 +93,14 @@ class PrivacySpec(Request):
 
 
 class AccuracySpec(Request):
-    """Every answer lies within ``error`` (a share of the rows asked), but for ``failure_probability``."""
+    """Every answer lies within ``error``, a share of the rows asked, except with ``failure_probability``."""
 
     error: Annotated[float, Field(ge=1e-9, lt=1)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
 
 
 class PhaseSpec(Request):
-    """When a phase opens: as soon as this many rows wait."""
+    """A phase opens as soon as ``min_rows`` rows wait."""
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
@@ -129,12 +129,12 @@ class ProfileSpec(Request):
 
 
 class CalibratedSpec(ProfileSpec):
-    """The calibrated profile: for 1e4 to 1e9 rows.
+    """The calibrated profile, for 1e4 to 1e9 rows.
 
     Attributes:
-        base_share: Share of a new line that is spent when its phase opens; by a public rule where left out.
-        pacing: Keeps a part of each line for later phases' queries. Turn it off where there will be one
-            phase only.
+        base_share: The share of a new line that is spent when its phase opens. Default: a public rule.
+        pacing: Whether a part of each line is kept for queries in later phases. Turn it off if there will be
+            only one phase.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts")
@@ -147,12 +147,12 @@ class CalibratedSpec(ProfileSpec):
 
 
 class PhasedSpec(ProfileSpec):
-    """What the papers' mechanisms have in common.
+    """The settings that the papers' mechanisms share.
 
     Attributes:
-        hypothesis_rows: Rows of a hypothesis, for far smaller blocks than the papers' number asks for.
-        representation: Of the consistent set; touches accuracy only.
-        doubling: Takes the number of queries as a first stage, and doubles it where it was too low.
+        hypothesis_rows: The rows of a hypothesis. It allows far smaller blocks than the papers' number does.
+        representation: How the consistent set is represented. It affects accuracy only.
+        doubling: Whether the number of queries is only a first stage, which doubles when it was too low.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("phase", "query")
@@ -178,7 +178,7 @@ class PhasedSpec(ProfileSpec):
 
 
 class MedianSpec(PhasedSpec):
-    """The median mechanism: one fixed dataset, a single phase."""
+    """The median mechanism: one fixed dataset and a single phase."""
 
     profile: Literal["median"]
     queries: Annotated[int, Field(ge=2, le=10**9)]
@@ -196,7 +196,7 @@ class SequentialSpec(PhasedSpec):
     """A new median mechanism in every phase, on all rows so far.
 
     Attributes:
-        composition: The constant c_K; the least that composes so many phases where left out.
+        composition: The constant c_K. Default: the smallest one that composes over the number of phases.
     """
 
     profile: Literal["sequential"]
@@ -214,7 +214,7 @@ class SequentialSpec(PhasedSpec):
 
 
 class MemorySpec(PhasedSpec):
-    """The thesis' memory mechanism with the papers' constants, or with ``hypothesis_rows`` set by hand."""
+    """The thesis' memory mechanism, with the papers' constants or with ``hypothesis_rows`` set by hand."""
 
     profile: Literal["memory"]
     queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
@@ -230,11 +230,11 @@ class MemorySpec(PhasedSpec):
 
 
 class GatedSpec(ProfileSpec):
-    """Gates before the maximum-entropy set: the thesis' idea at practical sizes.
+    """Gates before the maximum-entropy set, which is the thesis' idea at practical sizes.
 
     Attributes:
-        segments: Parts of a line: about as many hard queries as a phase can pay for.
-        prior: What a new phase is expected to look like: nothing in particular, or those before it.
+        segments: The parts of a line. It is about the number of hard queries that a phase can pay for.
+        prior: The expectation about a new phase: uniform, or like the phases before it.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("gate",)
@@ -244,7 +244,7 @@ class GatedSpec(ProfileSpec):
 
 
 class CountsSpec(ProfileSpec):
-    """A fresh noisy count for each new query."""
+    """Each new query gets a fresh noisy count."""
 
     looks: ClassVar[tuple[str, ...]] = ("count",)
     feeds_synthetic_rows: ClassVar[bool] = False
@@ -253,7 +253,7 @@ class CountsSpec(ProfileSpec):
 
 
 class WholeTableSpec(ProfileSpec):
-    """One noisy table of the whole universe a phase."""
+    """Each phase gets one noisy table of the whole universe."""
 
     looks: ClassVar[tuple[str, ...]] = ("table",)
     paid_at_opening: ClassVar[bool] = True
@@ -265,7 +265,7 @@ class WeightsSpec(ProfileSpec):
     """Private multiplicative weights.
 
     Attributes:
-        growing: Whether phases open for ever; else the first is the only one, with the published rate.
+        growing: Whether phases open for ever. Otherwise there is one phase, with the published rate.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("gate",)
@@ -276,7 +276,7 @@ class WeightsSpec(ProfileSpec):
 
 
 class BypassSpec(ProfileSpec):
-    """Multiplicative weights that are trained by plain counts, and tested only where trained."""
+    """Multiplicative weights that plain counts train, and that are tested only where they are trained."""
 
     looks: ClassVar[tuple[str, ...]] = ("gate", "count")
     answers_unverified: ClassVar[bool] = True
@@ -306,75 +306,75 @@ MechanismSpec = Annotated[
 
 
 class _KindSpec(Request):
-    """Turns a kind of queries on.
+    """The settings that turn on a kind of query.
 
     Attributes:
-        share: What one look takes of the line of each block that it reads; see docs/mechanisms.md for what
-            counts as one.
+        share: The share of the line of each block that one look takes. See docs/mechanisms.md for what
+            counts as one look.
     """
 
     share: Annotated[float, Field(gt=0, le=1)]
 
 
 class ThresholdSpec(_KindSpec):
-    """Kinds ``threshold`` and ``quantile``: one look an attribute and block, everything else free.
+    """The kinds ``threshold`` and ``quantile``: one look for each attribute and block, then all is free.
 
     Attributes:
-        partition: Whether bins are joined to segments first, for very many bins and few rows.
+        partition: Whether bins are first joined to segments. It helps with very many bins and few rows.
     """
 
     partition: StrictBool = False
 
 
 class StableMedianSpec(_KindSpec):
-    """Kind ``median``: the exact bin, or no answer; each new query is a look."""
+    """The kind ``median``: the exact bin, or no answer. Each new query is a look."""
 
 
 class ModeSpec(_KindSpec):
-    """Kind ``mode``: the exact most frequent cell, or no answer; each new query is a look.
+    """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.
 
     Attributes:
-        groups: To which rows are dealt, each with a vote; every row has one where left out.
+        groups: The number of groups of rows that have one vote each. Default: every row has a vote.
     """
 
     groups: Annotated[int, Field(ge=1)] | None = None
 
 
 class PrefixBatchSpec(_KindSpec):
-    """Kind ``prefix_batch``: one synthetic histogram for all conditions of a batch."""
+    """The kind ``prefix_batch``: one synthetic histogram answers all conditions of a batch."""
 
 
 class CorrelatedVectorSpec(_KindSpec):
-    """Kind ``correlated_vector``: the rows of each phase respond once, when it opens; queries are free.
+    """The kind ``correlated_vector``: each row responds once, when its phase opens. Queries are free.
 
     Attributes:
-        attribute: The boolean one whose bits are answered.
+        attribute: The boolean attribute whose bits are answered.
     """
 
     attribute: AttributeName
 
 
 class BetweenSpec(_KindSpec):
-    """Kind ``between``: a run of comparisons, until so many of its answers were "between"."""
+    """The kind ``between``: a run of comparisons that ends after a number of answers "between"."""
 
     answers: Annotated[int, Field(ge=1, le=1000)]
 
 
 class InteriorPointSpec(_KindSpec):
-    """Kind ``interior_point``: a run for each attribute and window, right for so many points."""
+    """The kind ``interior_point``: a run for each attribute and window, for a number of points."""
 
     points: Annotated[int, Field(ge=1, le=10**9)]
 
 
 class AdaptiveThresholdSpec(_KindSpec):
-    """Kind ``adaptive_threshold``: a run for each attribute and window, right for so many thresholds."""
+    """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds."""
 
     chunks: Annotated[int, Field(ge=2, le=1000)]
     queries: Annotated[int, Field(ge=1, le=10**9)]
 
 
 class KindsSpec(Request):
-    """Other kinds of queries than counts, and what each may cost; one that is not named is refused."""
+    """The kinds of queries other than counts, and their settings. A kind without settings is refused."""
 
     threshold: ThresholdSpec | None = None
     median: StableMedianSpec | None = None
@@ -388,7 +388,7 @@ class KindsSpec(Request):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: object) -> object:
-        """A newcomer writes what is asked, "quantile", for what answers it, "threshold"."""
+        """Refuses unknown kinds. The error maps a query such as "quantile" to its kind "threshold"."""
         if isinstance(given, dict) and (unknown := sorted(given.keys() - cls.model_fields.keys())):
             known = ", ".join(cls.model_fields).replace(
                 "threshold,", "threshold (quantiles too),", 1
@@ -400,7 +400,7 @@ class KindsSpec(Request):
 
 
 class Definition(Request):
-    """A data set: schema, promise, and when its phases open. Immutable once accepted."""
+    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes."""
 
     version: Literal[1]
     dataset: DatasetName
@@ -418,13 +418,15 @@ class Definition(Request):
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
         if self.kinds != KindsSpec() and not self.mechanism.takes_kinds:
-            raise ValueError('kinds go with the profile "calibrated" alone: leave them out')
+            raise ValueError(
+                'kinds need the profile "calibrated": remove kinds or change the profile'
+            )
         return self
 
     @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
         if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
-            raise ValueError('the profile "counts" knows nothing that synthetic_rows could follow')
+            raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
         return self
 
     @classmethod
@@ -432,15 +434,35 @@ class Definition(Request):
         """Validates a parsed definition.
 
         Args:
-            quoting: Whether an error may repeat what the definition says.
+            document: The parsed JSON object.
+            quoting: Whether an error may quote the definition.
+
+        Returns:
+            The definition.
 
         Raises:
-            InvalidDefinition: It names the field and the fix.
+            InvalidDefinition: The definition is not valid. The error names the field and the fix.
+
+        Example:
+            >>> from stream_dp.messages import Definition
+            >>> people = Definition.read({
+            ...     "version": 1,
+            ...     "dataset": "people",
+            ...     "attributes": [
+            ...         {"name": "age", "type": "number", "edges": [18, 30, 65]},
+            ...         {"name": "smoker", "type": "boolean"},
+            ...     ],
+            ...     "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            ...     "accuracy": {"error": 0.02, "failure_probability": 0.01},
+            ...     "phase": {"min_rows": 20_000},
+            ... })
+            >>> people.mechanism.profile
+            'calibrated'
         """
         return validated(cls, document, InvalidDefinition, quoting=quoting)
 
     def check_new(self) -> None:
-        """What is asked of a new definition alone: those that were accepted before are read for ever.
+        """Checks the rules that apply to new definitions only. Accepted definitions stay readable for ever.
 
         Raises:
             InvalidDefinition: ``privacy.delta`` lets a mechanism publish a whole row of each phase.
@@ -450,7 +472,7 @@ class Definition(Request):
             raise InvalidDefinition(
                 "privacy.delta",
                 "it is above 1/phase.min_rows: a whole row of each phase could be published",
-                f"give at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
+                f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
 
     def to_bytes(self) -> bytes:
@@ -458,7 +480,7 @@ class Definition(Request):
 
 
 def large_delta(delta: float, n_rows: int) -> str | None:
-    """A warning where delta comes near to letting a mechanism give away whole ones of so many rows."""
+    """Returns a warning if delta is so large that a mechanism could almost reveal whole rows, or None."""
     if _as_written(delta) * 100 * n_rows <= 1:
         return None
     return (
@@ -468,12 +490,12 @@ def large_delta(delta: float, n_rows: int) -> str | None:
 
 
 def _as_written(value: float) -> Fraction:
-    """The decimal number that someone wrote, not the float nearest to it."""
+    """Returns the decimal number as it was written, not the nearest float."""
     return Fraction(str(value))
 
 
 def _one_in(n: int) -> str:
-    """1/n with one digit, rounded down: the text is never more than 1/n."""
+    """Formats 1/n with one digit, rounded down so that the result is never more than 1/n."""
     places = len(str(n - 1)) if n > 1 else 0
     return f"{float(f'{10**places // n}e-{places}'):g}"
 

@@ -1,4 +1,4 @@
-"""JSON off a topic, with limits."""
+"""Reads JSON from a topic, with limits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ _TOO_DEEP = b"\n" + b" " * (MAX_NESTING + 1)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidMessage(
-        "value", f"{name} is not a JSON number", "leave the value out or write null"
-    )
+    raise InvalidMessage("value", f"{name} is not a JSON number", "omit the value or write null")
 
 
 def _finite(text: str) -> float:
@@ -36,19 +34,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[str, Any]:
-    """Parses one JSON object with limits: size, nesting, unique keys, finite numbers.
+    """Parses one JSON object with limits on size, nesting, duplicate keys and infinite numbers.
 
     Args:
-        private: The value may hold rows, so an error says nothing that depends on them.
+        value: The bytes of the record.
+        max_bytes: The most bytes that are accepted.
+        private: Whether the value may hold rows. An error then depends on nothing in it.
 
     Raises:
-        InvalidMessage: It is not such an object. The message never quotes the value.
+        InvalidMessage: The value is not such an object. The error never quotes the value.
     """
     if len(value) > max_bytes:
         raise InvalidMessage(
             "value",
-            f"it is longer than the {max_bytes:,} bytes that are served",
-            "split it",
+            f"it is longer than the limit of {max_bytes:,} bytes",
+            "split it into several messages",
             reason="too_large",
         )
     found = _read_quickly(value, private=private)
@@ -60,10 +60,11 @@ def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[st
 
 
 def _read_quickly(value: bytes, *, private: bool) -> object:
-    """What is found by a parser that accepts less; None where only the patient one can tell.
+    """Parses most values quickly, and returns None if only the patient parser can decide.
 
-    It lets a key that is named twice pass, and a number that is too large for a float: then what it found,
-    written again, has fewer colons, or names infinity. One level of nesting is one space of indentation.
+    The quick parser accepts duplicate keys and numbers that are too large for a float. If it met one, its
+    result has fewer colons or names infinity when it is written again. One level of nesting is one space of
+    indentation.
     """
     try:
         found: object = from_json(value, allow_inf_nan=False)
@@ -71,7 +72,7 @@ def _read_quickly(value: bytes, *, private: bool) -> object:
     except ValueError:
         return None
     allowed = (
-        b"\\u003" not in value  # an escaped colon would make up for a lost one
+        b"\\u003" not in value  # an escaped colon would replace a lost one
         and value.count(b":") == again.count(b":")
         and b"Infinity" not in again
         and _TOO_DEEP not in again
@@ -97,18 +98,18 @@ def _read_patiently(value: bytes, *, private: bool) -> object:
         raise InvalidMessage(
             "value", f"it is not JSON{place}", "write one JSON object in UTF-8", reason="bad_json"
         ) from None
-    if not private:  # what a row holds is never asked about
+    if not private:  # an error must not depend on a row
         _check_nesting(found)
     return found
 
 
 def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
-    """Refuses a document nested deeper than ``limit``; iterative, so depth cannot hurt it.
+    """Refuses a document that is nested deeper than ``limit``. It is iterative, so depth cannot harm it.
 
-    What is empty has no level of its own.
+    An empty list or object adds no level.
 
     Raises:
-        InvalidMessage: It is deeper.
+        InvalidMessage: The document is nested too deeply.
     """
     layer = [value]
     for _ in range(limit):

@@ -1,4 +1,4 @@
-"""What producers and analysts send: batches of rows, and queries."""
+"""The messages of producers and analysts: batches of rows and queries."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stream_dp.messages.base import (
 
 
 class SourceRange(Request):
-    """The records of a source's topic that a batch holds the rows of.
+    """The range of records in a source's topic whose rows a batch holds.
 
     Attributes:
         topic: The name of the topic.
-        id: The broker's id of the topic, which tells it from a later one of the same name.
-        partition: The partition.
-        first: The first offset of the range. It is the one behind the last range that was accepted.
-        last: The last offset of the range, included.
+        id: The broker's id of the topic. It differs from that of a later topic with the same name.
+        partition: The partition of the topic.
+        first: The first offset of the range. It follows the last range that was accepted.
+        last: The last offset of the range, inclusive.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -39,21 +39,21 @@ class SourceRange(Request):
     @model_validator(mode="after")
     def _in_order(self) -> SourceRange:
         if self.last < self.first:
-            raise ValueError("last is below first: give the offsets in ascending order")
+            raise ValueError("last is below first: write the offsets in ascending order")
         return self
 
     @property
     def cursor_key(self) -> str:
-        """Where the data set keeps the offset that its next range begins with."""
+        """The name under which the data set keeps the first offset of its next range."""
         return f"source {self.topic}@{self.id}:{self.partition}"
 
 
 class Batch(Request):
-    """Rows in one of three forms. The rows themselves are checked against the schema, not here.
+    """Rows in one of three forms. The data set checks the rows against its schema later.
 
     Attributes:
-        source: Where the rows were read, if a source reader packed them. Such ranges count in order and
-            without gaps, so no record of the source counts twice.
+        source: The range of records, if a source reader packed the rows. Ranges count in order and without
+            gaps, so no record of the source counts twice.
     """
 
     version: Literal[1]
@@ -67,7 +67,7 @@ class Batch(Request):
     @model_validator(mode="after")
     def _one_form(self) -> Batch:
         if sum(form is not None for form in (self.rows, self.columns, self.cells)) != 1:
-            raise ValueError("give exactly one of rows, columns and cells")
+            raise ValueError("write exactly one of rows, columns and cells")
         return self
 
     @classmethod
@@ -75,7 +75,7 @@ class Batch(Request):
         """Validates the envelope.
 
         Raises:
-            InvalidMessage: It names the field; it never quotes a row.
+            InvalidMessage: The envelope is not valid. The error names the field and never quotes a row.
         """
         return validated(cls, document, InvalidMessage)
 
@@ -94,7 +94,7 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "interior_point": (("attribute", "where"), ()),
     "adaptive_threshold": (("attribute", "where"), ()),
 }
-"""Of each kind of query: the fields that it needs, and those that it may have."""
+"""The fields that each kind of query needs, and those that it may have."""
 
 _OF_KINDS = dict.fromkeys(name for fields in FIELDS.values() for names in fields for name in names)
 
@@ -102,26 +102,26 @@ ABSENT: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for name in _OF_KINDS if name not in {*needed, *allowed})
     for kind, (needed, allowed) in FIELDS.items()
 }
-"""Of each kind of query: the fields that it must not have, always in the same order."""
+"""The fields that each kind of query must not have, always in the same order."""
 
 
 class LastPhases(Request):
-    """The most recent phases; clamped to the history there is."""
+    """The most recent phases. A larger number than there are phases means all of them."""
 
     last_phases: Annotated[int, Field(ge=1)]
 
 
 class QueryFields(Request):
-    """One query. Conditions, names and values are checked against the schema by the core.
+    """One query. The core checks its conditions, names and values against the schema.
 
     Attributes:
-        where: Which rows, or which values of ``attribute``.
-        wheres: The conditions of a batch, each as in ``where``.
-        group_by: Attributes of a table.
-        attribute: What a query of order or of values is about, or what is added up.
-        rank: Of a quantile, as a share of the rows.
-        low: What a count is compared with, as a share of the rows; ``high`` likewise.
-        count_rows: Beside a sum: counts all rows that satisfy the condition, those without a value included.
+        where: The condition on the rows, or on the values of ``attribute``.
+        wheres: The conditions of a batch, each written as in ``where``.
+        group_by: The attributes of a table.
+        attribute: The attribute to analyse or to add up.
+        rank: The rank of a quantile, as a share of the rows.
+        low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
+        count_rows: Whether a sum also counts all rows of the condition, including those without a value.
     """
 
     query_id: Id
@@ -157,12 +157,12 @@ class QueryFields(Request):
         needed, _ = FIELDS[self.kind]
         for name in needed:
             if getattr(self, name) in (None, ()):
-                raise ValueError(f'kind "{self.kind}" goes with {name}: add it')
+                raise ValueError(f'kind "{self.kind}" needs {name}: add it')
         for name in ABSENT[self.kind]:
             if getattr(self, name) not in (None, ()):
                 raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
         if self.low is not None and self.high is not None and self.low >= self.high:
-            raise ValueError("low is not below high: the smaller threshold goes first")
+            raise ValueError("low is not below high: write the smaller threshold as low")
         return self
 
     @classmethod
@@ -170,13 +170,13 @@ class QueryFields(Request):
         """Validates one query.
 
         Raises:
-            InvalidMessage: It names the field and the fix.
+            InvalidMessage: The query is not valid. The error names the field and the fix.
         """
         return validated(cls, document, InvalidMessage)
 
 
 class SingleQuery(QueryFields):
-    """One query that is a message of its own: the fields of its envelope are beside its own."""
+    """One query as a message: the fields of the envelope and of the query together."""
 
     version: Literal[1]
     dataset: DatasetName
@@ -184,7 +184,7 @@ class SingleQuery(QueryFields):
 
 
 class QueryEnvelope(Request):
-    """Who asks what of which data set: the fields of one query, or ``queries`` with many."""
+    """The analyst, the data set, and either the fields of one query or a list ``queries``."""
 
     version: Literal[1]
     dataset: DatasetName
@@ -193,10 +193,10 @@ class QueryEnvelope(Request):
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:
-        """Validates the envelope; a single query is a list of one.
+        """Validates the envelope. A single query becomes a list of one.
 
         Raises:
-            InvalidMessage: It names the field and the fix.
+            InvalidMessage: The envelope is not valid. The error names the field and the fix.
         """
         if "queries" not in document:
             shared = ("version", "dataset", "analyst")

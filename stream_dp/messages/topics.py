@@ -9,12 +9,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How one topic is created; ``topics create`` makes it so and ``doctor`` compares.
+    """The settings of one topic. ``topics create`` applies them and ``doctor`` compares them.
 
     Attributes:
-        max_value_bytes: Largest value that is served; larger ones are refused in words.
-        max_message_bytes: Largest record the broker takes: more than is served, so that a producer who
-            sends too much is told why by the worker.
+        max_value_bytes: The largest value that a worker accepts. It refuses a larger one with a reason.
+        max_message_bytes: The largest record that the broker accepts. It is larger than ``max_value_bytes``,
+            so that the worker can tell a producer why a value is too large.
     """
 
     role: str
@@ -30,9 +30,9 @@ class TopicSettings:
             "max.message.bytes": str(self.max_message_bytes),
         }
         if self.role in INPUTS:
-            # Whatever producers compress with, the worker reads it, and nobody's zeros swell in its memory.
+            # The worker must read every compression, and compressed zeros must not swell in its memory.
             config["compression.type"] = "uncompressed"
-            # Retention counts from a record's time: one with an old time of its own would go unread.
+            # Retention counts from a record's time, so a record with an old time would be deleted unread.
             config[TIMES] = "LogAppendTime"
         return config
 

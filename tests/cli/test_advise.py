@@ -98,10 +98,10 @@ def test_a_public_sample_is_read_only_when_it_is_named(
 ) -> None:
     ended = run("advise", write(), *SMALL, "--sample", write_people("public", n=500))
     assert ended.code == 0, ended.err
-    assert "on rows drawn from public.csv" in ended.out
+    assert "about rows drawn from public.csv" in ended.out
     ended = run("advise", write(), *SMALL, "--sample", write_people("empty", n=0))
     assert ended.code == 1
-    assert "empty.csv: it has no rows; leave --sample out" in ended.err
+    assert "empty.csv: it has no rows; omit --sample" in ended.err
 
 
 def test_any_predicates_on_few_rows_are_for_the_whole_table(
@@ -120,18 +120,18 @@ def test_thresholds_are_about_one_attribute_of_numbers(
     file = write(phase={"min_rows": 40_000})
     ended = run("advise", file, *SMALL, "--workload", "thresholds")
     assert ended.code == 0, ended.err
-    assert "In the definition, with the attribute age alone:" in ended.out
+    assert "Write this in the definition, with the attribute age alone:" in ended.out
     assert "kind threshold" in ended.out
     assert "kind median" in ended.out
     assert ended.err == (
-        "note: there are 12 different queries of this kind; the others are repeats, and free\n"
+        "note: there are only 12 different queries of this kind; the others are free repeats\n"
     )
     ended = run("advise", file, *SMALL, "--workload", "thresholds", "--attribute", "city")
     assert ended.code == 1
-    assert "--attribute: city is no attribute of type number; give one of age" in ended.err
+    assert "--attribute: city is not an attribute of type number; name one of age" in ended.err
     ended = run("advise", file, *SMALL, "--attribute", "age")
     assert ended.code == 2
-    assert "--attribute goes with --workload thresholds" in ended.err
+    assert "--attribute needs --workload thresholds" in ended.err
 
 
 def test_a_pure_promise_is_kept_by_counts(run: Run, write: Callable[..., Path]) -> None:
@@ -183,7 +183,7 @@ def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(
     assert error.startswith(
         "warning: phases of 100 rows are too small for an error of 2%: not even one"
     )
-    assert "the least is " in error
+    assert "the smallest is " in error
     assert error.endswith(" rows a phase")
     assert ended.out.startswith("No mechanism answers all 40 queries within 2% of the rows asked.")
 
@@ -235,9 +235,9 @@ def test_a_mechanism_that_a_definition_names_plays_no_part(
 
 def test_help_says_that_the_sample_must_be_public(run: Run) -> None:
     said = " ".join(run("advise", "--help").out.split())
-    assert "looks at no private row" in said
-    assert "A PUBLIC file to draw the trial's rows from" in said
-    assert "Different queries in the whole life of the data set; repeats are free." in said
+    assert "reads no private row" in said
+    assert "A PUBLIC file from which the trial draws its rows" in said
+    assert "The number of different queries in the life of the data set. Repeats are free." in said
 
 
 def test_the_page_quotes_prices_that_still_hold() -> None:

@@ -76,8 +76,8 @@ def test_the_key_is_its_owner_s_alone_and_made_once(tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_kept_is_told_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(StreamDPError, match=r"pass another --state-dir, or .* --batch-id"):
+    with pytest.raises(StreamDPError, match=r"pass another --state-dir or .* --batch-id"):
         batch_key(Path("/proc/nothing/here"))
     (tmp_path / "batch-ids.key").write_bytes(b"short")
-    with pytest.raises(StreamDPError, match=r"put the right one back, or .* --batch-id"):
+    with pytest.raises(StreamDPError, match=r"restore the right file, or .* --batch-id"):
         batch_key(tmp_path)

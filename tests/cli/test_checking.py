@@ -34,7 +34,7 @@ def survey(attribute: Any, column: list[Any], *, times: int = 100, **how: Any) -
 def test_times_where_days_are_listed_are_told_with_three_of_them() -> None:
     times = [f"2026-11-01T10:00:0{n}Z" for n in range(9)]
     (said,) = survey(DAY, [*times, "2026-11-02"])
-    assert said.text == "of 1,000 rows 90.0% are not listed, and count as other"
+    assert said.text == "of 1,000 rows 90.0% are not listed and count as other"
     assert said.examples == tuple(repr(time) for time in times[:3])
     assert "2026-11-01T" not in said.words(with_examples=False)
     assert "such as '2026-11-01T10:00:00Z', " in said.words(with_examples=True)
@@ -60,18 +60,18 @@ def test_what_a_definition_expects_is_not_complained_of(attribute: Any, column: 
 
 def test_rows_that_mostly_have_no_value_are_told() -> None:
     (said,) = survey(Number("amount", (20.0, 50.0), missing=True), [30, None, None])
-    assert said.text == "of 300 rows 66.7% are empty, and count as missing"
+    assert said.text == "of 300 rows 66.7% are empty and count as missing"
     assert said.examples == ()
 
 
 def test_values_that_count_as_others_which_they_are_not_are_told_sooner() -> None:
     (said,) = survey(AMOUNT, [30, 60, None, "x", 10, 10, 10])
-    assert said.text == "of 700 rows 14.3% are not a number and 14.3% are empty, and count as < 20"
+    assert said.text == "of 700 rows 14.3% are not a number and 14.3% are empty and count as < 20"
     (said,) = survey(AMOUNT, [10, 60, 30, None])
-    assert said.text == "of 400 rows 25.0% are empty, and count as < 20"
-    assert said.fix == 'a definition with "missing": true tells them apart'
+    assert said.text == "of 400 rows 25.0% are empty and count as < 20"
+    assert said.fix == 'a definition with "missing": true distinguishes them'
     (said,) = survey(PAID, ["ja", "nein", "yes"])
-    assert said.text == "of 300 rows 66.7% are neither true nor false, and count as false"
+    assert said.text == "of 300 rows 66.7% are neither true nor false and count as false"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_values_that_count_as_others_which_they_are_not_are_told_sooner() -> Non
         (["40,5", "12,75"], "pass --decimal ,"),
         (["1,234.50", "1,300.00"], "pass --decimal ."),
         (["1.234,50", "7,00"], "pass --decimal ,"),
-        (["1,234", "2,500"], "pass --decimal , if commas stand before decimals, or --decimal . if"),
+        (["1,234", "2,500"], "pass --decimal , if commas mark decimals, or --decimal . if"),
         (["1,234", "999.50"], "pass --decimal ."),
     ],
 )
@@ -89,7 +89,7 @@ def test_numbers_in_another_notation_are_told_with_the_option_that_reads_them(
 ) -> None:
     """Few of them are enough: these rows are lost for nothing."""
     (said,) = survey(AMOUNT, [*values, *["10", "30", "60"] * 20])
-    assert "have a number in another notation, and count as < 20" in said.text
+    assert "have a number in another notation and count as < 20" in said.text
     assert said.fix.startswith(fix)
     assert survey(AMOUNT, [*values, "1000"], decimal=".")[0].fix != fix
     (said,) = survey(AMOUNT, [*values, "10", "30"], can_say=False)
@@ -98,7 +98,7 @@ def test_numbers_in_another_notation_are_told_with_the_option_that_reads_them(
 
 def test_a_point_that_may_stand_between_thousands_is_asked_about() -> None:
     (said,) = survey(AMOUNT, ["1.234", "12.500", "30", "60"])
-    assert said.text == "a point in its numbers may stand before decimals or between thousands"
+    assert said.text == "a point in its numbers may mark decimals or separate thousands"
     assert said.examples == ("'1.234'", "'12.500'")
     assert survey(AMOUNT, ["1.234", "12.500", "30", "60"], decimal=".") == []
     assert survey(AMOUNT, ["1.234", "12.5", "30", "60"]) == []
@@ -110,7 +110,7 @@ def test_numbers_that_nearly_all_lie_in_an_end_bin_are_told_apart_from_unreadabl
     assert said.text == "90.0% of its 1,000 numbers are >= 100, in an end bin"
     assert said.examples == ("'4050'", "'1275'", "'9900'")
     unreadable, low = survey(AMOUNT, ["x", "10"])
-    assert unreadable.text == "of 200 rows 50.0% are not a number, and count as < 20"
+    assert unreadable.text == "of 200 rows 50.0% are not a number and count as < 20"
     assert low.text == "100.0% of its 100 numbers are < 20, in an end bin"
     assert survey(AMOUNT, [4050], times=20) == []  # too few to tell
 

@@ -55,7 +55,7 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
     assert "No such command 'aks'. Did you mean ask?" in ended.err
     ended = run("ask", "people", "city", "=", "Lyon")
     assert ended.code == 2
-    assert "the query ends before '='; put the whole of it in quotes" in ended.err
+    assert "the query ends before '='; put the whole query in quotes" in ended.err
 
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:
@@ -118,9 +118,10 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
 
 
 FIX = (
-    "put the newest copy of its data back as {state}/valkey, and run `stream-dp up`. Without a newer copy "
-    "start afresh under another prefix, `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`, and count both budgets "
-    "for rows that you send again"
+    "restore the newest copy of its data to {state}/valkey, and run `stream-dp up`. If there is no newer "
+    "copy, start again under another prefix: `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you send "
+    "again "
+    "then spend both budgets"
 )
 
 
@@ -180,7 +181,7 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
         monkeypatch.setenv("STREAM_DP_TOPIC_PREFIX", "other.")
         ended = run("up")
         assert ended.code == 1
-        assert "with the topics again.* and not other.*; stop them first with `stream-dp down`" in (
+        assert "with the topics again.*, not other.*; stop them first with `stream-dp down`" in (
             ended.err
         )
     finally:
@@ -222,7 +223,7 @@ def test_what_keeps_a_worker_from_starting_is_one_sentence(
     ended = run("worker", *servers)
     assert f"no Kafka broker answers at {nowhere}" in ended.err
     ended = run("worker", *servers, "--redis-url", "localhost:6379")
-    assert "--redis-url: it is no URL; write redis://HOST:PORT/0" in ended.err
+    assert "--redis-url: it is not a URL; write redis://HOST:PORT/0" in ended.err
     monkeypatch.setenv("STREAM_DP_SESSION_TIMEOUT_S", "secret")
     ended = run("worker", *servers)
     assert ended.err.startswith(
@@ -244,7 +245,7 @@ def test_up_waits_for_servers_that_are_just_stopping_and_then_has_its_turn(
         taken.listen()
         ended = run("up", "--web-port", taken.getsockname()[1])
     stopped.join()
-    assert ended.err.startswith("Waiting for servers that are just starting or stopping\n")
+    assert ended.err.startswith("Waiting for servers that are starting or stopping\n")
     assert "is taken by another program" in ended.err
 
 
@@ -263,19 +264,19 @@ def test_down_with_nothing_up_is_no_fault(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"dataset": "My People"}, "dataset: it is not spelt as it must be (got 'My People'); use"),
-        ({"attributes": []}, "attributes: the list is too short; give at least 1"),
+        ({"dataset": "My People"}, "dataset: it has characters that are not allowed (got 'My People'); use"),
+        ({"attributes": []}, "attributes: the list is too short; write at least 1"),
         ({"attributes": [{"name": "city", "type": "category", "values": "Bonn"}]},
-         "attributes.city.values: it is no list (got 'Bonn'); write a list in brackets: [...]"),
+         "attributes.city.values: it must be a list (got 'Bonn'); write a list in brackets: [...]"),
         ({"attributes": [{"name": "city", "type": "text"}]},
          "attributes.city: there is no 'type' 'text'; write one of 'category', 'number', 'boolean'"),
         ({"attributes": [{"name": "age", "type": "number", "edges": ["18"]}]},
-         "attributes.age.edges.0: it is no number (got '18'); write a number, without quotes"),
+         "attributes.age.edges.0: it must be a number (got '18'); write a number without quotes"),
         ({"phase": {"min_rows": "20000"}},
-         "phase.min_rows: it is no whole number (got '20000'); write a whole number, without quotes"),
+         "phase.min_rows: it must be a whole number (got '20000'); write a whole number without quotes"),
         ({"mechanism": {"profile": "memory"}}, "mechanism.queries_per_phase: this field is missing; add"),
-        ({"accuracy": {"error": 2}}, "accuracy.error: it is too large (got 2); give less than 1"),
-        ({"on_exhausted": "stop"}, "on_exhausted: it is none of the values known here (got 'stop'); write"),
+        ({"accuracy": {"error": 2}}, "accuracy.error: it is too large (got 2); use a number less than 1"),
+        ({"on_exhausted": "stop"}, "on_exhausted: it is not one of the accepted values (got 'stop'); write"),
     ],
 )  # fmt: skip
 def test_a_fault_in_a_definition_is_told_with_its_place_and_fix(
@@ -302,7 +303,7 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "a definition has at most 262,144 bytes" in complaint("city,age\n" * 50_000)
     assert "definition.json: it is not JSON (line 1, column 2)" in complaint("{oops")
     assert "an object names a key twice" in complaint('{"dataset": "a", "dataset": "b"}')
-    assert "privacy.epsilon: it is too small (got -1.0); give at least 1e-09" in complaint(
+    assert "privacy.epsilon: it is too small (got -1.0); use at least 1e-09" in complaint(
         json.dumps({**good, "privacy": {"epsilon": -1.0, "delta": 1e-9}})
     )
     assert "phases: this field is unknown (got 3); remove it or fix its spelling" in complaint(
@@ -350,7 +351,8 @@ def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
     file.write_text(json.dumps(small))
     said = run("dataset", "check", file).err
     found = re.search(
-        r"warning: phase.min_rows 20,000 is less than the memory profile needs with these settings, ([\d,]+)",
+        r"warning: phase.min_rows 20,000 is less than the ([\d,]+) rows that the memory profile needs "
+        r"with these settings",
         said,
     )
     assert found is not None, said
@@ -414,13 +416,15 @@ def test_a_check_on_private_rows_says_that_a_definition_must_not_follow_from_the
     rows.write_text("city\n" + "Bonn\n" * 5 + "Zorgon\n")
     private = run("dataset", "check", file, rows)
     assert "a definition is public" in private.err
-    assert "What you change in it because of them tells of these rows" in private.err
+    assert (
+        "If you change it because of them, the change reveals something about them" in private.err
+    )
     assert "pass --public" in private.err
     assert "public" not in private.out
     public = run("dataset", "check", file, rows, "--public")
     assert public.err == ""
     assert public.out == (
-        f"{private.out}these rows are public, as --public says; a definition may follow from them\n"
+        f"{private.out}these rows are public, as --public says; a definition may depend on them\n"
     )
     assert run("dataset", "check", file).err == ""
 
@@ -433,7 +437,7 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
     file.write_text(json.dumps(good))
     source.write_text('{"version": 1, "dataset": "orders", "topic": "shop.orders"}')
     ended = run("dataset", "check", file, "--source", source)
-    assert "--source: it is of orders, not of people" in ended.err
+    assert "--source: it belongs to orders, not to people" in ended.err
     ended = run("dataset", "check", file, file, "--source", source)
     assert "Give FILE or '--source', not both" in ended.err
 
@@ -448,7 +452,7 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
         (("--kind", "interior_point"), "--kind interior_point needs a condition"),
         (("--kind", "prefix_batch", "--attribute", "age"), "--kind prefix_batch needs a condition"),
         (("--kind", "mode", "--attribute", "age", "--low", "0"), "--kind mode has no --low"),
-        (("age < 18", "--rank", "0.5"), "--rank goes with --kind"),
+        (("age < 18", "--rank", "0.5"), "--rank needs --kind"),
     ],
 )
 def test_what_a_kind_of_query_lacks_or_has_not_is_named_as_it_is_written_here(
@@ -470,7 +474,7 @@ def test_kinds_that_are_misspelt_are_answered_with_their_names(
 ) -> None:
     ended = run("dataset", "check", _written(tmp_path, good, quantile={"share": 0.1}))
     assert ended.code == 1
-    assert "there is no 'quantile'; name some of threshold (quantiles too), median" in ended.err
+    assert "there is no 'quantile'; choose from threshold (quantiles too), median" in ended.err
 
 
 def test_a_kind_that_a_single_phase_has_too_few_rows_for_is_warned_of(

@@ -138,10 +138,10 @@ def faults(file: Path, content: bytes, **how: Any) -> str:
 
 def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path) -> None:
     a = tmp_path / "a.csv"
-    assert faults(a, b"") == "a.csv: it is empty; its first line names the columns"
+    assert faults(a, b"") == "a.csv: it is empty; its first line must name the columns"
     assert faults(a, b"town,age\n") == (
-        "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns as the "
-        "definition has them"
+        "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns to the "
+        "names in the definition"
     )
     for header in (b"city;age;smoker\n", b'"City";"Age";"Smoker"\n', b"id;smoker\n"):
         assert faults(a, header) == (
@@ -159,26 +159,31 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert faults(a, "city,age,smoker\n".encode("utf-16")) == (
         "a.csv line 1: it is not UTF-8; pass --encoding utf-16"
     )
-    assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000)
-    assert "a.csv line 3: it is no CSV" in faults(a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n')
+    assert "a.csv line 3: it is not valid CSV" in faults(
+        a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000
+    )
+    assert "a.csv line 3: it is not valid CSV" in faults(
+        a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n'
+    )
     b = tmp_path / "b.ndjson"
     assert faults(b, b'{"city": "Bonn", "age": 1, "smoker": 0}\n{"city": \n') == (
-        'b.ndjson line 2: it is no JSON object; every line is one, such as {"city": "...", "age": "..."}'
+        "b.ndjson line 2: it is not a JSON object; "
+        'write one JSON object a line, such as {"city": "...", "age": "..."}'
     )
     assert "b.ndjson line 1: it is no JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
     assert "c.csv.gz: it cannot be read; is it whole" in faults(tmp_path / "c.csv.gz", b"no zip")
     whole = gzip.compress(b"city,age,smoker\n" + bytes(range(32, 126)) * 100)
     assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", whole[:-20])
-    assert "it is no Parquet file" in faults(tmp_path / "d.parquet", b"PAR")
-    assert "its name ends in nothing that is read" in faults(tmp_path / "e.xlsx", b"PK")
-    assert "its name ends in nothing that is read" in faults(tmp_path / "e", b"PK")
+    assert "it is not a Parquet file" in faults(tmp_path / "d.parquet", b"PAR")
+    assert "the ending of its name is not a known format" in faults(tmp_path / "e.xlsx", b"PK")
+    assert "the ending of its name is not a known format" in faults(tmp_path / "e", b"PK")
 
 
 def test_the_cells_of_a_broken_line_are_not_repeated(tmp_path: Path) -> None:
     assert faults(tmp_path / "a.csv", b"secret,17,true\nBonn,18,false\n") == (
-        "a.csv line 1: there is no column city, age, smoker; the first line names the columns, as the "
-        "definition has them"
+        "a.csv line 1: there is no column city, age, smoker; the first line must name the columns as the "
+        "definition does"
     )
     assert "secret" not in faults(tmp_path / "b.ndjson", b'{"city": "secret\n')
 

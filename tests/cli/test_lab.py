@@ -29,7 +29,7 @@ def test_an_experiment_prints_a_table_and_leaves_a_plot_that_names_its_axes(
     assert ended.code == 0, ended.err
     assert re.search(printed, ended.out)
     png, svg = (folder / f"{words[0]}.{ending}" for ending in ("png", "svg"))
-    assert f"plotted in {png} and {svg}" in ended.out
+    assert f"wrote the plot to {png} and {svg}" in ended.out
     assert png.read_bytes().startswith(b"\x89PNG")
     text = " ".join(ET.parse(svg).getroot().itertext())
     assert any(word in text for word in ("queries", "answers", "rows"))

@@ -81,4 +81,4 @@ def test_who_has_none_is_told_why(served: Run, define: Callable[..., str]) -> No
 def test_a_file_of_another_kind_is_refused_before_anything_is_read(run: Run) -> None:
     ended = run("synthesize", "people", "-o", "rows.xlsx")
     assert ended.code == 1
-    assert "--output: rows.xlsx is of no kind known here; name it .csv, .ndjson" in ended.err
+    assert "--output: rows.xlsx has no known ending; name it .csv, .ndjson" in ended.err

@@ -100,7 +100,7 @@ def test_a_wrong_query_is_answered_with_the_piece_that_is_wrong(served: Run, peo
         "  city = 'Oslo'\n"
         "         ^^^^^^\n"
     )
-    assert "write a text in single quotes: 'Lyon'" in complaint('city = "Lyon"')
+    assert "write a string in single quotes: 'Lyon'" in complaint('city = "Lyon"')
     assert "did you mean age?" in complaint("agee >= 30")
     assert "did you mean age?" in complaint("smoker", "--group-by", "agee")
 
@@ -139,7 +139,7 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
         "--kind quantile needs --rank" in served("ask", name, "--kind", "quantile", "age < 18").err
     )
     twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
-    assert "the query asks quantile itself" in twice.err
+    assert "the SQL already asks for quantile" in twice.err
 
 
 def test_an_unknown_data_set_is_met_with_those_there_are(served: Run, people: str) -> None:
@@ -213,7 +213,7 @@ def test_rows_of_a_file_count_once_however_often_it_is_sent(
     ended = served("ingest", file, "--batch-rows", 900)
     assert ended.out == (
         f"5,000 rows of {file.name} are counted\n"
-        "2 phases are open; 0 rows wait for the next, which opens at 2,000\n"
+        "2 phases are open; 0 rows wait for the next phase, which opens at 2,000\n"
         f"ask with: stream-dp ask {name} --group-by city\n"
     )
     for batch_rows in (900, 777, 5000):
@@ -234,7 +234,7 @@ def test_a_break_in_the_middle_loses_and_doubles_nothing(
     sending.send_signal(signal.SIGINT)
     _, said = sending.communicate(timeout=30)
     assert sending.returncode == 1
-    assert "stopped; run the same command again to send the rest, each row counts once" in said
+    assert "stopped; run the same command again to send the rest: each row counts once" in said
     before = counted(served, name)
     assert 1000 <= before < 60_000
     ended = served("ingest", file, "--batch-rows", 7000)
@@ -290,12 +290,12 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     assert ended.code == 1
     amount, day, refusal = ended.err.splitlines()
     assert amount == (
-        "warning: amount: of 60 rows 100.0% have a number in another notation, and count as < 20; pass "
+        "warning: amount: of 60 rows 100.0% have a number in another notation and count as < 20; pass "
         "--decimal ,"
     )
-    assert day.startswith("warning: day: of 60 rows 100.0% are not listed, and count as other; ")
+    assert day.startswith("warning: day: of 60 rows 100.0% are not listed and count as other; ")
     assert "T10" not in day  # this is not a terminal, and may be a log
-    assert "nothing was sent: columns seem to be read wrongly" in refusal
+    assert "nothing was sent: columns seem to be misread" in refusal
     assert counted(served, name) == 0
 
     again = served("ingest", file, "--delimiter", ";", "--decimal", ",", "--yes")
@@ -377,7 +377,7 @@ def test_a_source_is_tried_before_it_is_read(
     assert ended.code == 0
     assert ended.out.startswith(f"read the newest 50 records of {topic}; nothing was sent\n")
     assert re.search(r"smoker +true or false +50 +itself", ended.out)
-    assert "warning: city: of 50 rows 100.0% are not listed, and count as other" in ended.err
+    assert "warning: city: of 50 rows 100.0% are not listed and count as other" in ended.err
     assert "age:" not in ended.err
     assert "a definition is public" in ended.err
     (tmp_path / "other.json").write_text(
@@ -475,13 +475,13 @@ def test_many_wide_columns_are_split_into_records_that_are_served(
 
 def test_data_sets_are_shown_for_people_and_for_scripts(served: Run, people: str) -> None:
     shown = served("dataset", "show", people).out
-    assert "promised to every row, for ever: epsilon 1, delta 1e-09" in shown
+    assert "guaranteed to every row for ever: epsilon 1, delta 1e-09" in shown
     assert re.search(r"age +whole number +< 18, 18 to 29, 30 to 44, >= 45, missing", shown)
     assert json.loads(served("dataset", "show", people, "--json").out)["dataset"] == people
     assert people in served("dataset", "list").out
     assert people in served("dataset", "list", "--json").out
     budget = served("budget", people).out
-    assert f"{people} promises every row epsilon 1 at delta 1e-09, for ever" in budget
+    assert f"{people} guarantees every row epsilon 1 at delta 1e-09, for ever" in budget
     facts = json.loads(served("budget", people, "--json").out)
     assert [phase["rows"] for phase in facts["phases"]] == [2500, 2500]
     assert all(0 < phase["epsilon"] <= 1 for phase in facts["phases"])
@@ -537,7 +537,7 @@ def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(
     assert facts["phases"][0]["epsilon"] == pytest.approx(3 * math.log(100) / 5_000, rel=1e-6)
     assert "constants" not in facts
     shown = served("budget", name).out
-    assert "promises every row epsilon 0.003 at delta 0, for ever; 3 looks" in shown
+    assert "guarantees every row epsilon 0.003 at delta 0, for ever; 3 looks" in shown
     assert "with no budget left a query is refused" in served("dataset", "show", name).out
     assert (
         "has no budget left for another count" in served("ask", name, "smoker AND NOT smoker").err
@@ -566,7 +566,7 @@ def test_watching_shows_what_happens_until_it_is_stopped(
         text=True,
     )
     assert watching.stderr is not None
-    assert watching.stderr.readline() == "watching; Ctrl-C ends\n"
+    assert watching.stderr.readline() == "watching; press Ctrl-C to end\n"
     served("ingest", write_people(name, 2000))
     served("ask", name, "smoker", "--id", "seen", "--analyst", "ann")
     assert watching.stdout is not None
@@ -595,7 +595,7 @@ def test_topics_are_made_once_and_inputs_stay_alike(
         again = run("topics", "create", *servers).out
         if "changed" in again:
             break
-    assert f"changed {topic_prefix}batches: the broker dates its records\n" in again
+    assert f"changed {topic_prefix}batches: the broker now sets the time of its records\n" in again
     ended = run(
         "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"
     )

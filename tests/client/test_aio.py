@@ -22,7 +22,7 @@ from stream_dp.messages import Answer
 pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
 
 # Of no use to who can await.
-BLOCKING_ONLY = {"asking", "following"}
+BLOCKING_ONLY = {"prepare", "subscribe"}
 
 
 def public(client: type) -> dict[str, Callable[..., Any]]:

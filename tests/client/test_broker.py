@@ -48,11 +48,11 @@ def test_a_password_over_tls_reaches_both_clients_and_shows_in_no_text() -> None
         ),
         ({"security_protocol": "SASL_SSL"}, "username: SASL_SSL needs it; set it"),
         ({"security_protocol": "SASL_SSL", "username": "ana"}, "password: SASL_SSL needs it"),
-        ({"username": "ana"}, "username: it is not used with PLAINTEXT; take SASL_SSL"),
-        ({"ca_file": "ca.pem"}, "ca_file: it is not used with PLAINTEXT; take SSL or SASL_SSL"),
+        ({"username": "ana"}, "username: it is not used with PLAINTEXT; use SASL_SSL"),
+        ({"ca_file": "ca.pem"}, "ca_file: it is not used with PLAINTEXT; use SSL or SASL_SSL"),
         (
             {"security_protocol": "SSL", "key_file": "k"},
-            "key_file: it is the key of no certificate",
+            "key_file: it needs a certificate",
         ),
     ],
 )

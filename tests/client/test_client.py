@@ -263,21 +263,21 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
     }
     assert by_kind.keys() == FIELDS.keys() - {"predicate", "table"}
     for kind, query in by_kind.items():
-        spelt = QueryFields.read(client.spelt(people, query))
-        assert spelt.kind == kind
+        fields = QueryFields.read(client.as_message(people, query))
+        assert fields.kind == kind
         needed, _ = FIELDS[kind]
-        assert all(getattr(spelt, name) not in (None, ()) for name in needed)
-    assert QueryFields.read(client.spelt(people, by_kind["median"])).query_id == "mine"
-    batch = client.spelt(people, by_kind["prefix_batch"])
+        assert all(getattr(fields, name) not in (None, ()) for name in needed)
+    assert QueryFields.read(client.as_message(people, by_kind["median"])).query_id == "mine"
+    batch = client.as_message(people, by_kind["prefix_batch"])
     assert batch["wheres"] == [{"attribute": "age", "lt": 18}, {"attribute": "age", "lt": 65}]
-    found = client.spelt(people, Query("age < 18", kind="threshold"))
+    found = client.as_message(people, Query("age < 18", kind="threshold"))
     assert found["attribute"] == "age"
 
 
 def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
     with pytest.raises(InvalidInput, match="asks quantile itself"):
         client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
-    with pytest.raises(InvalidInput, match="it is a Query already"):
+    with pytest.raises(InvalidInput, match="it is already a Query"):
         client.ask(people, Query.mode("city"), last_phases=2)
     with pytest.raises(InvalidInput, match="is no condition"):
         client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
@@ -365,7 +365,7 @@ def test_without_a_worker_the_timeout_says_so_and_what_to_do(
         assert client.worker_problem() == told[0]
     assert f"nobody has joined the group {silent_prefix[:-1]}-worker" in told[0]
     assert f"no reply to query q within 9.5 s: {told[0]}" in str(caught.value)
-    assert "the same id is safe" in str(caught.value)
+    assert "safe to send it again under the same id" in str(caught.value)
     assert len(told) == 1
 
 

@@ -32,7 +32,7 @@ def test_delta_is_at_most_one_in_the_rows_of_a_phase(min_rows: int) -> None:
         with pytest.raises(InvalidDefinition) as caught:
             definition(1.0001 / min_rows, min_rows).check_new()
         assert caught.value.field == "privacy.delta"
-        most = float(caught.value.fix.split(";")[0].removeprefix("give at most "))
+        most = float(caught.value.fix.split(";")[0].removeprefix("use at most "))
         definition(most, min_rows).check_new()
         assert Fraction(1, 2 * min_rows) < Fraction(str(most)) <= Fraction(1, min_rows)
     definition(0.9999 / min_rows, min_rows).check_new()

@@ -83,7 +83,7 @@ def test_a_prefix_that_an_older_release_did_not_write_down_is_the_usual_one(
 async def test_clients_without_an_address_go_there_or_say_what_to_do(
     announce: Callable[..., str], tmp_path: Path
 ) -> None:
-    words = rf"^no servers run in {tmp_path / 'stream-dp'}; start them with `stream-dp up`, or give the "
+    words = rf"^no servers run in {tmp_path / 'stream-dp'}; start them with `stream-dp up`, or pass the "
     with pytest.raises(ServerUnavailable, match=words):
         Client()
     with pytest.raises(ServerUnavailable, match=words):

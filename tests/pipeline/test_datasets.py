@@ -120,7 +120,7 @@ async def test_a_delta_that_may_give_a_row_of_each_phase_away_is_refused(
     reason = world.rejection(record)["reason"]
     assert reason["code"] == "invalid_definition"
     assert reason["message"].startswith("privacy.delta: it is above 1/phase.min_rows: ")
-    assert "give at most 5e-05; " in reason["message"]
+    assert "use at most 5e-05; " in reason["message"]
     assert await world.store.datasets() == ()
     privacy["delta"] = 1 / 20_000
     world.define("flights", privacy=privacy, mechanism=mechanism)

@@ -164,7 +164,7 @@ async def test_queries_beyond_the_stage_begin_the_next_and_the_ledger_says_so(
         ({"profile": "median"}, "queries"),
         (
             {"profile": "median", "queries": 10, "phases": 2},
-            "mechanism: it has a field that is unknown",
+            "mechanism: it has an unknown field",
         ),
         ({**PROFILES["sequential"], "phases": 9, "composition": 1.01}, "composition"),
         ({**PROFILES["memory"], "representation": "grid"}, "representation"),
