@@ -119,9 +119,8 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
 
 FIX = (
     "restore the newest copy of its data to {state}/valkey, and run `stream-dp up`. If there is no newer "
-    "copy, start again under another prefix: `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you send "
-    "again "
-    "then spend both budgets"
+    "copy, start again under another prefix: `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you "
+    "send again then spend both budgets"
 )
 
 
