@@ -901,7 +901,7 @@ class Broker:
 
     # -- the producer
 
-    async def place(self, outgoing: Outgoing) -> tuple[str, int]:
+    async def send_and_locate(self, outgoing: Outgoing) -> tuple[str, int]:
         """Where the record stands; the worker has taken it by then."""
         assert outgoing.role == "batches"
         self.sent.append(json.loads(outgoing.value))
@@ -1066,13 +1066,13 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = deciding.answering.answered
+    answered = deciding.answering.Replying.answered
 
-    def noting(dataset: Dataset, *arguments: Any) -> Any:
-        reply = answered(dataset, *arguments)
-        return reply.model_copy(update={"note": str(_first_cell(dataset))})
+    def noting(self: Any, *arguments: Any) -> Any:
+        reply = answered(self, *arguments)
+        return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
 
-    patch.setattr(deciding.answering, "answered", noting)
+    patch.setattr(deciding.answering.Replying, "answered", noting)
 
 
 @broken("released")
