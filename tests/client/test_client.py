@@ -345,7 +345,7 @@ def test_followers_see_what_happens_until_the_client_closes(
     time.sleep(0.3)
     client.ask(people, "smoker")
     client.send(people, columns=columns(1))
-    assert [seen.get(timeout=20), seen.get(timeout=20)] == ["Answer", "Event"]
+    assert [seen.get(timeout=20), seen.get(timeout=20)] == ["PredicateAnswer", "Event"]
     watcher.close()
     thread.join(10)
     assert not thread.is_alive()

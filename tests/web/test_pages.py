@@ -242,7 +242,8 @@ def test_a_query_is_priced_asked_and_remembered(visit: Open) -> None:
     page.click("#ask")
     page.until("document.querySelector('#answer details')")
     marks = "rect.mark').length + document.querySelectorAll('#answer svg g .error"
-    assert page.evaluate(f"document.querySelectorAll('#answer svg {marks}').length") == 4 + 4 * 3
+    # The drawing follows the table: it waits until the page knows how wide it is.
+    page.until(f"document.querySelectorAll('#answer svg {marks}').length === 4 + 4 * 3")
     page.until_text("4 cells", "#answers")
     assert (page.overflow(), page.errors()) == ([], [])
 
