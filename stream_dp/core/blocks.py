@@ -8,7 +8,6 @@ Of attributes that a mechanism answers row by row it also keeps the codes in ord
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.packing import Format, Reader, fields
 from stream_dp.core.query import Predicate
 from stream_dp.core.universe import (
     Codes,
@@ -26,7 +26,6 @@ from stream_dp.core.universe import (
     pack_columns,
     unpack_columns,
 )
-from stream_dp.errors import CorruptState
 
 _Ids: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -55,10 +54,11 @@ class Block:
     counts: Counts = field(repr=False)
     ordered: Mapping[int, Codes] = field(default_factory=dict, repr=False)
 
-    _VERSION: ClassVar[int] = 1
-    _HEADER: ClassVar[struct.Struct] = struct.Struct("<BQ")  # version, capacity
-    _ORDERED_VERSION: ClassVar[int] = 2  # its header, the block as in version 1, ordered columns
-    _ORDERED_HEADER: ClassVar[struct.Struct] = struct.Struct("<BQB")  # version, length, columns
+    _FORMAT: ClassVar[Format] = Format("block", 1, 2)
+    _MERGED: ClassVar[int] = 1  # capacity, the occupied cells
+    _ORDERED: ClassVar[int] = (
+        2  # the block in version 1 with its length, columns in order of arrival
+    )
 
     @classmethod
     def seal(cls, universe: Universe, rows: Rows, ordered: Iterable[int] = ()) -> Block:
@@ -87,15 +87,17 @@ class Block:
         merged = self._merged_to_bytes()
         if not self.ordered:
             return merged
-        header = self._ORDERED_HEADER.pack(self._ORDERED_VERSION, len(merged), len(self.ordered))
+        header = fields("<QB", len(merged), len(self.ordered))
         columns = pack_columns(tuple(self.ordered.values()), None)
-        return header + merged + bytes(self.ordered) + columns
+        return self._FORMAT.pack(
+            header, merged, bytes(self.ordered), columns, version=self._ORDERED
+        )
 
     def _merged_to_bytes(self) -> bytes:
         padding = (0, self.capacity - len(self.counts))
         codes = tuple(np.pad(column, padding) for column in self.codes)
-        header = self._HEADER.pack(self._VERSION, self.capacity)
-        return header + pack_columns(codes, np.pad(self.counts, padding))
+        columns = pack_columns(codes, np.pad(self.counts, padding))
+        return self._FORMAT.pack(fields("<Q", self.capacity), columns, version=self._MERGED)
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Block:
@@ -105,25 +107,19 @@ class Block:
             CorruptState: An unknown version, a wrong length, a cell outside the universe, or a column in
                 order of arrival that holds other rows than are counted.
         """
-        if data[:1] != bytes((cls._ORDERED_VERSION,)):
-            return cls._merged_from_bytes(universe, data)
-        if len(data) < cls._ORDERED_HEADER.size:
-            raise CorruptState("a stored block is cut short")
-        _, length, n_columns = cls._ORDERED_HEADER.unpack_from(data)
-        split = cls._ORDERED_HEADER.size + length
-        block = cls._merged_from_bytes(universe, data[cls._ORDERED_HEADER.size : split])
-        return replace(block, ordered=_ordered(universe, block, n_columns, data[split:]))
+        reader = cls._FORMAT.read(data)
+        if reader.version == cls._MERGED:
+            return cls._merged(universe, reader)
+        length, n_columns = reader.fields("<QB")
+        merged = cls._FORMAT.read(reader.take(length))
+        reader.require(merged.version == cls._MERGED)
+        block = cls._merged(universe, merged)
+        return replace(block, ordered=_ordered(universe, block, n_columns, reader))
 
     @classmethod
-    def _merged_from_bytes(cls, universe: Universe, data: bytes) -> Block:
-        if not data or data[0] != cls._VERSION:
-            raise CorruptState("a block is stored in a version that this release does not know")
-        if len(data) < cls._HEADER.size:
-            raise CorruptState("a stored block is cut short")
-        _, capacity = cls._HEADER.unpack_from(data)
-        codes, counts = unpack_columns(
-            universe, data[cls._HEADER.size :], capacity, has_counts=True
-        )
+    def _merged(cls, universe: Universe, reader: Reader) -> Block:
+        (capacity,) = reader.fields("<Q")
+        codes, counts = unpack_columns(universe, reader, capacity, has_counts=True)
         rows = Rows(codes, counts)
         occupied = rows.entry_counts > 0  # the rest is padding
         kept = tuple(column[occupied] for column in codes)
@@ -213,18 +209,19 @@ def _unrolled(rows: Rows, attribute: int) -> Codes:
     return column if rows.counts is None else np.repeat(column, rows.counts)
 
 
-def _ordered(universe: Universe, block: Block, n_columns: int, data: bytes) -> dict[int, Codes]:
+def _ordered(universe: Universe, block: Block, n_columns: int, reader: Reader) -> dict[int, Codes]:
     """The columns in order of arrival, stored behind ``block``: which attributes, then their codes."""
-    attributes = list(data[:n_columns])
+    attributes = list(reader.take(n_columns))
     known = sorted(set(attributes) & set(range(len(universe.shape))))
-    if not attributes or len(attributes) != n_columns or attributes != known:
-        raise CorruptState("a stored block does not fit the data set's definition")
+    reader.require(attributes and attributes == known)
     kept = Universe(tuple(universe.attributes[a] for a in attributes))
-    columns, _ = unpack_columns(kept, data[n_columns:], block.n_rows, has_counts=False)
+    columns, _ = unpack_columns(kept, reader, block.n_rows, has_counts=False)
     for attribute, column in zip(attributes, columns, strict=True):
         counts = Blocks(universe, [block]).marginal((attribute,), range(1))[0]
-        if not np.array_equal(np.bincount(column, minlength=len(counts)), counts):
-            raise CorruptState("a stored block keeps other rows in order than it counts")
+        reader.require(
+            np.array_equal(np.bincount(column, minlength=len(counts)), counts),
+            "keeps other rows in order than it counts",
+        )
     return dict(zip(attributes, columns, strict=True))
 
 

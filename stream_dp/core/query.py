@@ -10,18 +10,17 @@ Where a comparison would cut a bin the query is refused with the nearest edges, 
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial, reduce
-from hashlib import blake2b
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.packing import Reader, fields, identity
 from stream_dp.core.universe import (
     Attribute,
     Boolean,
@@ -31,19 +30,13 @@ from stream_dp.core.universe import (
     number_text,
     unknown_name,
 )
-from stream_dp.errors import CorruptState, InvalidQuery
+from stream_dp.errors import InvalidQuery
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
-
-
-def _digest(header: Sequence[int], content: bytes) -> bytes:
-    """16 bytes of what the header, whose length goes first, and the content say."""
-    packed = struct.pack(f"<{len(header) + 1}I", len(header), *header)
-    return blake2b(packed + content, digest_size=16).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +57,14 @@ class Predicate:
     _mask: Mask | None = field(default=None, repr=False)
     key: bytes = field(init=False)
 
-    _WIDTH: ClassVar[struct.Struct] = struct.Struct("<H")  # number of attributes
-
     def __post_init__(self) -> None:
         if self.factors:
-            header = (0, *self.attributes, *[f.size for f in self.factors])
-            content = b"".join([f.tobytes() for f in self.factors])
+            factors = [factor.tobytes() for factor in self.factors]
+            key = identity("product", self.attributes, factors)
         else:
-            header = (1, *self.attributes, *self.mask.shape)
-            content = np.packbits(self.mask).tobytes()
-        object.__setattr__(self, "key", _digest(header, content))
+            cells = np.packbits(self.mask).tobytes()
+            key = identity("set of cells", self.attributes, self.mask.shape, cells)
+        object.__setattr__(self, "key", key)
 
     @classmethod
     def conjunction(cls, factors: Mapping[int, Mask]) -> Predicate:
@@ -123,9 +114,9 @@ class Predicate:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on its attributes alone."""
-        places = struct.pack(f"<{len(self.attributes)}H", *self.attributes)
-        header = self._WIDTH.pack(len(self.attributes))
-        return header + places + np.packbits(self.mask).tobytes()
+        n_attributes = len(self.attributes)
+        header = fields(f"<H{n_attributes}H", n_attributes, *self.attributes)
+        return header + np.packbits(self.mask).tobytes()
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Predicate:
@@ -134,16 +125,14 @@ class Predicate:
         Raises:
             CorruptState: They are cut short, too long, or of another universe.
         """
-        try:
-            (n_attributes,) = cls._WIDTH.unpack_from(data)
-            attributes = struct.unpack_from(f"<{n_attributes}H", data, cls._WIDTH.size)
-            shape = tuple(universe.shape[a] for a in attributes)
-        except (struct.error, IndexError) as error:
-            raise CorruptState("a stored release is cut short or of another universe") from error
-        packed = np.frombuffer(data, dtype=np.uint8, offset=cls._WIDTH.size + 2 * n_attributes)
+        reader = Reader(data, "predicate")
+        (n_attributes,) = reader.fields("<H")
+        attributes = reader.fields(f"<{n_attributes}H")
+        reader.require(all(a < len(universe.shape) for a in attributes))
+        shape = tuple(universe.shape[a] for a in attributes)
         n_cells = math.prod(shape)
-        if packed.size != -(-n_cells // 8):
-            raise CorruptState("a stored release has the wrong length")
+        packed = reader.array(np.dtype(np.uint8), -(-n_cells // 8))
+        reader.end()
         mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
         return cls.of_mask(attributes, mask)
 
@@ -216,13 +205,11 @@ class LinearQuery:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
             raise ValueError("an attribute is grouped by twice")
-        of_predicate = self.predicate.key
-        key = _digest(self.group_by, of_predicate) if self.group_by else of_predicate
-        if self.total is not None:
-            numbers = struct.pack(f"<{len(self.total.values)}d", *self.total.values)
-            key = _digest((self.total.attribute,), key + numbers)
-        if self.rows is not None:
-            key = _digest((), key + self.rows.key)
+        key = self.predicate.key  # a query for one count is its predicate
+        if self.group_by or self.total is not None or self.rows is not None:
+            total = None if self.total is None else (self.total.attribute, self.total.values)
+            rows = None if self.rows is None else self.rows.key
+            key = identity("linear query", key, self.group_by, total, rows)
         object.__setattr__(self, "key", key)
 
     @property
@@ -262,9 +249,10 @@ class KindQuery:
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        keys = [predicate.key for predicate in (self.predicate, *self.predicates)]
-        facts = (self.kind, self.window, self.attribute, keys, self.numbers)
-        object.__setattr__(self, "key", blake2b(repr(facts).encode(), digest_size=16).digest())
+        window = self.window.start, self.window.stop
+        predicates = [predicate.key for predicate in self.predicates]
+        facts = (self.kind, window, self.attribute, self.predicate.key, predicates, self.numbers)
+        object.__setattr__(self, "key", identity("kind query", *facts))
 
 
 AnyQuery: TypeAlias = LinearQuery | KindQuery

@@ -12,7 +12,6 @@ import difflib
 import json
 import math
 import operator
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition, InvalidQuery
+from stream_dp.core.packing import Format, Reader, array, fields, integers
+from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64
 MAX_CELLS = 65_536
@@ -511,8 +511,7 @@ class Rows:
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts | None = field(default=None, repr=False)
 
-    _VERSION: ClassVar[int] = 1
-    _HEADER: ClassVar[struct.Struct] = struct.Struct("<B?Q")  # version, has counts, n_entries
+    _FORMAT: ClassVar[Format] = Format("set of rows", 1)
 
     def __repr__(self) -> str:
         return f"Rows(n_rows={self.n_rows})"
@@ -548,8 +547,8 @@ class Rows:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the number of entries alone."""
-        header = self._HEADER.pack(self._VERSION, self.counts is not None, self.n_entries)
-        return header + pack_columns(self.codes, self.counts)
+        header = fields("<?Q", self.counts is not None, self.n_entries)
+        return self._FORMAT.pack(header, pack_columns(self.codes, self.counts))
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Self:
@@ -558,14 +557,9 @@ class Rows:
         Raises:
             CorruptState: An unknown version, a wrong length, or a code outside the universe.
         """
-        if not data or data[0] != cls._VERSION:
-            raise CorruptState("rows are stored in a version that this release does not know")
-        if len(data) < cls._HEADER.size:
-            raise CorruptState("stored rows are cut short")
-        _, has_counts, n_entries = cls._HEADER.unpack_from(data)
-        return cls(
-            *unpack_columns(universe, data[cls._HEADER.size :], n_entries, has_counts=has_counts)
-        )
+        reader = cls._FORMAT.read(data)
+        has_counts, n_entries = reader.fields("<?Q")
+        return cls(*unpack_columns(universe, reader, n_entries, has_counts=has_counts))
 
 
 def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
@@ -576,34 +570,30 @@ def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
 
 def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
     """Codes, then counts, each as a little-endian array. The length depends on their lengths alone."""
-    arrays = [c.astype(c.dtype.newbyteorder("<"), copy=False).tobytes() for c in codes]
-    return b"".join(arrays if counts is None else [*arrays, counts.astype("<i8").tobytes()])
+    columns = [array(column) for column in codes]
+    return b"".join(columns if counts is None else [*columns, integers(counts)])
 
 
 def unpack_columns(
-    universe: Universe, data: bytes, n_entries: int, *, has_counts: bool
+    universe: Universe, reader: Reader, n_entries: int, *, has_counts: bool
 ) -> tuple[tuple[Codes, ...], Counts | None]:
     """Inverse of ``pack_columns`` for ``n_entries`` entries; the arrays are read-only.
 
     Raises:
-        CorruptState: A wrong length, or a code or count outside its range.
+        CorruptState: Not all the bytes that are left are columns of this length, or a code or count is
+            outside its range.
     """
-    widths = [a.dtype.itemsize for a in universe.attributes]
-    if len(data) != n_entries * (sum(widths) + 8 * has_counts):
-        raise CorruptState("stored rows have a wrong length")
     codes: list[Codes] = []
-    at = 0
-    for attribute, width in zip(universe.attributes, widths, strict=True):
-        column = np.frombuffer(data, attribute.dtype.newbyteorder("<"), n_entries, at)
-        if n_entries and int(column.max()) >= attribute.size:
-            raise CorruptState("stored rows do not fit the data set's definition")
+    for attribute in universe.attributes:
+        column = reader.array(attribute.dtype, n_entries)
+        reader.require(not n_entries or int(column.max()) < attribute.size)
         codes.append(column)
-        at += n_entries * width
-    if not has_counts:
-        return tuple(codes), None
-    counts = np.frombuffer(data, np.dtype("<i8"), n_entries, at)
-    if n_entries and (int(counts.min()) < 0 or exact_sum(counts) > MAX_ROWS):
-        raise CorruptState("stored counts are out of range")
+    counts = None
+    if has_counts:
+        counts = reader.array(np.dtype(np.int64), n_entries)
+        in_range = not n_entries or (int(counts.min()) >= 0 and exact_sum(counts) <= MAX_ROWS)
+        reader.require(in_range, "has counts that are out of range")
+    reader.end()
     return tuple(codes), counts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from stream_dp.core.accounting import Charge
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.packing import identity
 from stream_dp.core.query import AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
@@ -120,8 +120,7 @@ async def answer(
 def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     """What makes two requests under one id the same; two spellings of one predicate are. 16 bytes."""
     window = query.window.last_phases if query.window else None
-    text = repr((query.kind, request, window, query.quote))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return identity("request", query.kind, request, window, query.quote)
 
 
 def _refusal(dataset: Dataset) -> Refused | None:

@@ -5,22 +5,19 @@ The encodings are plain lengths and bytes, so that encoding cannot fail on what 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from stream_dp.core.accounting import UNITS, summed
-from stream_dp.errors import CorruptState, StoreError
+from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, part
+from stream_dp.errors import StoreError
 from stream_dp.state.store import Transition
 
-OUTBOX_VERSION = 2  # 1 had no stored answers
-ANSWER_VERSION = 1
-DIGEST_BYTES = 16
+DIGEST_BYTES = IDENTITY_BYTES
 MAX_BYTES = 256 << 20  # half of what Redis and Valkey take as one argument, unless told otherwise
-_LENGTH = struct.Struct(">I")
-_NONE = 0xFFFF_FFFF
-_HEADER = struct.Struct(">BI")
+_OUTBOX = Format("outbox record", 1, 2)  # 1 had no stored answers
+_ANSWER = Format("answer", 1)
 
 
 class OutboxRecord(NamedTuple):
@@ -58,18 +55,14 @@ def outbox_to_bytes(records: Iterable[OutboxRecord | str]) -> bytes:
     for record in records:
         count += 1
         if isinstance(record, str):
-            _put(parts, None)
-            _put(parts, record.encode())
+            parts += (part(None), part(record.encode()))
             continue
         role, key, headers, value = record
-        _put(parts, role.encode())
-        _put(parts, key)
-        parts.append(_LENGTH.pack(len(headers)))
+        parts += (part(role.encode()), part(key), fields(">I", len(headers)))
         for name, content in headers:
-            _put(parts, name.encode())
-            _put(parts, content)
-        _put(parts, value)
-    return b"".join([bytes((OUTBOX_VERSION,)), _LENGTH.pack(count), *parts])
+            parts += (part(name.encode()), part(content))
+        parts.append(part(value))
+    return _OUTBOX.pack(fields(">I", count), *parts)
 
 
 def outbox_from_bytes(data: bytes) -> list[OutboxRecord | str]:
@@ -78,16 +71,18 @@ def outbox_from_bytes(data: bytes) -> list[OutboxRecord | str]:
     Raises:
         CorruptState: The bytes do not decode, or their version is unknown.
     """
-    reader = _Reader(data, "outbox record", OUTBOX_VERSION)
+    reader = _OUTBOX.read(data)
     records: list[OutboxRecord | str] = []
-    for _ in range(reader.number()):
-        role = reader.optional_text()
+    (count,) = reader.fields(">I")
+    for _ in range(count):
+        role = reader.text()
         if role is None:
-            records.append(reader.text())
+            records.append(reader.required_text())
             continue
-        key = reader.optional()
-        headers = tuple((reader.text(), reader.required()) for _ in range(reader.number()))
-        records.append(OutboxRecord(role, key, headers, reader.optional()))
+        key = reader.part()
+        (n_headers,) = reader.fields(">I")
+        headers = tuple((reader.required_text(), reader.required()) for _ in range(n_headers))
+        records.append(OutboxRecord(role, key, headers, reader.part()))
     reader.end()
     return records
 
@@ -100,7 +95,7 @@ def answer_to_bytes(digest: bytes, answer: bytes) -> bytes:
     """
     if len(digest) != DIGEST_BYTES:
         raise ValueError(f"a request's digest has {DIGEST_BYTES} bytes, not {len(digest)}")
-    return b"".join((bytes((ANSWER_VERSION,)), digest, answer))
+    return _ANSWER.pack(digest, answer)
 
 
 def answer_from_bytes(data: bytes) -> StoredAnswer:
@@ -109,7 +104,7 @@ def answer_from_bytes(data: bytes) -> StoredAnswer:
     Raises:
         CorruptState: The bytes do not decode, or their version is unknown.
     """
-    reader = _Reader(data, "stored answer", ANSWER_VERSION)
+    reader = _ANSWER.read(data)
     digest = reader.take(DIGEST_BYTES)
     return StoredAnswer(digest, reader.rest())
 
@@ -181,10 +176,10 @@ def pack(flat: Sequence[bytes]) -> bytes:
     Raises:
         StoreError: It is larger than a server takes in one piece.
     """
-    parts = [_HEADER.pack(0xDD, len(flat))]  # array 32
-    for part in flat:
-        parts.append(_HEADER.pack(0xDB, len(part)))  # str 32
-        parts.append(part)
+    parts = [fields(">BI", 0xDD, len(flat))]  # array 32
+    for item in flat:
+        parts.append(fields(">BI", 0xDB, len(item)))  # str 32
+        parts.append(item)
     packed = b"".join(parts)
     if len(packed) > MAX_BYTES:
         raise StoreError(
@@ -221,72 +216,6 @@ def _stored(items: Mapping[str, bytes]) -> list[bytes]:
         flat.append(name.encode())
         flat.append(content)
     return flat
-
-
-def _put(parts: list[bytes], content: bytes | None) -> None:
-    if content is None:
-        parts.append(_LENGTH.pack(_NONE))
-        return
-    parts.append(_LENGTH.pack(len(content)))
-    parts.append(content)
-
-
-class _Reader:
-    """Reads length-prefixed parts and refuses what does not fit, without quoting it."""
-
-    def __init__(self, data: bytes, what: str, version: int) -> None:
-        self._data = data
-        self._what = what
-        self._at = 0
-        found = self.take(1)[0]
-        if not 1 <= found <= version:
-            raise CorruptState(
-                f"a stored {what} is of version {found}, unknown to this release, which reads up to version "
-                f"{version}; run the release that wrote it, or a later one"
-            )
-
-    def take(self, length: int) -> bytes:
-        part = self._data[self._at : self._at + length]
-        if len(part) != length:
-            raise CorruptState(f"a stored {self._what} is cut short")
-        self._at += length
-        return part
-
-    def number(self) -> int:
-        number: int = _LENGTH.unpack(self.take(_LENGTH.size))[0]
-        return number
-
-    def optional(self) -> bytes | None:
-        length = self.number()
-        return None if length == _NONE else self.take(length)
-
-    def required(self) -> bytes:
-        part = self.optional()
-        if part is None:
-            raise CorruptState(f"a stored {self._what} lacks a part")
-        return part
-
-    def text(self) -> str:
-        text = self.optional_text()
-        if text is None:
-            raise CorruptState(f"a stored {self._what} lacks a part")
-        return text
-
-    def optional_text(self) -> str | None:
-        part = self.optional()
-        try:
-            return None if part is None else part.decode()
-        except UnicodeDecodeError:
-            raise CorruptState(f"a stored {self._what} has a name that is not UTF-8") from None
-
-    def rest(self) -> bytes:
-        part = self._data[self._at :]
-        self._at = len(self._data)
-        return part
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise CorruptState(f"a stored {self._what} has bytes after its end")
 
 
 __all__ = [

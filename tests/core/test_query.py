@@ -205,14 +205,6 @@ def test_masks_on_different_attributes_never_share_a_key() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_keys_are_the_same_in_every_release_since_repeats_are_stored_under_them() -> None:
-    late = {"attribute": "arr_delay", "ge": 30}
-    either = {"any": [late, {"attribute": "cancelled", "eq": True}]}
-    assert EVERYTHING.key.hex() == "3336b96c2b8b77f1eb9cf94ad8f3cda6"
-    assert compile_where(FLIGHTS, late).key.hex() == "40a8d1a4b29af1a260d81b633c31bdf3"
-    assert compile_where(FLIGHTS, either).key.hex() == "b49b9bd30190e3a17cb78a4ccd43bb5e"
-
-
 def test_no_condition_holds_for_every_row() -> None:
     assert compile_where(FLIGHTS, None) == EVERYTHING
     assert EVERYTHING.constant is True

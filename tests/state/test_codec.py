@@ -58,9 +58,9 @@ def test_headers_come_back_as_tuples() -> None:
 
 
 def test_bytes_written_by_earlier_releases_stay_readable() -> None:
-    outbox = (GOLDEN / "outbox-v1.bin").read_bytes()
+    outbox = (GOLDEN / "outbox-record-v1.bin").read_bytes()
     assert codec.outbox_from_bytes(outbox) == RECORDS
-    outbox = (GOLDEN / "outbox-v2.bin").read_bytes()
+    outbox = (GOLDEN / "outbox-record-v2.bin").read_bytes()
     assert codec.outbox_from_bytes(outbox) == [*RECORDS, "ana q1"]
     assert codec.outbox_to_bytes([*RECORDS, "ana q1"]) == outbox, "what is written now is the same"
     answer = (GOLDEN / "answer-v1.bin").read_bytes()
@@ -68,12 +68,15 @@ def test_bytes_written_by_earlier_releases_stay_readable() -> None:
     assert codec.answer_to_bytes(*STORED) == answer
 
 
-@pytest.mark.parametrize("decode", [codec.outbox_from_bytes, codec.answer_from_bytes])
+@pytest.mark.parametrize(
+    ("decode", "name"),
+    [(codec.outbox_from_bytes, "outbox record"), (codec.answer_from_bytes, "answer")],
+)
 @pytest.mark.parametrize("version", [0, 3, 255])
 def test_an_unknown_version_is_refused_in_words(
-    decode: Callable[[bytes], object], version: int
+    decode: Callable[[bytes], object], name: str, version: int
 ) -> None:
-    with pytest.raises(CorruptState, match=rf"version {version}, .*the release that wrote it"):
+    with pytest.raises(CorruptState, match=rf"a stored {name} .*the release that wrote it"):
         decode(bytes([version]) + b"anything")
 
 

@@ -1,26 +1,33 @@
 """Every stored format has a frozen example, which every later release must read and write alike.
 
-``tests/golden/formats`` holds one file for each format and version. To freeze a new format or version, add
-its example below and run the tests once with ``FREEZE=1``: this writes the files that are missing, and
-changes none. A file that is there already may never change, for somebody has stored such bytes.
+``tests/golden/formats`` holds a file for each format and version, named after both, and
+``tests/golden/identities.json`` holds the identities. To freeze a new one, add its example below and run
+these tests once with ``FREEZE=1``: this writes what is missing, and changes nothing. What is there may never
+change, for somebody has stored such bytes.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
+import pathlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stream_dp.core
+import stream_dp.state
+from stream_dp.core import packing
 from stream_dp.core.accounting import Budget
 from stream_dp.core.baselines.table import TableRelease, WholeTable
 from stream_dp.core.blocks import Block
@@ -38,9 +45,9 @@ from stream_dp.core.kinds.threshold.tree import TreePlan
 from stream_dp.core.median.doubling import Doubling, StageRelease
 from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
-from stream_dp.core.outcome import Side
+from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, Predicate
+from stream_dp.core.query import EVERYTHING, NOTHING, KindQuery, LinearQuery, Predicate, Total
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
 from stream_dp.core.sparse_vector.gates import CountRelease
@@ -48,7 +55,7 @@ from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.state import codec
 
-GOLDEN = Path(__file__).parents[1] / "golden/formats"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/formats"
 
 FLIGHTS = Universe(
     (
@@ -128,9 +135,41 @@ TREE = TreePlan(4, Fraction(1))
 PARTITION = PartitionPlan(4, Fraction(1), Fraction(2), 0.05)
 CURVES = CurvesRelease(DELAY, (0, 2), (TREE.to_bytes(integers(3)), TREE.to_bytes(integers(3) + 1)))
 
+REMEMBERED = TableAnswered(
+    tuple(
+        Answered(count, 100, bar, wide, 0.95, Path.CERTIFIED)
+        for count, bar, wide in ((3.5, 0.25, 0.5), (97.0, None, None))
+    ),
+    (2,),
+    Path.CERTIFIED,
+)
+"""An answer to how many flights were cancelled and how many were not, of which one says nothing."""
+
+BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,))
+
+
+def write_remembered(answer: TableAnswered) -> bytes:
+    counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
+    counts._remember(BY_CANCELLED, answer)
+    (stored,) = counts.remembered().values()
+    return stored
+
+
+def read_remembered(data: bytes) -> Any:
+    counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
+    counts.open_phase(100)
+    counts.recall({BY_CANCELLED.key + bytes(4) + b"\x01\x00\x00\x00": data})
+    answer = counts.answer(BY_CANCELLED)
+    assert isinstance(answer, TableAnswered)
+    assert answer.path is Path.REPEAT
+    return answer
+
+
 EXAMPLES = {
-    "rows-v1": Example(rows(counted=False), lambda data: Rows.from_bytes(FLIGHTS, data)),
-    "rows-v1-counted": Example(rows(counted=True), lambda data: Rows.from_bytes(FLIGHTS, data)),
+    "set-of-rows-v1": Example(rows(counted=False), lambda data: Rows.from_bytes(FLIGHTS, data)),
+    "set-of-rows-v1-counted": Example(
+        rows(counted=True), lambda data: Rows.from_bytes(FLIGHTS, data)
+    ),
     "block-v1-padded": Example(
         Block.seal(FLIGHTS, rows(counted=True)), lambda data: Block.from_bytes(FLIGHTS, data)
     ),
@@ -144,57 +183,60 @@ EXAMPLES = {
     "table-v1": Example(
         TableRelease(2, integers(*FLIGHTS.shape)), lambda data: table().release_from_bytes(data)
     ),
-    "measured-v1-tables": Example(
+    "measurement-v1-tables": Example(
         TablesRelease(
             (Part((CARRIER, DELAY), 3, -5), Part((), 4, 6)),
             (integers(*FLIGHTS.shape[:2]), np.array(-9)),
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
-    "measured-v1-counts": Example(
+    "measurement-v1-counts": Example(
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3)),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
-    "gate-v1": Example(
+    "remembered-answer-v1": Example(REMEMBERED, read_remembered, write_remembered),
+    "gated-count-v1": Example(
         CountRelease(4, WINDOW, LATE, True, -(2**80)),
         lambda data: CountRelease.from_bytes(FLIGHTS, data),
     ),
-    "phased-v1-phase": Example(PhaseRelease(3), lambda data: median().release_from_bytes(data)),
-    "phased-v1-query": Example(
+    "release-of-a-phase-v1-phase": Example(
+        PhaseRelease(3), lambda data: median().release_from_bytes(data)
+    ),
+    "release-of-a-phase-v1-query": Example(
         QueryRelease(3, 2**40, WINDOW, LATE, True, -(2**80)),
         lambda data: median().release_from_bytes(data),
     ),
-    "stage-v1": Example(
+    "release-of-a-stage-v1": Example(
         StageRelease(2, PhaseRelease(3)), lambda data: doubling().release_from_bytes(data)
     ),
-    "named": Example(
+    "release-of-a-kind-v255": Example(
         _NamedRelease(1, StableRelease(KEY, DELAY, 3)),
         lambda data: with_kinds().release_from_bytes(data),
     ),
-    "curves-v1": Example(
+    "curve-v1": Example(
         CURVES, lambda data: Thresholds(FLIGHTS, BUDGET, 0.1, 0.05).release_from_bytes(data)
     ),
     "tree-v1": Example(integers(3), TREE.from_bytes, TREE.to_bytes),
     "partition-v1": Example(
         PartitionRelease(np.array([1, 4]), integers(2)), PARTITION.from_bytes, PARTITION.to_bytes
     ),
-    "stable-v1": Example(
+    "stable-cell-v1": Example(
         StableRelease(KEY, DELAY, 3), lambda data: medians().release_from_bytes(data)
     ),
-    "stable-v1-no-answer": Example(
+    "stable-cell-v1-no-answer": Example(
         StableRelease(KEY, DELAY, None), lambda data: medians().release_from_bytes(data)
     ),
-    "batch-v1": Example(
+    "batch-of-conditions-v1": Example(
         BatchRelease(DELAY, WINDOW, 20, 0.125, {KEY: 3, OTHER_KEY: 20}),
         lambda data: Batches(FLIGHTS, BUDGET, 0.1, 0.05).release_from_bytes(data),
     ),
-    "responses-v1": Example(
+    "response-vector-v1": Example(
         ResponsesRelease(1, b"\xa5\x80"),
         lambda data: opened(
             CorrelatedVectors(FLIGHTS, BUDGET, 0.1, 0.05, attribute="cancelled"), 3, 9
         ).release_from_bytes(data),
     ),
-    "between-v1": Example(
+    "comparison-v1": Example(
         BetweenRelease(2, WINDOW, KEY, Side.BETWEEN),
         lambda data: opened(
             Between(FLIGHTS, BUDGET, 0.1, 0.05, answers=2), 9, 9, 9
@@ -211,7 +253,7 @@ EXAMPLES = {
         codec.answer_from_bytes,
         lambda stored: codec.answer_to_bytes(*stored),
     ),
-    "outbox-v2-one": Example(
+    "outbox-record-v2-one": Example(
         [codec.OutboxRecord("answers", b"flights", (("query_id", b"q1"),), None), "ana q1"],
         codec.outbox_from_bytes,
         codec.outbox_to_bytes,
@@ -247,14 +289,45 @@ def test_the_frozen_example_is_read_and_written_back_alike(name: str) -> None:
     assert example.write(again) == golden(name)
 
 
+@cache
+def modules() -> tuple[ModuleType, ...]:
+    """Every module of the core and of the state."""
+    return tuple(
+        importlib.import_module(module.name)
+        for package in (stream_dp.core, stream_dp.state)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    )
+
+
+def test_every_version_of_every_format_has_a_frozen_example() -> None:
+    assert modules(), "which makes the formats known"
+    known = {
+        f"{name.replace(' ', '-')}-v{version}"
+        for name, form in packing.formats().items()
+        for version in form.versions
+        if name != "example of the tests"
+    }
+    frozen = {re.sub(r"(-v\d+)-.*", r"\1", file.stem) for file in GOLDEN.glob("*-v*.bin")}
+    assert frozen == known
+    assert len(known) >= 20
+
+
+def test_no_other_module_packs_by_hand() -> None:
+    for module in modules():
+        if module is not packing:
+            assert not {"struct", "pickle"} & vars(module).keys(), module.__name__
+
+
 def classes_with_bytes() -> Iterator[type]:
     """Every class of the core that says how it is stored."""
-    for module in pkgutil.walk_packages(stream_dp.core.__path__, "stream_dp.core."):
-        for _, found in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            of_its_own = found.__module__ == module.name and not getattr(
-                found, "_is_protocol", False
-            )
-            if of_its_own and "to_bytes" in vars(found):
+    for module in modules():
+        for _, found in inspect.getmembers(module, inspect.isclass):
+            of_its_own = found.__module__ == module.__name__
+            if (
+                of_its_own
+                and "to_bytes" in vars(found)
+                and not getattr(found, "_is_protocol", False)
+            ):
                 yield found
 
 
@@ -274,3 +347,53 @@ def test_what_is_cut_short_or_too_long_is_refused(name: str) -> None:
     if kept == len(stored):
         with pytest.raises(CorruptState):
             read(stored + b"\x00")
+
+
+# Identities: what requests, queries and predicates are told apart by. Repeats are stored under them.
+
+AA, LATER = (
+    Predicate.conjunction({0: np.arange(3) == 0}),
+    Predicate.conjunction({1: np.arange(4) > 2}),
+)
+IDENTITIES: dict[str, bytes] = {
+    "canonical, every type": packing.canonical(
+        [
+            None,
+            True,
+            False,
+            0,
+            -1,
+            255,
+            -(2**70),
+            0.5,
+            -0.0,
+            "a\u00e9\ud800",
+            b"\x00",
+            {"b": 1, "a": []},
+        ]
+    ),
+    "identity": packing.identity("request", "predicate", (AA.key, ()), None, False),
+    "predicate, everything": EVERYTHING.key,
+    "predicate, nothing": NOTHING.key,
+    "predicate, a product": AA.key,
+    "predicate, no product": LATE.key,
+    "linear query, a count": LinearQuery(AA, WINDOW).key,
+    "linear query, a table": LinearQuery(AA, WINDOW, (2, 1)).key,
+    "linear query, a sum": LinearQuery(AA, WINDOW, (), Total(1, (-5.0, 5.0, 20.0, 40.0))).key,
+    "linear query, a sum and rows": LinearQuery(
+        AA, WINDOW, (2,), Total(1, (-5.0, 5.0, 20.0, 40.0)), EVERYTHING
+    ).key,
+    "kind query, between": KindQuery("between", WINDOW, None, AA, (), (0.25, 0.5)).key,
+    "kind query, prefix_batch": KindQuery("prefix_batch", WINDOW, 1, EVERYTHING, (AA, LATER)).key,
+}
+
+
+def test_identities_are_the_same_in_every_release() -> None:
+    file = GOLDEN.parent / "identities.json"
+    frozen = json.loads(file.read_text()) if file.exists() else {}
+    found = {name: key.hex() for name, key in IDENTITIES.items()}
+    if os.environ.get("FREEZE"):
+        frozen = {**found, **frozen}
+        file.write_text(json.dumps(frozen, indent=1) + "\n")
+    assert found == frozen
+    assert len(set(found.values())) == len(found) - 1, "a query for one count is its predicate"

@@ -8,7 +8,6 @@ later. Dwork & Roth 2014, section 3.3 (histogram queries), with zCDP.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,16 +22,15 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import IntArray, NoiseSource, grid_index, grid_sigma
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.packing import Format, fields, integers
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.synthetic.basis import NoisyTable
 from stream_dp.core.universe import Universe, check_kept_cells
-from stream_dp.errors import CorruptState
 
-_VERSION: Final = 1
-_HEADER: Final = struct.Struct("<BI")  # version, block
+_FORMAT: Final = Format("table", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class TableRelease:
     counts: IntArray = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        return _HEADER.pack(_VERSION, self.block) + self.counts.astype("<i8").tobytes()
+        return _FORMAT.pack(fields("<I", self.block), integers(self.counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +159,11 @@ class WholeTable(PredicateMechanism):
         raise AssertionError("a whole table answers without a look")
 
     def release_from_bytes(self, data: bytes) -> Release:
-        try:
-            version, block = _HEADER.unpack_from(data)
-        except struct.error as error:
-            raise CorruptState("a stored table is cut short") from error
-        if version != _VERSION:
-            raise CorruptState("a table is stored in a version that this release does not know")
-        if len(data) != _HEADER.size + 8 * self._universe.n_cells:
-            raise CorruptState("a stored table has a wrong length")
-        counts = np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64)
-        return TableRelease(block, counts.reshape(self._universe.shape))
+        reader = _FORMAT.read(data)
+        (block,) = reader.fields("<I")
+        counts = reader.integers(*self._universe.shape)
+        reader.end()
+        return TableRelease(block, counts)
 
 
 __all__ = ["TableLook", "TableRelease", "WholeTable"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn, final
 
 from stream_dp.core.accounting import Budget, Charge
-from stream_dp.errors import CorruptState
+from stream_dp.core.packing import Format, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Secret:
 
     __slots__ = ("_values",)
 
-    _VERSION = 1
+    _FORMAT = Format("secret", 1)
 
     def __init__(self, values: Iterable[int]) -> None:
         self._values = tuple(int(value) for value in values)
@@ -51,7 +50,7 @@ class Secret:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on how many integers there are alone."""
-        return struct.pack(f"<B{len(self._values)}q", self._VERSION, *self._values)
+        return self._FORMAT.pack(fields(f"<{len(self._values)}q", *self._values))
 
     @classmethod
     def from_bytes(cls, data: bytes, size: int) -> Secret:
@@ -60,11 +59,10 @@ class Secret:
         Raises:
             CorruptState: An unknown version, or a wrong length.
         """
-        if not data or data[0] != cls._VERSION:
-            raise CorruptState("a secret is stored in a version that this release does not know")
-        if len(data) != 1 + 8 * size:
-            raise CorruptState("a stored secret has a wrong length")
-        return cls(struct.unpack_from(f"<{size}q", data, 1))
+        reader = cls._FORMAT.read(data)
+        values = reader.fields(f"<{size}q")
+        reader.end()
+        return cls(values)
 
     def __repr__(self) -> str:
         return "Secret()"

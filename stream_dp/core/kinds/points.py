@@ -9,7 +9,6 @@ charged anew.
 
 from __future__ import annotations
 
-import struct
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,14 +32,14 @@ from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
+from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
 R = TypeVar("R", InteriorPoint, AdaptiveThresholds)
 Shown: TypeAlias = Placed | Answered
 
-_HEADER = struct.Struct("<BIHIIH")  # version, run, attribute, window, point; a byte a side follows
-_VERSION = 1
+_FORMAT = Format("point", 1)  # run, attribute, window, point, and a byte for each side
 _SIDES = tuple(Side)
 
 
@@ -72,11 +71,12 @@ class PointRelease:
         return Side.BETWEEN in self.sides
 
     def to_bytes(self) -> bytes:
-        window = self.place.window
-        header = _HEADER.pack(
-            _VERSION, self.number, self.place.attribute, window.start, window.stop, self.code
+        return _FORMAT.pack(
+            fields("<IH", self.number, self.place.attribute),
+            pack_window(self.place.window),
+            fields("<H", self.code),
+            bytes(_SIDES.index(side) for side in self.sides),
         )
-        return header + bytes(_SIDES.index(side) for side in self.sides)
 
 
 @dataclass(frozen=True)
@@ -267,17 +267,15 @@ class PointRuns(Answerer, Generic[R]):
         return replace(self._published[look.place, look.code], path=path)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a point is stored in a version that this release does not know")
-        if len(data) < _HEADER.size:
-            raise CorruptState("a stored point is cut short")
-        _, number, attribute, start, stop, code = _HEADER.unpack_from(data)
-        sides = data[_HEADER.size :]
+        reader = _FORMAT.read(data)
+        number, attribute = reader.fields("<IH")
+        window = reader.window()
+        (code,) = reader.fields("<H")
+        sides = reader.rest()
         shape = self._universe.shape
-        fits = attribute < len(shape) and code < shape[attribute]
-        if not fits or not start < stop <= len(self._sizes) or max(sides, default=0) >= len(_SIDES):
-            raise CorruptState("a stored point does not fit the data set")
-        place = Place(attribute, range(start, stop))
+        reader.require(attribute < len(shape) and code < shape[attribute])
+        reader.require(window.stop <= len(self._sizes) and max(sides, default=0) < len(_SIDES))
+        place = Place(attribute, window)
         return PointRelease(number, place, code, tuple(_SIDES[side] for side in sides))
 
 

@@ -11,12 +11,12 @@ from stream_dp.core.kinds.base import Answerer, KindLook
 from stream_dp.core.mechanism import Look, Mechanism, Quote, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.synthetic.basis import SmallTables
-from stream_dp.errors import CorruptState
 
-_TAG = 0xFF  # no version of the counts' releases
+_FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
 
 _NO_BUDGET = Refused(
     RefusalCode.BUDGET_EXHAUSTED,
@@ -33,7 +33,7 @@ class _NamedRelease:
     release: Release
 
     def to_bytes(self) -> bytes:
-        return bytes([_TAG, self.index]) + self.release.to_bytes()
+        return _FORMAT.pack(fields("B", self.index), self.release.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,13 @@ class WithKinds(Mechanism):
         self._counts.lost(look)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if data[:1] != bytes([_TAG]):
+        if not _FORMAT.is_of(data, 0xFF):
             return self._counts.release_from_bytes(data)
-        if len(data) < 2 or data[1] >= len(self._answerers):
-            raise CorruptState("a stored release is of a kind that the definition does not name")
-        return _NamedRelease(data[1], self._answerers[data[1]].release_from_bytes(data[2:]))
+        reader = _FORMAT.read(data)
+        (index,) = reader.fields("B")
+        known = index < len(self._answerers)
+        reader.require(known, "is of a kind that the definition does not name")
+        return _NamedRelease(index, self._answerers[index].release_from_bytes(reader.rest()))
 
 
 __all__ = ["NamedLook", "WithKinds"]

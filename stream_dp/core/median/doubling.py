@@ -15,7 +15,6 @@ consistent set that knows nothing, and is paid with the look of the query that i
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,14 +26,14 @@ from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
 from stream_dp.core.median.phased import OutstandingCharges, Phased
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.packing import Format, fields
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.synthetic.basis import PrunedShares
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)  # below 6 / pi^2
-_HEADER: Final = struct.Struct("<BI")  # version, stage
-_VERSION: Final = 1
+_FORMAT: Final = Format("release of a stage", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class StageRelease:
     release: Release
 
     def to_bytes(self) -> bytes:
-        return _HEADER.pack(_VERSION, self.stage) + self.release.to_bytes()
+        return _FORMAT.pack(fields("<I", self.stage), self.release.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +291,9 @@ class Doubling(LinearMechanism):
     # ------------------------------------------------------------ restarts
 
     def release_from_bytes(self, data: bytes) -> Release:
-        try:
-            version, stage = _HEADER.unpack_from(data)
-        except struct.error as error:
-            raise CorruptState("a stored release is cut short") from error
-        if version != _VERSION:
-            raise CorruptState("a release is stored in a version that this one does not know")
-        return StageRelease(stage, self.mechanism.release_from_bytes(data[_HEADER.size :]))
+        reader = _FORMAT.read(data)
+        (stage,) = reader.fields("<I")
+        return StageRelease(stage, self.mechanism.release_from_bytes(reader.rest()))
 
 
 __all__ = ["Doubling", "StageLook", "StageRelease"]

@@ -9,7 +9,6 @@ remembers the phases before it.
 from __future__ import annotations
 
 import math
-import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from stream_dp.core.median.phase_constants import (
 )
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.packing import Format, fields, pack_window, wide
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.synthetic.basis import PrunedShares
@@ -41,10 +41,8 @@ from stream_dp.errors import CorruptState
 
 # ---------------------------------------------------------------- looks and releases
 
-_VERSION: Final = 1
+_FORMAT: Final = Format("release of a phase", 1)
 _PHASE, _QUERY = 0, 1
-_HEADER: Final = struct.Struct("<BBI")  # version, kind, phase
-_BODY: Final = struct.Struct("<QII?16s")  # index, window, hard, noisy count
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class PhaseRelease:
     phase: int
 
     def to_bytes(self) -> bytes:
-        return _HEADER.pack(_VERSION, _PHASE, self.phase)
+        return _FORMAT.pack(fields("<BI", _PHASE, self.phase))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +90,13 @@ class QueryRelease:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the query alone."""
-        body = _BODY.pack(
-            self.index,
-            self.window.start,
-            self.window.stop,
-            self.hard,
-            self.noisy_count.to_bytes(16, "little", signed=True),
+        return _FORMAT.pack(
+            fields("<BIQ", _QUERY, self.phase, self.index),
+            pack_window(self.window),
+            fields("<?", self.hard),
+            wide(self.noisy_count),
+            self.predicate.to_bytes(),
         )
-        header = _HEADER.pack(_VERSION, _QUERY, self.phase)
-        return header + body + self.predicate.to_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,27 +580,18 @@ class Phased(LinearMechanism):
     # ------------------------------------------------------------ restarts
 
     def release_from_bytes(self, data: bytes) -> Release:
-        try:
-            version, kind, phase = _HEADER.unpack_from(data)
-            if version != _VERSION:
-                raise CorruptState("a release is stored in a version that this one does not know")
-            if kind == _PHASE and len(data) == _HEADER.size:
-                return PhaseRelease(phase)
-            if kind != _QUERY:
-                raise CorruptState("a stored release is of unknown kind")
-            index, start, stop, hard, noisy = _BODY.unpack_from(data, _HEADER.size)
-        except struct.error as error:
-            raise CorruptState("a stored release is cut short") from error
-        if not start < stop:
-            raise CorruptState("a stored release is about no phase")
-        return QueryRelease(
-            phase,
-            index,
-            range(start, stop),
-            Predicate.from_bytes(self._universe, data[_HEADER.size + _BODY.size :]),
-            hard,
-            int.from_bytes(noisy, "little", signed=True),
-        )
+        reader = _FORMAT.read(data)
+        kind, phase = reader.fields("<BI")
+        if kind == _PHASE:
+            reader.end()
+            return PhaseRelease(phase)
+        reader.require(kind == _QUERY, "is of an unknown kind")
+        (index,) = reader.fields("<Q")
+        window = reader.window()
+        (hard,) = reader.fields("<?")
+        noisy = reader.wide()
+        predicate = Predicate.from_bytes(self._universe, reader.rest())
+        return QueryRelease(phase, index, window, predicate, hard, noisy)
 
 
 def _finite(value: float) -> float | None:

@@ -16,7 +16,6 @@ the promised probability. Whoever chooses queries by looking at published answer
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
@@ -37,6 +36,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
+from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
@@ -77,9 +77,9 @@ from stream_dp.core.residual.planner import (
 )
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
+from stream_dp.errors import InvalidDefinition
 
-_VERSION = 1  # of remembered answers
+_REMEMBERED = Format("remembered answer", 1)  # a row of three floats for each of its numbers
 
 _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
@@ -88,7 +88,6 @@ _Row: TypeAlias = tuple[float, ...]
 """Of one answer: the count, the error bar and the simultaneous one, both as shares of the rows."""
 
 _ZERO: _Row = (0.0, 0.0, 0.0)
-_ROW = struct.Struct("<3d")
 
 _REFUSALS = {
     Lack.PACE: Refused(
@@ -536,16 +535,18 @@ class Calibrated(LinearMechanism):
         key = _repeat_key(query)
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
         rows = [
-            _ROW.pack(c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
+            fields("<3d", c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
             for c in cells
         ]
-        value = b"".join([bytes([_VERSION]), *rows])
+        value = _REMEMBERED.pack(*rows)
         self._verified[key] = self._fresh[key] = value
 
     def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
-        if known[0] != _VERSION:
-            raise CorruptState("a remembered answer is stored in a version that is not known")
-        rows = _ROW.iter_unpack(known[1:])
+        reader = _REMEMBERED.read(known)
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
+        numbers = reader.fields(f"<{3 * n_answers}d")
+        reader.end()
+        rows = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         return self._answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
 
     def release_from_bytes(self, data: bytes) -> Release:
@@ -571,7 +572,7 @@ def _deviations(variances: Floats, n: int) -> list[float]:
 
 
 def _repeat_key(query: LinearQuery) -> bytes:
-    return query.key + struct.pack("<II", query.window.start, query.window.stop)
+    return query.key + pack_window(query.window)
 
 
 __all__ = ["MOST_DRAWN", "Calibrated"]

@@ -7,26 +7,22 @@ decided elsewhere (``planner``), from public numbers.
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
+from stream_dp.core.packing import Format, Integers, Reader, fields, integers
 from stream_dp.core.query import LinearQuery
-from stream_dp.errors import CorruptState
-
-Integers = npt.NDArray[np.int64]
 
 BASE: Final = "base"
 QUERY: Final = "query"
 
-_VERSION = 1
+_FORMAT: Final = Format("measurement", 1)
 _TABLES, _COUNTS = 1, 2
 
 
@@ -87,12 +83,12 @@ class TablesRelease:
     tables: tuple[Integers, ...] = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        chunks = [struct.pack("<BBI", _VERSION, _TABLES, len(self.parts))]
+        chunks = [fields("<BI", _TABLES, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
             chunks.append(_pack_attributes(part.attributes))
-            chunks.append(struct.pack("<Ii", part.block, part.step))
-            chunks.append(table.astype("<i8").tobytes())
-        return b"".join(chunks)
+            chunks.append(fields("<Ii", part.block, part.step))
+            chunks.append(integers(table))
+        return _FORMAT.pack(*chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +142,11 @@ class CountsRelease:
 
     def to_bytes(self) -> bytes:
         n_blocks, n_answers = self.values.shape
-        return b"".join(
-            [
-                struct.pack("<BB16sII", _VERSION, _COUNTS, self.key, n_blocks, n_answers),
-                _pack_attributes(self.attributes),
-                *(struct.pack("<Ii", block, step) for block, step in self.steps),
-                self.values.astype("<i8").tobytes(),
-            ]
+        return _FORMAT.pack(
+            fields("<B16sII", _COUNTS, self.key, n_blocks, n_answers),
+            _pack_attributes(self.attributes),
+            *(fields("<Ii", block, step) for block, step in self.steps),
+            integers(self.values),
         )
 
 
@@ -178,63 +172,37 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     Raises:
         CorruptState: They are cut short, too long, of another universe, or in an unknown version.
     """
-    reader = _Reader(data)
-    version, kind = reader.unpack("<BB")
-    if version != _VERSION or kind not in {_TABLES, _COUNTS}:
-        raise CorruptState("a release is stored in a version that is not known")
+    reader = _FORMAT.read(data)
+    (kind,) = reader.fields("B")
+    reader.require(kind in {_TABLES, _COUNTS}, "is of an unknown kind")
     if kind == _COUNTS:
-        key, n_blocks, n_answers = reader.unpack("<16sII")
-        attributes = reader.attributes(len(shape))
-        steps = tuple(reader.unpack("<Ii") for _ in range(n_blocks))
-        values = reader.integers((n_blocks, n_answers))
-        reader.finish()
+        key, n_blocks, n_answers = reader.fields("<16sII")
+        attributes = _attributes(reader, len(shape))
+        steps = tuple(reader.fields("<Ii") for _ in range(n_blocks))
+        values = reader.integers(n_blocks, n_answers)
+        reader.end()
         return CountsRelease(key, attributes, steps, values)
-    (n_parts,) = reader.unpack("<I")
+    (n_parts,) = reader.fields("<I")
     parts, tables = [], []
     for _ in range(n_parts):
-        attributes = reader.attributes(len(shape))
-        block, step = reader.unpack("<Ii")
+        attributes = _attributes(reader, len(shape))
+        block, step = reader.fields("<Ii")
         parts.append(Part(attributes, block, step))
-        tables.append(reader.integers(tuple(shape[a] for a in attributes)))
-    reader.finish()
+        tables.append(reader.integers(*(shape[a] for a in attributes)))
+    reader.end()
     return TablesRelease(tuple(parts), tuple(tables))
 
 
 def _pack_attributes(attributes: tuple[int, ...]) -> bytes:
-    return struct.pack(f"<B{len(attributes)}H", len(attributes), *attributes)
+    return fields(f"<B{len(attributes)}H", len(attributes), *attributes)
 
 
-class _Reader:
-    """Reads packed fields in order; whatever does not fit is CorruptState."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def unpack(self, layout: str) -> tuple[Any, ...]:
-        return struct.unpack(layout, self._take(struct.calcsize(layout)))
-
-    def attributes(self, n_known: int) -> tuple[int, ...]:
-        (k,) = self.unpack("<B")
-        attributes = self.unpack(f"<{k}H")
-        if list(attributes) != sorted(set(attributes)) or any(a >= n_known for a in attributes):
-            raise CorruptState("a stored release names attributes that there are not")
-        return attributes
-
-    def integers(self, shape: tuple[int, ...]) -> Integers:
-        data = self._take(8 * math.prod(shape))
-        return np.frombuffer(data, dtype="<i8").reshape(shape).astype(np.int64)
-
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise CorruptState("a stored release is too long")
-
-    def _take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise CorruptState("a stored release is cut short")
-        self._at += size
-        return part
+def _attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
+    (k,) = reader.fields("B")
+    attributes = reader.fields(f"<{k}H")
+    ascending = list(attributes) == sorted(set(attributes))
+    reader.require(ascending and all(a < n_known for a in attributes))
+    return attributes
 
 
 __all__ = [

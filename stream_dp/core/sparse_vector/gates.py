@@ -14,7 +14,6 @@ rounded after it is drawn.
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -23,12 +22,12 @@ from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.packing import Format, fields, pack_window, wide
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
-_VERSION: Final = 1
-_BODY: Final = struct.Struct("<BIII?16s")  # version, segment, window, measured, noisy count
+_FORMAT: Final = Format("gated count", 1)
 
 
 def segment_loss(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
@@ -151,30 +150,24 @@ class CountRelease:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the query alone."""
-        body = _BODY.pack(
-            _VERSION,
-            self.number,
-            self.window.start,
-            self.window.stop,
-            self.measured,
-            self.noisy_count.to_bytes(16, "little", signed=True),
+        return _FORMAT.pack(
+            fields("<I", self.number),
+            pack_window(self.window),
+            fields("<?", self.measured),
+            wide(self.noisy_count),
+            self.predicate.to_bytes(),
         )
-        return body + self.predicate.to_bytes()
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> CountRelease:
         """Inverse of ``to_bytes``. Raises CorruptState."""
-        try:
-            version, number, start, stop, measured, noisy = _BODY.unpack_from(data)
-        except struct.error as error:
-            raise CorruptState("a stored release is cut short") from error
-        if version != _VERSION:
-            raise CorruptState("a release is stored in a version that this one does not know")
-        if not start < stop:
-            raise CorruptState("a stored release is about no phase")
-        predicate = Predicate.from_bytes(universe, data[_BODY.size :])
-        count = int.from_bytes(noisy, "little", signed=True)
-        return cls(number, range(start, stop), predicate, measured, count)
+        reader = _FORMAT.read(data)
+        (number,) = reader.fields("<I")
+        window = reader.window()
+        (measured,) = reader.fields("<?")
+        count = reader.wide()
+        predicate = Predicate.from_bytes(universe, reader.rest())
+        return cls(number, window, predicate, measured, count)
 
 
 @dataclass(frozen=True, slots=True)

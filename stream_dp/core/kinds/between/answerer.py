@@ -17,7 +17,6 @@ secret is durable with the charge.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -30,12 +29,12 @@ from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
+from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import as_written
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
-_STORED = struct.Struct("<BIII16sB")  # version, run, window, query, side
-_VERSION = 1
+_FORMAT = Format("comparison", 1)
 _SIDES = tuple(Side)
 
 
@@ -55,9 +54,9 @@ class BetweenRelease:
     side: Side = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        window = self.window
-        return _STORED.pack(
-            _VERSION, self.number, window.start, window.stop, self.key, _SIDES.index(self.side)
+        side = _SIDES.index(self.side)
+        return _FORMAT.pack(
+            fields("<I", self.number), pack_window(self.window), fields("<16sB", self.key, side)
         )
 
 
@@ -203,16 +202,13 @@ class Between(Answerer):
         return self._placed(asked, release.side, Path.MEASURED if hard else Path.GATED)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState(
-                "a comparison is stored in a version that this release does not know"
-            )
-        if len(data) != _STORED.size or data[-1] >= len(_SIDES):
-            raise CorruptState("a stored comparison has a wrong length, or no side")
-        _, number, start, stop, key, side = _STORED.unpack(data)
-        if not start < stop <= len(self._sizes):
-            raise CorruptState("a stored comparison is about phases that are not there")
-        return BetweenRelease(number, range(start, stop), key, _SIDES[side])
+        reader = _FORMAT.read(data)
+        (number,) = reader.fields("<I")
+        window = reader.window()
+        key, side = reader.fields("<16sB")
+        reader.end()
+        reader.require(window.stop <= len(self._sizes) and side < len(_SIDES))
+        return BetweenRelease(number, window, key, _SIDES[side])
 
     # ------------------------------------------------------------ runs
 

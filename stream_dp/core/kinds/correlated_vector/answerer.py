@@ -6,7 +6,6 @@ window, and so is whatever is computed from the answer. The source and the guara
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,14 +20,14 @@ from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
+from stream_dp.core.packing import Format, fields
 from stream_dp.core.universe import Boolean, Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
+from stream_dp.errors import InvalidDefinition
 
 MOST_RESPONSES: Final = 2**24
 """Rows of a window: its answer, a bit a row, still fits into one record."""
 
-_HEADER = struct.Struct("<BI")  # version, block
-_VERSION = 1
+_FORMAT = Format("response vector", 1)
 _TRUE = 1  # cell of a Boolean
 
 
@@ -40,7 +39,7 @@ class ResponsesRelease:
     bits: bytes = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        return _HEADER.pack(_VERSION, self.block) + self.bits
+        return _FORMAT.pack(fields("<I", self.block), self.bits)
 
 
 @dataclass(frozen=True)
@@ -181,14 +180,11 @@ class CorrelatedVectors(Answerer):
         self._lost.append(block)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState("responses are stored in a version that this release does not know")
-        if len(data) < _HEADER.size:
-            raise CorruptState("stored responses are cut short")
-        _, block = _HEADER.unpack_from(data)
-        bits = data[_HEADER.size :]
-        if block >= len(self._sizes) or len(bits) != -(-self._sizes[block] // 8):
-            raise CorruptState("stored responses are of another block")
+        reader = _FORMAT.read(data)
+        (block,) = reader.fields("<I")
+        reader.require(block < len(self._sizes))
+        bits = reader.take(-(-self._sizes[block] // 8))
+        reader.end()
         return ResponsesRelease(block, bits)
 
 

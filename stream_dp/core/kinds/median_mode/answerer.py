@@ -6,7 +6,6 @@ free and gets the same. Sources and guarantees: ``core/kinds/median_mode/law.py`
 
 from __future__ import annotations
 
-import struct
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,8 +24,9 @@ from stream_dp.core.kinds.median_mode.law import (
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.outcome import Found, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.packing import Format, fields
 from stream_dp.core.universe import Universe
-from stream_dp.errors import CorruptState, InvalidDefinition
+from stream_dp.errors import InvalidDefinition
 
 MOST_DEALT: Final = 2_000_000
 """Rows of a window that are dealt to groups: in about a second."""
@@ -34,8 +34,8 @@ MOST_DEALT: Final = 2_000_000
 MOST_VOTES: Final = 2**24
 """Cells of all groups together: 128 MiB."""
 
-_LAYOUT = struct.Struct("<B16sHi")  # version, key, attribute, cell or -1
-_VERSION = 1
+_FORMAT = Format("stable cell", 1)
+_LAYOUT = "<16sHi"  # key, attribute, cell or -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StableRelease:
 
     def to_bytes(self) -> bytes:
         code = -1 if self.code is None else self.code
-        return _LAYOUT.pack(_VERSION, self.key, self.attribute, code)
+        return _FORMAT.pack(fields(_LAYOUT, self.key, self.attribute, code))
 
 
 @dataclass(frozen=True)
@@ -161,16 +161,11 @@ class _Stable(Answerer):
         return Found(asked.attribute, code, self._rows(asked.window), rank_error, confidence, path)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState(
-                f"a {self.name} is stored in a version that this release does not know"
-            )
-        if len(data) != _LAYOUT.size:
-            raise CorruptState(f"a stored {self.name} has a wrong length")
-        _, key, attribute, code = _LAYOUT.unpack(data)
+        reader = _FORMAT.read(data)
+        key, attribute, code = reader.fields(_LAYOUT)
+        reader.end()
         shape = self._universe.shape
-        if attribute >= len(shape) or not -1 <= code < shape[attribute]:
-            raise CorruptState(f"a stored {self.name} does not fit the data set's definition")
+        reader.require(attribute < len(shape) and -1 <= code < shape[attribute])
         return StableRelease(key, attribute, None if code < 0 else code)
 
 

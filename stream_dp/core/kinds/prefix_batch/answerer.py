@@ -10,7 +10,6 @@ about a second at most, and it is made to last twice the time that these sizes a
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,8 +24,8 @@ from stream_dp.core.kinds.prefix_batch.law import MAX_ENUMERATED, Cells, PrefixP
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
+from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, pack_window
 from stream_dp.core.universe import MAX_ROWS, Universe
-from stream_dp.errors import CorruptState
 
 LONGEST_S: Final = 1.2
 """Longest that a draw is expected to take."""
@@ -36,9 +35,8 @@ WORST_ERROR: Final = 0.5
 
 _HYPOTHESIS_ROWS: Final = sorted({round(2 ** (step / 4)) for step in range(41)})
 _MOST_BINS: Final = 2**23  # of all conditions together
-# Version, attribute, first block and the one behind the last, m, conditions, error.
-_HEADER = struct.Struct("<BHIIIId")
-_VERSION = 1
+# Attribute, window, m, conditions, error; the keys of the conditions, their rows.
+_FORMAT = Format("batch of conditions", 1)
 
 
 def seconds_of(plan: PrefixPlan) -> float:
@@ -68,17 +66,12 @@ class BatchRelease:
     rows: dict[bytes, int] = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        header = _HEADER.pack(
-            _VERSION,
-            self.attribute,
-            self.window.start,
-            self.window.stop,
-            self.hypothesis_rows,
-            len(self.rows),
-            self.error,
-        )
-        return (
-            header + b"".join(self.rows) + struct.pack(f"<{len(self.rows)}I", *self.rows.values())
+        return _FORMAT.pack(
+            fields("<H", self.attribute),
+            pack_window(self.window),
+            fields("<IId", self.hypothesis_rows, len(self.rows), self.error),
+            *self.rows,
+            fields(f"<{len(self.rows)}I", *self.rows.values()),
         )
 
 
@@ -164,19 +157,17 @@ class Batches(Answerer):
         return self._answered(asked, release, Path.MEASURED)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a batch is stored in a version that this release does not know")
-        if len(data) < _HEADER.size:
-            raise CorruptState("a stored batch is cut short")
-        _, attribute, start, stop, m, size, error = _HEADER.unpack_from(data)
-        if len(data) != _HEADER.size + 20 * size or attribute >= len(self._universe.shape):
-            raise CorruptState("a stored batch has a wrong length, or is of another data set")
-        keys = [data[_HEADER.size + 16 * i :][:16] for i in range(size)]
-        counts = struct.unpack_from(f"<{size}I", data, _HEADER.size + 16 * size)
+        reader = _FORMAT.read(data)
+        (attribute,) = reader.fields("<H")
+        window = reader.window()
+        m, size, error = reader.fields("<IId")
+        keys = [reader.take(IDENTITY_BYTES) for _ in range(size)]
+        counts = reader.fields(f"<{size}I")
+        reader.end()
         rows = dict(zip(keys, counts, strict=True))
-        if len(rows) != size or not m or max(counts, default=m + 1) > m or not 0 < error < 1:
-            raise CorruptState("a stored batch does not fit itself")
-        return BatchRelease(attribute, range(start, stop), m, error, rows)
+        reader.require(attribute < len(self._universe.shape))
+        reader.require(len(rows) == size and 0 < max(counts, default=m + 1) <= m and 0 < error < 1)
+        return BatchRelease(attribute, window, m, error, rows)
 
     # ------------------------------------------------------------ looks and answers
 

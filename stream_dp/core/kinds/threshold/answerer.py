@@ -9,7 +9,6 @@ segments. Sources and guarantees: ``core/kinds/threshold/tree.py`` and ``partiti
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -31,16 +30,14 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
+from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import EVERYTHING
 from stream_dp.core.universe import Number, Universe
-from stream_dp.errors import CorruptState
 
 MOST_DRAWN: Final = 2**20
 """Draws of noise for one look: about ten seconds' worth."""
 
-_HEADER = struct.Struct("<BHI")  # version, attribute, blocks
-_PART = struct.Struct("<II")  # block, bytes of what was published of it
-_VERSION = 1
+_FORMAT = Format("curve", 1)  # attribute, number of blocks, each with what was published of it
 
 Published = TypeVar("Published")
 
@@ -82,10 +79,10 @@ class CurvesRelease:
     published: tuple[bytes, ...] = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        parts = [_HEADER.pack(_VERSION, self.attribute, len(self.blocks))]
+        parts = [fields("<HI", self.attribute, len(self.blocks))]
         for block, published in zip(self.blocks, self.published, strict=True):
-            parts += [_PART.pack(block, len(published)), published]
-        return b"".join(parts)
+            parts += [fields("<II", block, len(published)), published]
+        return _FORMAT.pack(*parts)
 
 
 @dataclass(frozen=True)
@@ -193,22 +190,17 @@ class Thresholds(Answerer):
         return self._answered(asked, Path.MEASURED)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a curve is stored in a version that this release does not know")
-        try:
-            _, attribute, n_blocks = _HEADER.unpack_from(data)
-            plan, at, parts = self._plans[attribute], _HEADER.size, []
-            for _ in range(n_blocks):
-                block, length = _PART.unpack_from(data, at)
-                at += _PART.size + length
-                parts.append((block, data[at - length : at]))
-        except (struct.error, KeyError):
-            raise CorruptState("a stored curve is cut short, or of another data set") from None
-        if at != len(data):
-            raise CorruptState("a stored curve has a wrong length")
-        for _, published in parts:
-            plan.from_bytes(published)
-        return CurvesRelease(attribute, tuple(b for b, _ in parts), tuple(p for _, p in parts))
+        reader = _FORMAT.read(data)
+        attribute, n_blocks = reader.fields("<HI")
+        reader.require(attribute in self._plans)
+        blocks, published = [], []
+        for _ in range(n_blocks):
+            block, length = reader.fields("<II")
+            blocks.append(block)
+            published.append(reader.take(length))
+            self._plans[attribute].from_bytes(published[-1])
+        reader.end()
+        return CurvesRelease(attribute, tuple(blocks), tuple(published))
 
     # ------------------------------------------------------------ answers
 

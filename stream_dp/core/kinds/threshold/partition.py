@@ -20,7 +20,6 @@ Nothing secret is left after the release.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -32,9 +31,9 @@ from stream_dp.core.kinds.laplace import reach, scale_from
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.kinds.threshold.tree import Tree, TreePlan, search
 from stream_dp.core.noise import IntArray, NoiseSource
-from stream_dp.errors import CorruptState
+from stream_dp.core.packing import Format, fields, integers
 
-_VERSION = 1
+_FORMAT = Format("partition", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +152,9 @@ class PartitionPlan:
         return np.array(ends, dtype=np.int64)
 
     def to_bytes(self, release: PartitionRelease) -> bytes:
-        header = struct.pack("<BI", _VERSION, len(release.ends))
-        return header + release.ends.astype("<i8").tobytes() + release.nodes.astype("<i8").tobytes()
+        return _FORMAT.pack(
+            fields("<I", len(release.ends)), integers(release.ends), integers(release.nodes)
+        )
 
     def from_bytes(self, data: bytes) -> PartitionRelease:
         """Inverse of ``to_bytes``.
@@ -162,13 +162,12 @@ class PartitionPlan:
         Raises:
             CorruptState: An unknown version, a wrong length, or ends that are no segments of the bins.
         """
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a partition is stored in a version that this release does not know")
-        if len(data) < 5 or len(data) != 5 + 16 * struct.unpack_from("<I", data, 1)[0]:
-            raise CorruptState("a stored partition has a wrong length")
-        ends, nodes = np.frombuffer(data, dtype="<i8", offset=5).astype(np.int64).reshape(2, -1)
-        if (np.diff(ends, prepend=0) < 1).any() or (ends > self.n_bins).any():
-            raise CorruptState("a stored partition does not fit the data set's definition")
+        reader = _FORMAT.read(data)
+        (n_segments,) = reader.fields("<I")
+        ends, nodes = reader.integers(n_segments), reader.integers(n_segments)
+        reader.end()
+        ascending = (np.diff(ends, prepend=0) >= 1).all()
+        reader.require(ascending and (ends <= self.n_bins).all())
         return PartitionRelease(ends, nodes)
 
     def tree(self, release: PartitionRelease, n_rows: int) -> Tree | None:

@@ -18,7 +18,6 @@ secret is left after the release, so a restart replays the release and no more.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -29,9 +28,9 @@ import numpy as np
 from stream_dp.core.kinds.laplace import scale_from, sum_bound
 from stream_dp.core.kinds.loss import Loss, checked_privacy
 from stream_dp.core.noise import IntArray, NoiseSource
-from stream_dp.errors import CorruptState
+from stream_dp.core.packing import Format, fields, integers
 
-_VERSION = 1
+_FORMAT = Format("tree", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class TreePlan:
         return Tree.of(self, releases, sum(sizes))
 
     def to_bytes(self, nodes: IntArray) -> bytes:
-        return struct.pack("<BI", _VERSION, self.n_bins - 1) + nodes.astype("<i8").tobytes()
+        return _FORMAT.pack(fields("<I", self.n_bins - 1), integers(nodes))
 
     def from_bytes(self, data: bytes) -> IntArray:
         """Inverse of ``to_bytes``.
@@ -98,12 +97,12 @@ class TreePlan:
         Raises:
             CorruptState: An unknown version, or another number of nodes.
         """
-        if not data or data[0] != _VERSION:
-            raise CorruptState("a tree is stored in a version that this release does not know")
-        n_nodes = self.n_bins - 1
-        if data[1:5] != struct.pack("<I", n_nodes) or len(data) != 5 + 8 * n_nodes:
-            raise CorruptState("a stored tree does not fit the data set's definition")
-        return np.frombuffer(data, dtype="<i8", offset=5).astype(np.int64)
+        reader = _FORMAT.read(data)
+        (n_nodes,) = reader.fields("<I")
+        reader.require(n_nodes == self.n_bins - 1)
+        nodes = reader.integers(n_nodes)
+        reader.end()
+        return nodes
 
 
 def _nodes(counts: IntArray) -> IntArray:
