@@ -1,4 +1,4 @@
-"""What travels on Kafka, for other languages: JSON Schemas and an AsyncAPI document, made from the models."""
+"""Describes the messages on Kafka for other languages: JSON Schemas and an AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
 }
 _LEDGER: Final = {
     "title": "LedgerEntry",
-    "description": "One link of a data set's hash chain; what else it has depends on its kind.",
+    "description": "One link of a data set's hash chain. Its further fields depend on its kind.",
     "type": "object",
     "properties": {
         "version": {"const": 1},
@@ -53,26 +53,26 @@ _LEDGER: Final = {
         "prev": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
         "kind": {"enum": ["dataset", "phase", "charge", "retired"]},
         "definition": {
-            "description": "dataset: as it was accepted.",
+            "description": "dataset: the definition as it was accepted.",
             "type": "object",
         },
         "line": {
-            "description": "dataset: what a phase may spend, as exact fractions; rho and delta, or epsilon "
-            "where epsilons are added up.",
+            "description": "dataset: what a phase may spend, as exact fractions: rho and delta, or epsilon "
+            "if epsilons are added up.",
             "type": "object",
             "properties": {name: {"$ref": "#/$defs/Exact"} for name in ("rho", "epsilon", "delta")},
         },
         "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
         "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
         "looks": {
-            "description": "charge: what is looked at, with everything that its price follows from.",
+            "description": "charge: the look, with everything that determines its price.",
             "type": "array",
             "items": {
                 "type": "object",
                 "properties": {
                     "kind": {"type": "string"},
                     "loss": {
-                        "description": "Of a look of another kind than counts; of its whole run.",
+                        "description": "The loss of a look of another kind than counts, for its whole run.",
                         "type": "object",
                         "properties": {
                             name: {"$ref": "#/$defs/Exact"} for name in ("epsilon", "delta")
@@ -111,11 +111,11 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "ledger": ("ledger",),
     "synthetic": ("synthetic",),
 }
-"""What travels on each topic, by the topic's role."""
+"""The messages on each topic, by the role of the topic."""
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """A JSON Schema of every message by its name, draft 2020-12."""
+    """Returns a JSON Schema, draft 2020-12, of every message by its name."""
     made = {
         name: model.model_json_schema(mode="validation")
         for name, model in (_REQUESTS | _REPLIES).items()
@@ -195,7 +195,7 @@ _CONDITION: Final[dict[str, Any]] = {
 
 
 def _describe_query(schema: dict[str, Any]) -> None:
-    """Says what the model leaves to its validators and to the data set: conditions, fields of each kind."""
+    """Adds the rules that the model leaves to its validators and to the data set."""
     schema["$defs"]["Condition"] = _CONDITION
     condition: dict[str, Any] = {"$ref": "#/$defs/Condition"}
     schema["properties"]["where"] = {"anyOf": [condition, {"type": "null"}], "default": None}
@@ -203,11 +203,11 @@ def _describe_query(schema: dict[str, Any]) -> None:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """Which fields go with which kind of query."""
+    """Returns the fields that each kind of query needs and allows."""
     rules = []
     for kind, (needed, _) in FIELDS.items():
         is_kind: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
-        if kind != "predicate":  # the kind where none is given
+        if kind != "predicate":  # the default kind
             is_kind["required"] = ["kind"]
         then: dict[str, Any] = {
             "properties": {name: {"enum": [None, []]} for name in sorted(ABSENT[kind])},

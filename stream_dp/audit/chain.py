@@ -21,14 +21,15 @@ def in_order(
     one that the next entry continues is taken.
 
     Args:
-        records: As they came on the topic.
+        dataset: The name of the data set.
+        records: The records in the order of the topic.
     """
     found: dict[int, dict[bytes, dict[str, Any]]] = {}
     for record in records:
         try:
             fields = ledger.read(record)
         except CorruptState as error:
-            complain(None, f"a record under its key is no entry: {error}")
+            complain(None, f"a record under its key is not an entry: {error}")
             continue
         seq = fields.get("seq")
         if type(seq) is not int or seq < 0:

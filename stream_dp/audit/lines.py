@@ -12,7 +12,7 @@ from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho
 from stream_dp.messages import Definition
 
 _SLACK: Final = Fraction(1, 10**9)
-"""Of a price, where the size of the line was not recorded."""
+"""The tolerance of a price if the size of the line was not recorded."""
 
 
 class Span(NamedTuple):
@@ -51,7 +51,7 @@ class Loss:
 
     Attributes:
         cost: In what the line adds up.
-        delta: With which probability it may break that promise.
+        delta: The probability with which it may break that promise.
         events: The same for dp-accounting.
     """
 

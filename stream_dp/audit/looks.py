@@ -75,7 +75,8 @@ class Looks:
         """What a look costs which blocks, from 0; a block may come more than once.
 
         Args:
-            rows: Of each block that is open.
+            look: The look, as the ledger describes it.
+            rows: The number of rows of each open block.
 
         Raises:
             Wrong: Its facts do not fit together, or not to the definition.
@@ -363,7 +364,7 @@ def _size(attribute: CategoryAttribute | NumberAttribute | BooleanAttribute) -> 
 
 
 def _comparisons(look: Look, answers: int) -> tuple[Fraction, Fraction]:
-    """(epsilon, delta) of a run of comparisons with two thresholds, of which so many may say "between".
+    """Returns (epsilon, delta) of a run of comparisons that ends after ``answers`` answers "between".
 
     The run pays ``1/b`` for its offset, of scale b, and each "between" ``3/lam`` for noise of scale lam. That
     holds while ``lam ln 3`` integers are left between the thresholds. It fails where the offset leaves fewer.
@@ -383,7 +384,7 @@ _ROOT_OF_2: Final = Fraction(14142135623730950488016887242097, 10**31)
 
 
 def _sum_tail(terms: int, scale: Fraction, most: int) -> Fraction:
-    """A bound on the probability that a sum of so many discrete Laplace draws exceeds ``most`` in size.
+    """A bound on the probability that a sum of ``terms`` discrete Laplace draws exceeds ``most`` in size.
 
     ``2 exp(-min(t^2 / (8 L b^2), t / (2 sqrt(2) b)))``, from ``E exp(s X) <= 1 / (1 - s^2 b^2)``.
     """

@@ -13,7 +13,7 @@ from typing import Any, Final
 from stream_dp.errors import StreamDPError
 
 UNITS: Final = 2**50
-"""Of each sum of a line: a full one holds so many."""
+"""The number of units in each sum of a full line."""
 
 _FRACTION: Final = re.compile("[0-9]{1,2000}(/[0-9]{1,2000})?")
 _EXACT: Final = Context(prec=50, Emin=-999_999_999, Emax=999_999_999)

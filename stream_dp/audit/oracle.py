@@ -28,9 +28,9 @@ class Oracle:
     """Answers for one data set's lines.
 
     Args:
-        line: Not that of a papers' profile, whose tests the library does not know.
-        epsilon: As promised.
-        delta: As promised.
+        line: The line. It is not that of a papers' profile, whose tests the library does not know.
+        epsilon: The promised epsilon.
+        delta: The promised delta.
     """
 
     def __init__(self, line: Line, epsilon: float, delta: float) -> None:

@@ -31,20 +31,20 @@ from stream_dp.audit.numbers import (
 from stream_dp.messages import Definition, PhasedSpec
 
 _FIRST_PART: Final = Fraction(607_927, 10**6)
-"""Of epsilon and delta, for the first stage; stage s has so much over s^2, and all sum to less than 1."""
+"""The share of epsilon and delta for the first stage. Stage s has this share over s^2; the sum is below 1."""
 
 _ROUND: Final = Fraction(1, 10**9)
-"""Of tau: logarithms of binomials are computed in floats, there as here."""
+"""The tolerance of tau, because both sides compute logarithms of binomials in floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What a mechanism of the family runs by.
+    """The parameters of a mechanism of the family.
 
     Attributes:
-        queries: k, a phase.
-        epsilon: Of all its phases.
-        delta: Likewise.
+        queries: k, the queries of a phase.
+        epsilon: The epsilon of all its phases together.
+        delta: The delta of all its phases together.
         parts: Its part of the whole epsilon and delta.
     """
 
@@ -79,7 +79,7 @@ class Papers:
         self.undescribed = False
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
-        """As ``Looks.dues``."""
+        """Returns what a look costs, as ``Looks.owed`` does."""
         self.undescribed = False
         try:
             if look.get("mechanism") != self._profile:

@@ -41,10 +41,10 @@ class Block:
     """One phase's block and its line, in units of 2^-50 of what it may hold.
 
     Attributes:
-        rows: Of the phase.
-        spent: What was charged: of the first sum, rho or epsilon, and of delta.
-        recomputed: What its looks cost.
-        epsilon: What dp-accounting makes of these looks, at the promised delta; None where it cannot tell.
+        rows: The rows of the phase.
+        spent: The charges to the first sum, rho or epsilon, and to delta.
+        recomputed: The cost of its looks.
+        epsilon: The epsilon of these looks at the promised delta by dp-accounting. None if it cannot tell.
     """
 
     rows: int
@@ -56,22 +56,22 @@ class Block:
 
     @property
     def difference(self) -> tuple[int, int]:
-        """What was charged beyond that; below 0 where too little was."""
+        """The charges minus the cost. It is below 0 if too little was charged."""
         return self.spent[0] - self.recomputed[0], self.spent[1] - self.recomputed[1]
 
 
 @dataclass
 class Report:
-    """What a ledger says, and what is wrong with it.
+    """The content of a ledger and its faults.
 
     Attributes:
-        entries: How many there are.
-        charges: How many of them charge.
-        head: Of the chain, to be compared with one that was kept.
-        promised: (epsilon, delta); None where no definition can be read.
-        full: What dp-accounting makes of a full line; None where it does not know its looks.
-        faults: What must not be.
-        notes: What is no fault.
+        entries: The number of entries.
+        charges: The number of entries that charge.
+        head: The head of the chain, to be compared with a head that was kept.
+        promised: (epsilon, delta). None if no definition can be read.
+        full: The epsilon of a full line by dp-accounting. None if it does not know the looks.
+        faults: The entries that must not be there.
+        notes: The remarks that are not faults.
     """
 
     dataset: str
@@ -96,9 +96,9 @@ def verify(
     """Checks everything that follows from a ledger.
 
     Args:
-        records: Of the data set on the topic, in its order; the same bytes may come twice.
-        catalog: Its definition as the topic ``catalog`` has it; None where there is none.
-        progress: Called after each entry.
+        records: The records of the data set in the order of the topic. The same bytes may come twice.
+        catalog: The definition on the topic ``catalog``. None if there is none.
+        progress: A function that is called after each entry.
     """
     return _Verification(dataset, records, catalog, progress).report
 

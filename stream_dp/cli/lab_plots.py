@@ -217,7 +217,7 @@ def conjecture(results: Sequence[Phase], setting: Setting, *, seeds: int) -> Fig
                 )
                 for name in ("hard", "answered")
             )
-            # With the budget spent there are no hard queries either: no sign of remembering.
+            # With the budget spent there are no hard queries either, which is not a sign of remembering.
             shown = max(1, int(np.sum(answered == setting.queries)))
             top.plot(phases[:shown], hard[:shown], f"{marker}-", color=colour)
             so_far = np.cumsum(answered)

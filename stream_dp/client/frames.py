@@ -97,7 +97,7 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
             "rename the columns as the definition has them",
         )
     if twice := [name for name in names if found.count(name) > 1]:
-        raise InvalidInput(place, f"column {twice[0]} is there twice", "rename one of them")
+        raise InvalidInput(place, f"column {twice[0]} appears twice", "rename one of them")
 
 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:

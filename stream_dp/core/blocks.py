@@ -157,7 +157,7 @@ class Blocks:
 
         Args:
             attributes: Indices, ascending; () asks for the number of rows.
-            blocks: Which blocks, by absolute index.
+            blocks: The blocks, by absolute index.
 
         Returns:
             int64, shape (len(blocks), size of each attribute).

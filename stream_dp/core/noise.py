@@ -12,7 +12,7 @@ not copied and do not survive a fork. So a copy of the process' memory that goes
 virtual machine, holds no draw that another look could be given a second time.
 
 Randomness: OpenDP draws from OpenSSL's private generator, which the operating system seeds, and which
-seeds itself anew after a fork; all else reads the operating system's generator directly.
+seeds itself again after a fork; all else reads the operating system's generator directly.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NoiseSource(Protocol):
                 ``exp(-x**2 / (2 * sigma**2))``.
 
         Raises:
-            ValueError: ``sigma`` is no float's exact value, or not in ``[MIN_SCALE, MAX_SCALE]``.
+            ValueError: ``sigma`` is not the exact value of a float, or not in ``[MIN_SCALE, MAX_SCALE]``.
 
         Canonne, Kamath, Steinke 2020, Definition 1 and Theorem 4.
         """
@@ -79,7 +79,7 @@ class NoiseSource(Protocol):
                 ``exp(-abs(x) / scale)``.
 
         Raises:
-            ValueError: ``scale`` is no float's exact value, or not in ``[MIN_SCALE, MAX_SCALE]``.
+            ValueError: ``scale`` is not the exact value of a float, or not in ``[MIN_SCALE, MAX_SCALE]``.
 
         Ghosh, Roughgarden, Sundararajan 2012, section 2.
         """
@@ -121,7 +121,7 @@ def _checked_scale(scale: Fraction) -> Fraction:
         raise ValueError(f"the noise scale {scale} is outside {MIN_SCALE} to {MAX_SCALE}")
     if Fraction(float(scale)) != scale:
         raise ValueError(
-            f"the noise scale {scale} is no float's exact value, so the sampler would use another "
+            f"the noise scale {scale} is not the exact value of a float, so the sampler would use another "
             f"than the one charged; use grid_sigma() or another dyadic rational"
         )
     return scale
@@ -205,7 +205,7 @@ class ExactSampler:
     """Fresh draws of any scale, each by the quicker of the two exact samplers.
 
     Raises:
-        RuntimeError: As ``OpenDPSampler``.
+        RuntimeError: The sampler fails, see ``OpenDPSampler``.
     """
 
     def __init__(self) -> None:

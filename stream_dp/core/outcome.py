@@ -179,12 +179,12 @@ class Responses:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """On which side of two thresholds a count lies, or of the rows a point.
+    """The side of two thresholds on which a count lies, or the side of the rows on which a point lies.
 
     Attributes:
         n: Rows in the window; public.
-        error_bar: As a share of ``n``: by how much the count may be on the other side; None where none is
-            known, or none is needed.
+        error_bar: The distance by which the count may be on the other side, as a share of ``n``. None if none
+            is known or needed.
         confidence: Probability with which ``side`` holds so; None where none is known.
         attribute: Index; None for a count.
         code: The point that was kept, once there is one.
@@ -219,7 +219,7 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why there is no answer; a refusal is an outcome, not an exception."""
+    """The reason why there is no answer. A refusal is an outcome, not an exception."""
 
     code: RefusalCode
     message: str

@@ -43,7 +43,7 @@ MAX_DEPTH = 16
 class Predicate:
     """A set of cells over the attributes that it depends on, in canonical form.
 
-    Two predicates are equal when they hold for the same rows, however they were spelt.
+    Two predicates are equal when they hold for the same rows, however they were written.
 
     Attributes:
         attributes: Indices, ascending; the mask depends on each of them. Empty for a constant.
@@ -184,13 +184,13 @@ class LinearQuery:
     """What is asked: a predicate, or its table over some attributes, on a window of phases.
 
     Attributes:
-        predicate: Which rows count.
-        window: Absolute block indices; contiguous, not empty.
-        group_by: Attributes of the table, in the order asked; () for one number.
-        total: What the rows that count are added up by; None to count them.
-        rows: Which rows are counted beside a total, those without a number included; None for no such count.
-        attributes: All that it depends on, ascending.
-        key: 16 bytes that identify what is asked, whatever the window.
+        predicate: The rows that count.
+        window: The absolute indices of the blocks, contiguous and not empty.
+        group_by: The attributes of the table, in the order asked. () asks for one number.
+        total: The number that is added up over these rows. None counts the rows.
+        rows: The rows to count next to a total, including rows without a number. None for no such count.
+        attributes: All attributes that the query depends on, ascending.
+        key: 16 bytes that identify the query, whatever the window.
     """
 
     predicate: Predicate
@@ -267,16 +267,18 @@ def compile_where(
     max_nodes: int = MAX_NODES,
     max_depth: int = MAX_DEPTH,
 ) -> Predicate:
-    """The predicate that ``where`` spells; None holds for every row.
+    """Compiles the tree of ``where`` to a predicate. None holds for every row.
 
     Args:
-        max_cells: Most cells of the attributes that a predicate touches; checked before they are allocated.
-        max_nodes: Most nodes of the tree.
-        max_depth: Deepest nesting.
+        universe: The universe of the data set.
+        where: The tree of a condition, see docs/messages.md.
+        max_cells: The most cells of the attributes in the predicate. It is checked before they are allocated.
+        max_nodes: The most nodes of the tree.
+        max_depth: The deepest nesting.
 
     Raises:
-        InvalidQuery: At a place such as ``where.all[1].ge``: what is wrong there, and how to mend it. Its
-            ``reason`` is "invalid_query", "unknown_attribute", "cuts_bin" or "too_many_cells".
+        InvalidQuery: The tree is not valid. The error names the path, such as ``where.all[1].ge``, and the
+            fix. Its ``reason`` is "invalid_query", "unknown_attribute", "cuts_bin" or "too_many_cells".
     """
     if where is None:
         return EVERYTHING
@@ -310,7 +312,7 @@ def compile_group_by(
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """A region that is no box: a mask over ascending attributes."""
+    """A region that is not a box: a mask over ascending attributes."""
 
     attributes: tuple[int, ...]
     mask: Mask
@@ -362,11 +364,11 @@ class _Compiler:
         if depth > self._max_depth:
             raise _fault(f"nested deeper than {self._max_depth}", "flatten it")
         if not isinstance(node, dict):
-            raise _fault("this is no condition", f"write {_LEAF_FORM}")
+            raise _fault("this is not a condition", f"write {_LEAF_FORM}")
         if "attribute" in node:
             return self._leaf(node, negated=negated)
         if len(node) != 1:
-            raise _fault("this is no condition", f"write {_LEAF_FORM}")
+            raise _fault("this is not a condition", f"write {_LEAF_FORM}")
         [(connective, content)] = node.items()
         if connective not in _CONNECTIVES:
             raise _fault("there is no such connective", "use all, any or not")
@@ -584,7 +586,7 @@ def _number_in(attribute: Number, values: object) -> _CellSet:
 
 
 def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
-    """Bins whose every number is listed: of whole numbers a bin holds only so many."""
+    """Returns the bins whose every number is listed, which is possible for whole numbers."""
     edges = attribute.edges
     if attribute.integer:
         wanted = {int(v) for v in wanted if v == math.floor(v)}

@@ -463,7 +463,7 @@ class Universe:
         """Rows given one by one; an absent attribute is a missing value.
 
         Raises:
-            InvalidBatch: A row is no mapping, or has a key that is no attribute.
+            InvalidBatch: A row is not a mapping, or has a key that is not an attribute.
         """
         if not _all_mappings(rows):
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
@@ -474,7 +474,8 @@ class Universe:
         """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
 
         Raises:
-            InvalidBatch: As for rows, or a count is absent, no integer, negative, or they sum over 2**62.
+            InvalidBatch: A fault as for rows, or a count is absent, not an integer or negative, or the counts
+                sum to more than 2**62.
         """
         if not _all_mappings(cells):
             raise InvalidBatch("cells", "a cell is not an object", "give name and value pairs")
@@ -492,11 +493,13 @@ class Universe:
         # The offending name is not repeated: in a row it is content.
         if given - set(self.names):
             raise InvalidBatch(
-                place, "a name is no attribute of the data set", f"use {', '.join(self.names)}"
+                place, "a name is not an attribute of the data set", f"use {', '.join(self.names)}"
             )
         if complete and len(given) < len(self.names):
             absent = ", ".join(n for n in self.names if n not in given)
-            raise InvalidBatch(place, f"there is no column {absent}", "give every attribute one")
+            raise InvalidBatch(
+                place, f"there is no column {absent}", "add a column for every attribute"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -651,7 +654,7 @@ def _check_length(texts: Iterable[str]) -> None:
 
 
 def _plain(value: object) -> _Scalar:
-    """The plain scalar inside numpy's and others' subclasses; None for what is no scalar."""
+    """Returns the plain scalar inside a subclass such as numpy's. None if the value is not a scalar."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):

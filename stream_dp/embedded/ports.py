@@ -32,7 +32,7 @@ def accepts(port: int) -> bool:
 
 
 def choose(server: str, given: int | None, remembered: int | None = None) -> int:
-    """The port given, else the one remembered if it is free, else a free one.
+    """Chooses the given port, or else the remembered one if it is free, or else a free one.
 
     Raises:
         ServerUnavailable: The given port is taken, or none is free.
@@ -41,8 +41,8 @@ def choose(server: str, given: int | None, remembered: int | None = None) -> int
         if is_free(given):
             return given
         raise ServerUnavailable(
-            f"{server} cannot listen on port {given} of {HOST}: another program does; "
-            f"stop that one, or let a free port be chosen"
+            f"{server} cannot listen on port {given} of {HOST}, because another program does; "
+            f"stop that program, or let stream-dp choose a free port"
         )
     if remembered is not None and is_free(remembered):
         return remembered

@@ -1,4 +1,4 @@
-"""What a starting server tells whoever waits for it."""
+"""The reports of a server that is starting."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Where the start of the servers reports to; a command line draws it, a test ignores it.
+    """The receiver of reports about a start. A command line draws them, a test ignores them.
 
     Calls come one at a time, but not always from the thread that started the servers.
     """
 
     def step(self, text: str) -> None:
-        """A new step begins; ``text`` says which, for people."""
+        """Reports that a new step begins. ``text`` describes it for people."""
         ...
 
     def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
-        """So many of the broker's jars are in place; ``n_bytes`` were downloaded so far."""
+        """Reports how many of the broker's jars are in place and how many bytes were downloaded."""
         ...
 
 
 class Silent:
-    """Reports to nobody."""
+    """Ignores all reports."""
 
     def step(self, text: str) -> None:
         pass

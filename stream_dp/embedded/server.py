@@ -1,4 +1,4 @@
-"""What the two embedded servers have in common."""
+"""The common base of the two embedded servers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PORT_TAKEN = "ddress already in use"
 
 
 class EmbeddedServer(ABC):
-    """A server with its data in a folder, as a child that dies with us.
+    """A server that keeps its data in a folder and ends with this process.
 
     Args:
-        folder: Its data, kept from run to run. Raw rows are in it.
-        log: File that gets its output.
-        port: Port for clients on the loopback address; None takes ``remembered`` if it is free, else a
-            free one.
-        remembered: The port it had last time.
-        hold: File descriptors that it keeps open as long as it lives.
+        folder: The folder of its data, which it keeps between runs. It holds raw rows.
+        log: The file for its output.
+        port: The port for clients on the loopback address. None takes ``remembered`` if it is free, or else a
+            free port.
+        remembered: The port of the last run.
+        hold: File descriptors that stay open while the server runs.
     """
 
     name: ClassVar[str]
@@ -53,7 +53,7 @@ class EmbeddedServer(ABC):
         """Starts the server and returns when it answers.
 
         Raises:
-            ServerUnavailable: It cannot be started; says why and what to do.
+            ServerUnavailable: The server cannot be started. The error says why and what to do.
         """
         for left in reversed(range(_PORT_ATTEMPTS)):
             try:
@@ -62,7 +62,7 @@ class EmbeddedServer(ABC):
                 taken = self._child is not None and self._child.printed(_PORT_TAKEN)
                 self.stop()
                 self._remembered = None
-                # Between our look at a port and the server's, another program may have taken it.
+                # Another program may have taken the port after we checked it.
                 if not taken or self._given is not None or not left:
                     raise
             except BaseException:
@@ -73,11 +73,11 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _start(self, port: int) -> None:
-        """Starts it on ``port`` and waits until it answers; ``start`` cleans up when that fails."""
+        """Starts the server on ``port`` and waits until it answers. ``start`` cleans up if that fails."""
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 when it was not started."""
+        """The process id. 0 if the server was not started."""
         return self._child.pid if self._child is not None else 0
 
     def cancel(self) -> None:
@@ -85,7 +85,7 @@ class EmbeddedServer(ABC):
         self._cancelled = True
 
     def failure(self) -> str | None:
-        """Why it does not run, for people; None while it runs."""
+        """The reason why the server does not run, for people. None while it runs."""
         if self._child is None:
             return f"{self.name} was not started"
         code = self._child.exit_code()
@@ -100,7 +100,7 @@ class EmbeddedServer(ABC):
             self._child.ask_to_stop()
 
     def stop(self) -> None:
-        """Stops it and waits for the end; its data stays."""
+        """Stops the server and waits for its end. Its data stays."""
         if self._child is not None:
             self._child.stop()
             self._child = None

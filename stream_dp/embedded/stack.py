@@ -1,4 +1,4 @@
-"""Both servers of one machine, started and stopped together."""
+"""Starts and stops both servers of one machine together."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _LOCK_TIMEOUT_S: Final = GRACE_S + 5
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where clients find the servers."""
+    """The addresses of the servers for clients."""
 
     bootstrap_servers: str
     redis_url: str
 
 
 class Servers:
-    """Apache Kafka and Valkey as children of this process, their data in a state folder.
+    """Apache Kafka and Valkey as children of this process, with their data in a state folder.
 
-    They end when this process ends, also after kill -9. Use it as a context manager, plain or
-    asynchronous, or call ``start`` and ``stop``.
+    They end when this process ends, even after kill -9. Use it as a context manager, plain or asynchronous,
+    or call ``start`` and ``stop``.
 
     Args:
-        state: Folder of the data; made when missing, readable for its owner only. Raw rows are in it.
-        cache: Folder of downloads.
-        kafka_port: Port of the broker; None takes that of the last start, else a free one.
-        valkey_port: Port of the store; ditto.
-        repository: Maven repository for the broker's jars; None takes Maven Central.
-        topic_prefix: Of the topics that will be served, for those who look for the servers.
-        progress: Told how the start goes on.
+        state: The folder of the data, created if missing. It holds rows, so only its owner can read it.
+        cache: The folder for downloads.
+        kafka_port: The port of the broker. None takes the port of the last start, or else a free one.
+        valkey_port: The port of the store. None takes the port of the last start, or else a free one.
+        repository: The Maven repository for the broker's jars. None takes Maven Central.
+        topic_prefix: The prefix of the topics that will be served, for commands that look for the servers.
+        progress: The receiver of reports about the start.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Servers:
         self._servers: list[EmbeddedServer] = []
 
     def start(self) -> Addresses:
-        """Starts both; returns when both answer.
+        """Starts both servers and returns when both answer.
 
         Raises:
-            ServerUnavailable: Something is in the way; says what, and what to do.
+            ServerUnavailable: A server cannot be started. The error says why and what to do.
         """
         assert not self._servers, "start() once"
         self._folder.prepare()
@@ -127,14 +127,14 @@ class Servers:
             server.cancel()
 
     def failure(self) -> str | None:
-        """Why one of them no longer runs, for people; None while both run."""
+        """The reason why one of them no longer runs, for people. None while both run."""
         for server in self._servers:
             if problem := server.failure():
                 return problem
         return None
 
     def stop(self) -> None:
-        """Stops both and waits for their end; the data stays. May be called twice."""
+        """Stops both and waits for their end. The data stays. It may be called twice."""
         for server in self._servers:
             server.ask_to_stop()
         for server in self._servers:

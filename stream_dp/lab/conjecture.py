@@ -38,7 +38,7 @@ DATA: Final[tuple[Data, ...]] = get_args(Data)
 PRIVACY: Final = Privacy(1.0, 1e-9)
 ACCURACY: Final = Accuracy(0.05, 0.05)
 _SPREAD: Final = 1.5
-"""Of the logarithms of cells' shares: some cells are far larger than others."""
+"""The spread of the logarithms of cells' shares, so that some cells are far larger than others."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Setting:
     """Sizes of an experiment.
 
     Attributes:
-        rows: Of each block.
-        queries: In each phase, about random halves of the cells.
-        segments: That a line's budget is for, over all phases.
-        drift: Of a cell's log share, the part of its variance that is new in each phase of drifting data.
+        rows: The rows of each block.
+        queries: The queries in each phase, about random halves of the cells.
+        segments: The segments that a line's budget pays for, over all phases.
+        drift: The part of the variance of a cell's log share that is new in each phase of drifting data.
     """
 
     cells: int = 32
@@ -76,7 +76,7 @@ class Phase:
 
 
 def shares(rng: np.random.Generator, setting: Setting, data: Data) -> Iterator[Floats]:
-    """Of the cells, shape (n_cells,), for one phase after another; drifting ones keep their spread."""
+    """Yields the shares of the cells, shape (n_cells,), phase by phase. Drifting shares keep their spread."""
     logs = rng.normal(0.0, 1.0, setting.cells)
     for _ in range(setting.phases):
         weights = np.exp(_SPREAD * logs)

@@ -1,4 +1,4 @@
-"""Search for the median by adaptive threshold queries, beside the rows that no private search can do without.
+"""Searches for the median by adaptive threshold queries, and compares with the rows that any search needs.
 
 Bun, Steinke, Ullman 2016, Lemma 5.5 and Figure 6 (the search), Lemma 5.6 (packing), with the derivation of
 its constants. The universe is {1, ..., T}. The search halves it until one value is left: each threshold

@@ -31,8 +31,8 @@ class Traced:
     """Scores of one experiment.
 
     Attributes:
-        inside: Of each row of the data, shape (n_rows,).
-        outside: Of rows that are not in the data, shape (n_outside,).
+        inside: The score of each row of the data, shape (n_rows,).
+        outside: The scores of rows that are not in the data, shape (n_outside,).
     """
 
     inside: Floats

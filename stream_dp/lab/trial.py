@@ -1,4 +1,4 @@
-"""A mechanism beside rows that are nobody's: what it makes of a stream of queries."""
+"""Tries mechanisms on synthetic rows with a stream of queries."""
 
 from __future__ import annotations
 
@@ -124,13 +124,14 @@ def trial(
     most: int = MOST_QUERIES,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[Name, Trial]:
-    """Asks mechanisms the same queries, drawn evenly after each phase; the same draws every time.
+    """Asks mechanisms the same queries, spread evenly over the phases. The draws are the same every time.
 
     Args:
-        names: Which; one that keeps every cell is left out where there are many.
-        sample: Public rows to draw from; None makes synthetic ones.
-        most: How many queries are asked in all, at most.
-        tick: Called after each phase.
+        need: The need of the data set.
+        names: The mechanisms to try. One that keeps every cell is skipped if there are many cells.
+        sample: Public rows to draw from. None makes synthetic rows.
+        most: The largest number of queries in all.
+        tick: A function that is called after each phase.
     """
     rng = np.random.default_rng(_SEED)
     made = {name: _mechanism(need, name) for name in names}

@@ -93,11 +93,9 @@ def _translated(
 ) -> InvalidInput:
     """Translates the first fault of a pydantic error."""
     first, *others = error.errors(include_url=False)
-    if (
-        first["type"] == "missing"
-    ):  # if its name is misspelled, the unknown field is the better hint
-        beside = (e for e in others if e["loc"][:-1] == first["loc"][:-1])
-        first = next((e for e in beside if e["type"] == "extra_forbidden"), first)
+    if first["type"] == "missing":  # a misspelled name leaves an unknown field, the better hint
+        siblings = (e for e in others if e["loc"][:-1] == first["loc"][:-1])
+        first = next((e for e in siblings if e["type"] == "extra_forbidden"), first)
     found, facts = first["loc"], first.get("ctx", {})
     if first["type"] == "string_pattern_mismatch":
         problem, fix = "it has characters that are not allowed", _spelling(facts["pattern"])

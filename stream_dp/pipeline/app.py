@@ -148,7 +148,7 @@ class _Consumer(driver.Consumer):
         for role in INPUTS:
             topic = app.runtime.names.name(role)
             if {tp.partition for tp in inputs if tp.topic == topic} != held:
-                # Faust would go on without it. Whoever owns a data set must read all three.
+                # Faust would go on without it. The owner of a data set must read all three.
                 raise ServerUnavailable(
                     f"{topic} was deleted, or has another number of partitions than the other topics; "
                     "restore it"
@@ -156,7 +156,7 @@ class _Consumer(driver.Consumer):
         # First of all: a take-over begins with the assignment, and sends what the store still has to send.
         await app.runtime.check_witness(held)
         if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
-            raise IllegalStateError("the partitions were dealt anew meanwhile")
+            raise IllegalStateError("the partitions were assigned again in the meantime")
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)

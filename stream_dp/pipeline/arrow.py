@@ -23,7 +23,7 @@ __all__ = ["read_columns"]
 
 _MOST_VALUES = 1 << 23  # 64 MiB of pointers to them
 _MOST_METADATA = 1 << 22
-_ENTRY = 256  # bytes that a pair of texts takes at most beside its texts
+_ENTRY = 256  # the most bytes of a pair of strings, without the strings
 
 _READ: Final = frozenset({1, 2, 3, 5, 6, 7, 20})
 """Null, Int, FloatingPoint, Utf8, Bool, Decimal, LargeUtf8: numbers of the union ``Type`` in Schema.fbs."""
@@ -166,7 +166,7 @@ class _Table:
         return at + 4, _number("I", self._data, at)
 
     def length(self, slot: int) -> int:
-        """Of a text or a vector, in bytes or entries."""
+        """Returns the length of a string in bytes, or of a vector in entries."""
         return self._vector(slot)[1]
 
     def text(self, slot: int) -> bytes:
@@ -235,7 +235,7 @@ def _check_form(value: bytes) -> None:
         elif kind == _BATCH:
             _check_batch(header, n_bytes, sizes.n_columns or 0, sizes)
         elif kind != _DICTIONARY:
-            raise ValueError("a message is no part of a table")
+            raise ValueError("a message is not part of a table")
         elif header.number(2, "B"):
             raise InvalidMessage(
                 "value",

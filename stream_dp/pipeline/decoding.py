@@ -64,7 +64,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class BadQuery:
-    """An item of a query message that is no query; it refuses only itself."""
+    """An item of a query message that is not a query. It refuses only itself."""
 
     query_id: str | None
     error: InvalidMessage
@@ -90,7 +90,7 @@ def decode(record: Record, partitions: int) -> Request:
     """What a record asks for.
 
     Raises:
-        InvalidInput: It is no valid request; ``reason`` is the code that is published.
+        InvalidInput: It is not a valid request. ``reason`` is the code that is published.
     """
     if record.key is None:
         raise InvalidMessage("key", "the record has none", "set the key to the data set's name")
@@ -119,7 +119,9 @@ def decode(record: Record, partitions: int) -> Request:
 def _name(key: bytes) -> str:
     name = key.decode(errors="replace")
     if re.fullmatch(DATASET_PATTERN, name) is None:
-        raise InvalidMessage("key", "it is no data set's name", f"names match {DATASET_PATTERN}")
+        raise InvalidMessage(
+            "key", "it is not the name of a data set", f"names match {DATASET_PATTERN}"
+        )
     return name
 
 
@@ -158,7 +160,7 @@ def _query(item: object) -> QueryFields | BadQuery:
 
 
 def _id_of(item: object) -> str | None:
-    """The id of a query that is none, if at least that is valid: whoever asked waits under it."""
+    """Returns the id of an invalid query if the id is valid, because its sender waits under it."""
     try:
         return _ID.validate_python(item["query_id"]) if isinstance(item, dict) else None
     except (KeyError, ValidationError):

@@ -25,7 +25,7 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
         The offset to which there is none, for each partition where that is further on.
 
     Raises:
-        KafkaError: There is no broker, or a log does not reach back so far.
+        KafkaError: No broker answers, or a log does not reach back that far.
     """
     consumer = AIOKafkaConsumer(
         **broker.arguments(),

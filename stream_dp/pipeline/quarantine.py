@@ -10,11 +10,11 @@ __all__ = ["lift"]
 async def lift(store: Store, dataset: str) -> str:
     """Lets a data set take records again; returns what its worker died of, "" if there was none.
 
-    Its worker is fenced by this and starts again. What was rejected meanwhile may be sent again under the
-    same ids.
+    This fences its worker, which starts again. Records that were rejected in the meantime may be sent again
+    under the same ids.
 
     Raises:
-        StoreError: As for ``Store.acquire`` and ``Store.commit``.
+        StoreError: ``Store.acquire`` or ``Store.commit`` failed.
     """
     snapshot = await store.acquire(dataset)
     cause = snapshot.meta.get("quarantined", "")

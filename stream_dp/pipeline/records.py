@@ -21,9 +21,9 @@ class Record:
     """One input record. Its value may hold rows, so it is in no repr.
 
     Attributes:
-        role: Of the topic, see ``messages.TOPICS``.
-        generation: Of the consumer group when it was fetched.
-        timestamp_ms: Of Kafka, since 1970; -1 where the record has none.
+        role: The role of the topic, see ``messages.TOPICS``.
+        generation: The generation of the consumer group when the record was fetched.
+        timestamp_ms: Kafka's time of the record, in milliseconds since 1970. -1 if it has none.
     """
 
     role: str

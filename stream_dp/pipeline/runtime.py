@@ -250,7 +250,7 @@ class Runtime:
             if await store.constant(f"topic {topic['name']}", made) != made:
                 raise ServerUnavailable(
                     f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
-                    "it holds now. Restore it, or start afresh under another topic prefix"
+                    "it holds now. Restore it, or start again under another topic prefix"
                 )
         counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
         if len(set(counts.values())) != 1:

@@ -2,16 +2,17 @@
 
 A source is read in the order of its partitions' logs. The data set's owner keeps the offset that it expects
 next of each partition, in the commit that accepts the rows before it. It accepts a batch only if its range of
-offsets begins exactly there. So each record counts once by construction, whoever reads it and however often:
-after a crash, a rebalance, next to another reader, and after the store came back from an older copy, which
-takes the expected offset back together with the rows (``docs/guarantee.md``, Theorem 10).
+offsets begins exactly there. So each record counts once by construction, whichever worker reads it and
+however often. This holds after a crash, a rebalance, next to another reader, and after the store came back
+from an older copy, which takes the expected offset back together with the rows (``docs/guarantee.md``,
+Theorem 10).
 
 A reader keeps no position of its own. It starts at the expected offset, sends a few batches ahead, and goes
 back to the expected offset when everything that it sent was taken and did not count. The offsets of the
 consumer group only say where a data set begins that has no rows of the source yet.
 
-Every record is one row, whatever it holds: what is no JSON object is a row without values. Else the number
-of rows, which is public, would depend on what is in them.
+Every record is one row, whatever it holds: a record that is not a JSON object is a row without values.
+Otherwise the number of rows, which is public, would depend on their content.
 """
 
 from __future__ import annotations
@@ -100,10 +101,10 @@ class Source(BaseModel):
         return validated(cls, document, InvalidInput, quoting=True)
 
     def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
-        """Where a message has the value of each attribute that is no constant.
+        """Returns the path in a message to the value of each attribute that is not a constant.
 
         Raises:
-            InvalidInput: A name is no attribute of the data set, or is both a field and a constant.
+            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant.
         """
         names = universe.names
         for section, given in (("fields", self.fields), ("constants", self.constants)):
@@ -149,7 +150,7 @@ class Packing:
     or one that JSON does not allow.
 
     Args:
-        paths: Where a message has the value of each attribute that is no constant.
+        paths: The path in a message to the value of each attribute that is not a constant.
         in_order: Whether rows are answered one by one, so that they must not be counted together.
     """
 
@@ -186,13 +187,13 @@ class Packing:
         return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
 
     def fitting(self, n_rows: int) -> int:
-        """How many of so many rows make a batch that is served, whatever they hold."""
+        """Returns how many of these rows fit into one batch, whatever they hold."""
         while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
             n_rows //= 2
         return n_rows
 
     def _largest(self, n_rows: int) -> int:
-        """Bytes of the largest batch of so many rows."""
+        """Returns the bytes of the largest batch of this many rows."""
         if self._listed(n_rows):
             return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
         none = len(self._columns(self._longest_head, [[] for _ in self._samples]))
@@ -256,14 +257,14 @@ class _Partition:
     looked: float = 0.0
 
     def go_on_from(self, expected: int) -> None:
-        """Drops what others have sent meanwhile."""
+        """Drops the rows that other workers have sent in the meantime."""
         self.first = max(self.first, expected)
         while self.rows and self.rows[0][0] < self.first:
             self.rows.popleft()
 
 
 class SourceReader:
-    """Reads one source with whoever else reads it, each partition by one of them.
+    """Reads one source together with other workers. One of them reads each partition.
 
     Args:
         definition_of: The definition of a data set, None while there is none; asked in a thread.
@@ -455,7 +456,7 @@ class SourceReader:
         (topic,) = await described_topics(self._broker, [self._source.topic])
         if topic["error_code"] != 0:
             raise ServerUnavailable(
-                f"there is no topic {self._source.topic}; mend the source, or make it"
+                f"there is no topic {self._source.topic}; fix the source file, or create the topic"
             )
         return str(topic["topic_id"])
 
@@ -510,7 +511,7 @@ class _Reading(ConsumerRebalanceListener):  # type: ignore[misc]
         self.assignment = 0
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Forgets everything: those that stay ours are read again too."""
+        """Forgets everything, because partitions that stay ours are read again too."""
         self.partitions.clear()
         self.assignment += 1
 

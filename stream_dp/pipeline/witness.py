@@ -67,7 +67,7 @@ class LedgerTopic:
         self.partitions = partitions
 
     async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
-        """See ``Log``. Raises KafkaError when there is no broker."""
+        """See ``Log``. Raises KafkaError if no broker answers."""
         consumer = AIOKafkaConsumer(**self._broker.arguments(), enable_auto_commit=False)
         wanted = {TopicPartition(self._topic, number): start for number, start in starts.items()}
         await consumer.start()
@@ -117,9 +117,8 @@ class Witness:
         """Compares what was published since the last comparison, by whomever, with the store.
 
         Raises:
-            KafkaError: There is no broker.
-            RolledBack: Of a data set that is held the store lacks an entry that was published, or has
-                another one in its place.
+            KafkaError: No broker answers.
+            RolledBack: For a data set that is held, the store lacks a published entry or has a different one.
         """
         numbers = range(self._log.partitions)
         listed = {n: await persistently(partial(store.listed, self._key(n))) for n in numbers}

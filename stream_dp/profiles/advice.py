@@ -87,7 +87,7 @@ class Need:
 
     Attributes:
         universe: The possible rows; for thresholds those of the one ordered attribute.
-        n_rows: Of each phase.
+        n_rows: The rows of each phase.
         phases: In the life of the data set.
         queries: Different queries in the life of the data set.
         workload: What kind of queries they are.
@@ -116,7 +116,7 @@ class Trial:
 
     Attributes:
         asked: Queries.
-        within: Of them, answered within the error.
+        within: The number of these that are answered within the error.
         missed: Answered, but further off.
         easy: Answered without a look.
         opening: Part of a line that opening a phase takes.

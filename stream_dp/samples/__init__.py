@@ -1,6 +1,6 @@
-"""Public data that the package ships: all 336,776 flights out of New York City in 2013.
+"""The public data that the package ships: all 336,776 flights out of New York City in 2013.
 
-From the R package nycflights13 (US Bureau of Transportation Statistics), public domain (CC0).
+It comes from the R package nycflights13 (US Bureau of Transportation Statistics), public domain (CC0).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Flights:
 
     Attributes:
         month: 1 to 12, shape (n_rows,).
-        columns: As a batch takes them; a cancelled flight has no ``arr_delay``.
+        columns: The columns in the form of a batch. A cancelled flight has no ``arr_delay``.
     """
 
     month: npt.NDArray[np.uint8]

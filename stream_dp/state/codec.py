@@ -191,8 +191,8 @@ def pack(flat: Sequence[bytes]) -> bytes:
 def fingerprint(packed: bytes) -> bytes:
     """Tells whether two packed transitions are the same one, 32 hexadecimal digits.
 
-    Kept beside the state so that a repeated commit is known as done; it never leaves the store, which holds
-    the rows themselves.
+    It is kept next to the state so that a repeated commit is recognised. It never leaves the store, which
+    holds the rows themselves.
     """
     return blake2b(packed, digest_size=DIGEST_BYTES).hexdigest().encode()
 

@@ -1,7 +1,7 @@
 """The hash-chained record of everything that was published and charged about one data set.
 
 An entry is canonical JSON in ASCII (sorted keys, no spaces); ``head = SHA-256(previous head + entry)``, from
-32 zero bytes. So an entry can be checked with two lines of any language, and whoever kept one head can tell
+32 zero bytes. So an entry can be checked with two lines of any language. Anyone who kept one head can tell
 whether the history before it was changed. Entries hold published facts only: a plain digest of rows would be
 the rows (a few thousand candidates can be tried).
 """
@@ -32,7 +32,7 @@ def append(
         index: Number of entries before this one; kept as ``seq``.
         dataset: Name of the data set.
         kind: One of ``KINDS``.
-        body: Published facts, JSON-ready, beside the fields every entry has.
+        body: Published facts, ready for JSON, in addition to the fields that every entry has.
 
     Raises:
         ValueError: The body uses a reserved field or holds what JSON cannot say, or an argument is out of

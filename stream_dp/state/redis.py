@@ -81,7 +81,7 @@ class RedisStore:
     """A store behind a redis-py asyncio client, plain or Cluster, that returns bytes.
 
     Args:
-        client: Client made with ``decode_responses=False``. Whoever made it closes it.
+        client: A client with ``decode_responses=False``. Its creator closes it.
         prefix: First part of every key. Two systems on one server need two.
         durability_declared: The operator vouches for a server that does not let us read its settings.
     """
@@ -208,7 +208,7 @@ class RedisStore:
         if info.get("aof_last_write_status", "ok") != "ok":
             found.append(
                 "the server could not write its append-only file (aof_last_write_status is not ok); "
-                "free disk space or mend the disk, then look again with `redis-cli INFO persistence`"
+                "free disk space or fix the disk, then look again with `redis-cli INFO persistence`"
             )
         if self._incomplete(info):
             found.append(
@@ -551,7 +551,7 @@ def _compared(partition: str) -> str:
 
 
 def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
-    """What a script says beside OK. Raises what it refuses."""
+    """Returns a script's reply without its OK, and raises the error that it reports."""
     code, *facts = reply
     if code != b"OK":
         raise refusal(dataset, code.decode(), *(fact.decode() for fact in facts))
@@ -714,7 +714,7 @@ _WORDS: tuple[tuple[str, type[exceptions.RedisError] | tuple[()], str], ...] = (
     (
         "MISCONF",
         (),
-        "the store's server cannot write to its disk and takes no writes; free space or mend it",
+        "the store's server cannot write to its disk and takes no writes; free disk space or fix the disk",
     ),
     (
         "NOREPLICAS",

@@ -1,5 +1,5 @@
-"""The worker's own pages: a dashboard for operators, and a query box for analysts.
+"""The worker's own pages: a dashboard for operators and a question box for analysts.
 
-What analysts see is folded from the output topics alone (``published``). Queries go through the front door
-(``asking``), as everybody's do. Only the operator's view adds what was asked, and how the worker is.
+The analyst's view is computed from the output topics alone (``published``). Queries go through the same topic
+as all other queries (``asking``). Only the operator's view adds the queries and the worker's health.
 """

@@ -1,4 +1,4 @@
-"""Who may see which page: tokens, names of this machine, and nothing across origins."""
+"""Access to the pages: tokens, the names of this machine, and no requests across origins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HEADERS: Final = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what is served on ``host``."""
+    """Whether only this machine can reach pages that are served on ``host``."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -48,17 +48,17 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """The rules for one web server.
+    """The access rules of one web server.
 
-    On a loopback address and with no token given, everybody on this machine may see everything. Else each
-    role has a token, and one that is not given is made.
+    On a loopback address without a given token, everybody on this machine may see all pages. Otherwise each
+    role has a token, and a missing one is created.
 
     Args:
-        host: Address that the pages are served on.
-        port: Cookies are shared by all ports of a host, so their names tell them apart.
+        host: The address on which the pages are served.
+        port: The port. All ports of a host share their cookies, so the name of a cookie contains the port.
 
     Raises:
-        InvalidInput: A token is too simple, or both are the same.
+        InvalidInput: A token is too simple, or both tokens are the same.
     """
 
     def __init__(
@@ -74,16 +74,18 @@ class Access:
             if token is not None and not _TOKEN.fullmatch(token):
                 raise InvalidInput(
                     f"STREAM_DP_WEB_{role.upper()}_TOKEN",
-                    "it is too short, or holds other characters than letters, digits and . _ ~ -",
-                    "take 16 to 256 random ones, or none: then one is made",
+                    "it is too short, or has characters other than letters, digits and . _ ~ -",
+                    "use 16 to 256 random characters, or omit it so that the worker creates one",
                 )
         if operator_token is not None and operator_token == analyst_token:
             raise InvalidInput(
-                "STREAM_DP_WEB_ANALYST_TOKEN", "it is the operator's too", "give each role its own"
+                "STREAM_DP_WEB_ANALYST_TOKEN",
+                "it is the same as the operator's",
+                "use two different tokens",
             )
         closed = not is_loopback(host) or any(given.values())
         self.made = {role for role, token in given.items() if closed and token is None}
-        """Roles whose tokens nobody has given."""
+        """The roles whose tokens were created, because none was given."""
         self.tokens: dict[Role, str] = (
             {role: token or secrets.token_urlsafe(24) for role, token in given.items()}
             if closed
@@ -93,7 +95,7 @@ class Access:
         self._local = is_loopback(host)
 
     def role(self, request: web.Request) -> Role | None:
-        """What the sender of a request may see; None for nothing."""
+        """Returns the role of a request's sender, or None without access."""
         if not self.tokens:
             return "operator"
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -102,7 +104,7 @@ class Access:
         return self.role_of(token)
 
     def role_of(self, token: str) -> Role | None:
-        """The role that a token opens; takes as long for a wrong one."""
+        """Returns the role of a token. A wrong token takes the same time."""
         found: Role | None = None
         for role, right in self.tokens.items():
             if hmac.compare_digest(token.encode(errors="replace"), right.encode()):
@@ -110,17 +112,18 @@ class Access:
         return found
 
     def admit(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Lets a browser in that has shown its token; where it came by TLS, the cookie goes no other way."""
+        """Sets the cookie of a browser that has shown its token. After TLS the cookie needs TLS."""
         secure = request.headers.get("Origin", "").startswith("https://")
         response.set_cookie(
             self._cookie, token, httponly=True, samesite="Strict", secure=secure, path="/"
         )
 
     def install(self, app: web.Application, enter: Handler) -> None:
-        """Guards everything that ``app`` serves.
+        """Guards all pages that ``app`` serves.
 
         Args:
-            enter: Serves the page that asks a person for a token.
+            app: The web application.
+            enter: The handler of the page that asks a person for a token.
         """
 
         @web.middleware
@@ -129,7 +132,7 @@ class Access:
                 _check_name(request)
                 _check_near(request)
             if not _is_same_origin(request):
-                raise web.HTTPForbidden(text="another site's page may not ask this one\n")
+                raise web.HTTPForbidden(text="a page of another site may not use this page\n")
             if request.path in _OPEN or request.path.startswith(_STATIC):
                 return await handler(request)
             role = self.role(request)
@@ -139,13 +142,13 @@ class Access:
                 raise web.HTTPSeeOther("/ask")
             if request.path in ("/", "/ask") and "text/html" in request.headers.get("Accept", ""):
                 return await enter(request)
-            raise web.HTTPUnauthorized(text="this needs a token\n")
+            raise web.HTTPUnauthorized(text="this page needs a token\n")
 
         app.middlewares.append(guard)
         app.on_response_prepare.append(_add_headers)
 
     def install_without_tokens(self, app: web.Application) -> None:
-        """Guards what ``app`` serves to whoever reaches its port: not to pages in this machine's browsers."""
+        """Guards an ``app`` that needs no token against other sites' pages in this machine's browsers."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -158,16 +161,14 @@ class Access:
 
 
 def _check_name(request: web.Request) -> None:
-    """Refuses other names than this machine's own: a page of a site whose name leads here could read ours."""
+    """Refuses names other than this machine's own, because another site's name could lead here."""
     host = request.headers.get("Host")
     if host is not None and not is_loopback(_name_in(f"//{host}")):
-        raise web.HTTPMisdirectedRequest(
-            text="this page goes by the names localhost and 127.0.0.1\n"
-        )
+        raise web.HTTPMisdirectedRequest(text="use the name localhost or 127.0.0.1 for this page\n")
 
 
 def _check_near(request: web.Request) -> None:
-    """Refuses what a proxy passes on: then it may be anybody who asks, from any machine."""
+    """Refuses requests that a proxy passes on, because they may come from anyone on any machine."""
     if any(name in request.headers for name in _FORWARDED):
         raise web.HTTPForbidden(
             text="behind a proxy these pages need tokens: set STREAM_DP_WEB_OPERATOR_TOKEN\n"
@@ -175,7 +176,7 @@ def _check_near(request: web.Request) -> None:
 
 
 def _name_in(address: str) -> str:
-    """The host's name without its port; empty where there is none."""
+    """Returns the name of the host without its port. Empty if there is none."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -183,7 +184,7 @@ def _name_in(address: str) -> str:
 
 
 def _is_same_origin(request: web.Request) -> bool:
-    """Whether a browser sends this for a page of ours, or since somebody follows a link."""
+    """Whether a browser sends the request for one of our pages, or because somebody follows a link."""
     if request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET":
         return True
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

@@ -1,4 +1,4 @@
-"""Queries of the pages through the front door: produced to ``queries``, answered on ``answers``."""
+"""Sends the queries of the pages through the topic ``queries`` and reads the answers, as any client does."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from stream_dp.sql import MAX_LENGTH
 __all__ = ["ANALYST", "Asking"]
 
 ANALYST: Final = "dashboard"
-"""Who asks, as answers and the ledger of an analyst's queries name it."""
+"""The name of the analyst in the answers to queries from the pages."""
 
 _AT_ONCE: Final = 4
 _MOST_QUEUED: Final = 16
 _TIMEOUT_S: Final = 20.0
 _IDLE_S: Final = 60.0
-_PLACE: Final = re.compile(r"line (\d+), column (\d+)")
+_POSITION: Final = re.compile(r"line (\d+), column (\d+)")
 
 
 class AskRequest(BaseModel):
-    """What a page sends.
+    """The request that a page sends.
 
     Attributes:
-        sql: A condition, or ``SELECT COUNT(*) ...``; None for every row.
-        group_by: Instead of one in the SQL.
-        quote: Only say what the answer would cost.
+        sql: A condition or ``SELECT COUNT(*) ...``. None asks about every row.
+        group_by: The attributes to group by, if the SQL has no GROUP BY.
+        quote: Whether to ask only for the price of the answer.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +49,7 @@ class AskRequest(BaseModel):
 
 
 class Asking:
-    """One client for all pages, opened for the first query and closed when none came for a minute."""
+    """One client for all pages. The first query opens it, and it closes after a minute without queries."""
 
     def __init__(self, broker: Broker, topic_prefix: str) -> None:
         self._make = partial(Client, broker, analyst=ANALYST, topic_prefix=topic_prefix)
@@ -60,14 +60,14 @@ class Asking:
         self._idle: asyncio.TimerHandle | None = None
 
     async def reply(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer, refusal or quote as its message, or ``{"error": ...}`` with words for who asks."""
+        """Returns the message of the answer, refusal or quote, or ``{"error": ...}`` with an explanation."""
         try:
             asked = AskRequest.model_validate(document)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             return _error(f"{'.'.join(map(str, first['loc'])) or 'query'}: {first['msg']}")
         if self._under_way >= _MOST_QUEUED:
-            return _error("too many queries are under way; ask again in a moment")
+            return _error("too many queries are in progress; ask again in a moment")
         loop = asyncio.get_running_loop()
         if self._idle is not None:
             self._idle.cancel()
@@ -82,7 +82,7 @@ class Asking:
                 )
 
     def close(self) -> None:
-        """Closes the client; whoever still waits is told."""
+        """Closes the client. Callers that still wait get an error."""
         if self._idle is not None:
             self._idle.cancel()
         self._let_go()
@@ -95,7 +95,7 @@ class Asking:
                 asked.dataset, query, quote=asked.quote, timeout_s=_TIMEOUT_S
             )
         except InvalidQuery as error:
-            place = _PLACE.fullmatch(error.field)
+            place = _POSITION.fullmatch(error.field)
             return _error(
                 f"{error.problem}; {error.fix}",
                 **({"line": int(place[1]), "column": int(place[2])} if place else {}),
@@ -105,7 +105,7 @@ class Asking:
         except Rejection as error:
             return _error(error.reason.message)
         except StreamDPError as error:
-            self._let_go()  # the next query finds out for itself
+            self._let_go()  # the next query connects again
             return _error(str(error))
         return answer.model_dump(mode="json", exclude_none=True)
 

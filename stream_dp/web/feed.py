@@ -1,4 +1,4 @@
-"""Reads the topics while somebody looks, and never faster than a page needs."""
+"""Reads the topics while a page is open, and never faster than the page needs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LOOK_S: Final = 2.0
 
 
 class Feed:
-    """A background reader that runs as long as there are viewers, and a while longer.
+    """A background reader that runs while there are viewers, and a while longer.
 
-    Where it stopped it goes on, so that nothing is read twice. Of answers that come faster than it may read
-    some are passed over: what it tells of them is then a sample.
+    It continues where it stopped, so it reads nothing twice. If answers arrive faster than it may read, it
+    skips some of them. The page then shows a sample.
 
     Args:
-        idle_s: How long it reads on when nobody looks any more.
+        idle_s: The seconds for which it goes on reading after the last viewer has left.
     """
 
     def __init__(
@@ -59,18 +59,18 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self.skipped = 0
-        """Records that were passed over."""
+        """The number of records that were skipped."""
         self.problem = ""
-        """Why nothing is read just now."""
+        """The reason why nothing is read at the moment."""
 
     @property
     def running(self) -> bool:
-        """Whether topics are read just now."""
+        """Whether topics are read at the moment."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that was published before the first look has been read."""
+        """Whether all records from before the first viewer have been read."""
         return bool(self._positions) and not self._goals
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class Feed:
             thread.join(timeout=5)
 
     def _wanted(self) -> bool:
-        """Whether to go on; the last thing that a reader asks which is not wanted."""
+        """Whether to go on. After False the reader ends without another call."""
         with self._lock:
             idle = self._viewers == 0 and time.monotonic() - self._left_s > self._idle_s
             if idle or self._stopping.is_set():
@@ -118,7 +118,7 @@ class Feed:
                 return
 
     def _read(self) -> None:
-        """Reads until it is not wanted any more."""
+        """Reads until nobody needs it."""
         check_reachable(self._broker)
         consumer = KafkaConsumer(
             **self._broker.arguments(),
@@ -141,7 +141,7 @@ class Feed:
                 if arrived:
                     self._stopping.wait(_BREATH_S if self._goals else _PAUSE_S)
                 elif time.monotonic() - looked_s > _LOOK_S:
-                    # The consumer itself would wait for a broker that is gone, and for long after it is back.
+                    # The consumer would wait for a broker that is gone, and long after it is back.
                     check_reachable(self._broker)
                     looked_s = time.monotonic()
         finally:
@@ -165,12 +165,12 @@ class Feed:
 
     def _take(self, record: Any) -> None:
         key = (record.key or b"").decode(errors="replace")
-        # What somebody else wrote, or a newer release, is not understood.
+        # A record of another program or of a newer release is skipped.
         with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
             self._published.take(self._roles[record.topic], key, record.value, record.timestamp)
 
     def _skip(self, consumer: KafkaConsumer, place: TopicPartition) -> None:
-        """Passes over what a page could not show in time."""
+        """Skips records that a page could not show in time."""
         end = consumer.highwater(place)
         if self._roles[place.topic] not in _MAY_SKIP or end is None:
             return
@@ -181,7 +181,7 @@ class Feed:
             consumer.seek(place, start)
 
     def _note_progress(self, consumer: KafkaConsumer) -> None:
-        """What was there at the start counts as read when the consumer stands behind it."""
+        """Notes that the old records are read once the consumer has passed them."""
         self._goals = {
             place: goal for place, goal in self._goals.items() if consumer.position(place) < goal
         }

@@ -1,4 +1,4 @@
-"""The pages on a worker's own web server."""
+"""The pages on the web server of a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stream_dp.web.views import Section, Views, away, health_document
 __all__ = ["Pages"]
 
 _TICK_S: Final = 0.5
-_STILL_HERE_S: Final = 5.0  # live.js counts on it
+_STILL_HERE_S: Final = 5.0  # live.js relies on it
 _MOST_VIEWERS: Final = 32
 _FOR_OPERATORS: Final = 8
 _LARGEST_REQUEST: Final = 65_536
@@ -38,14 +38,14 @@ _PAGES: Final = ("enter.html", "operator.html", "analyst.html")
 
 
 class Pages:
-    """Both views, what they are told as it happens, and the query box.
+    """Both views, their live updates, and the question box.
 
-    Costs nothing until somebody looks: then the topics are read, and every half second each page is sent
-    what has changed.
+    They cost nothing until somebody opens a page. Then the topics are read, and each page gets the changes
+    every half second.
 
     Args:
-        health: How the worker is, for operators.
-        durability: How Redis is known to keep what it acknowledged, "checked" or "declared".
+        health: The health of the worker, for operators.
+        durability: How the durability of Redis is known, "checked" or "declared".
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Pages:
         """Exchanges a token for a cookie that scripts cannot read."""
         token = (await _document(request)).get("token")
         if not isinstance(token, str) or self._access.role_of(token) is None:
-            return _error("this token opens nothing here")
+            return _error("this token is not valid here")
         response = web.json_response({"role": self._access.role_of(token)})
         self._access.admit(request, response, token)
         return response
@@ -112,12 +112,12 @@ class Pages:
         reply = await self._asking.reply(document)
         if "error" in reply and (gone := self._gone()):
             return _error(
-                f"{gone}; if the query was sent, it is answered when that is back, under Published answers"
+                f"{gone}; if the query was sent, its answer appears later under Published answers"
             )
         return web.json_response(reply)
 
     def _gone(self) -> str:
-        """Which server does not answer; empty when nothing is known to be away."""
+        """Names the servers that do not answer. Empty if none is known to be away."""
         servers = away(self._health())
         return (
             f"{' and '.join(servers)} {'does' if len(servers) == 1 else 'do'} not answer"
@@ -128,7 +128,7 @@ class Pages:
     # ------------------------------------------------------------ what happens
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: documents that have changed, by name."""
+        """Streams server-sent events: the documents that have changed, by name."""
         role = self._access.role(request)
         if self._viewers >= _MOST_VIEWERS - (0 if role == "operator" else _FOR_OPERATORS):
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
@@ -185,7 +185,7 @@ class Pages:
         return state | self._views.operator(dataset)
 
     async def _close(self, _: web.Application) -> None:
-        """Ends the streams: a server waits for whoever still listens."""
+        """Ends the streams, because the server waits for open ones when it stops."""
         self._closing.set()
         await asyncio.to_thread(self._feed.close)
         await asyncio.to_thread(self._asking.close)
@@ -196,7 +196,7 @@ def _error(message: str) -> web.Response:
 
 
 async def _document(request: web.Request) -> Mapping[str, Any]:
-    """The JSON object that a page sent; no form of another site can send one of this type."""
+    """Reads the JSON object that a page sent. A form of another site cannot send this type."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send application/json\n")
     if (request.content_length or 0) > _LARGEST_REQUEST:

@@ -1,4 +1,4 @@
-"""What the topics tell, folded. What analysts may see is on the output topics alone."""
+"""The state of all data sets, computed from the topics. Analysts may see what the output topics hold."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ALIKE: Final[Mapping[type, str]] = {
 
 @dataclass(slots=True)
 class Tally:
-    """Answers given while one phase was the newest."""
+    """The answers that were given while one phase was the newest."""
 
     easy: int = 0
     hard: int = 0
@@ -62,17 +62,17 @@ class Tally:
 
 @dataclass
 class PublishedDataset:
-    """One data set, as its records tell.
+    """The state of one data set according to its records.
 
     Attributes:
-        definition: None until the catalog has told, and for one of a newer release.
-        waiting: Rows that wait for the next phase; None while no event has told.
-        quarantine: When the latest quarantine began, in milliseconds since 1970; None without one.
-        opened: When each phase opened, in milliseconds since 1970.
-        tallies: By the number of phases open at the time.
-        spending: (milliseconds since 1970, share of the line spent most), thinned out.
-        answers: The latest, newest first, as the pages show them.
-        events: Ditto.
+        definition: The definition. None until the catalog is read, or if a newer release wrote it.
+        waiting: The rows that wait for the next phase. None until an event reports them.
+        quarantine: The start of the latest quarantine, in milliseconds since 1970. None without one.
+        opened: The times at which the phases opened, in milliseconds since 1970.
+        tallies: The answers, by the number of phases open at the time.
+        spending: A sample of (milliseconds since 1970, largest spent share of any line).
+        answers: The latest answers, newest first, as the pages show them.
+        events: The latest events, newest first, as the pages show them.
     """
 
     definition: Definition | None = None
@@ -89,19 +89,19 @@ class PublishedDataset:
 
     @property
     def quarantined(self) -> bool:
-        """Whether it takes nothing more. No event says when that is over, but what is paid for later."""
+        """Whether it is in quarantine. No event reports the end, but later charges show it."""
         if self.quarantine is None:
             return False
         return not self.spending or self.spending[-1][0] <= self.quarantine
 
     def define(self, value: bytes | None) -> None:
-        """A record of the catalog; an empty one retires."""
+        """Takes a record of the catalog. An empty record retires the data set."""
         self.retired = not value
-        with contextlib.suppress(InvalidDefinition, ValueError):  # of a newer release
+        with contextlib.suppress(InvalidDefinition, ValueError):  # a newer release wrote it
             self.definition = Definition.read(json.loads(value)) if value else self.definition
 
     def charge(self, value: bytes, at: int) -> None:
-        """A record of the ledger."""
+        """Takes a record of the ledger."""
         entry: Mapping[str, Any] = json.loads(value)
         if not self.odometer.add(entry):
             return
@@ -113,7 +113,7 @@ class PublishedDataset:
             del self.spending[1:-1:2]
 
     def announce(self, value: bytes, at: int) -> None:
-        """A record of the events."""
+        """Takes a record of the events."""
         event = documents.read(Event, value)
         if event is None:
             return
@@ -196,12 +196,12 @@ def _(answer: SideAnswer) -> dict[str, Any]:
 
 
 class Published:
-    """All data sets, as far as the topics were read. One thread writes, others read under ``lock``.
+    """The state of all data sets so far. One thread writes, others read under ``lock``.
 
     Attributes:
-        version: Grows with every record that was taken.
-        rejected: The latest rejections, newest first. For operators alone, like ``asked``.
-        asked: Queries in words, by data set, analyst and id.
+        version: A number that grows with every record.
+        rejected: The latest rejections, newest first. Only operators may see them, and ``asked``.
+        asked: The queries as readable text, by data set, analyst and id.
     """
 
     def __init__(self) -> None:
@@ -212,12 +212,12 @@ class Published:
         self.asked: OrderedDict[tuple[str, str, str], str] = OrderedDict()
 
     def take(self, role: str, key: str, value: bytes | None, at: int) -> None:
-        """Folds one record.
+        """Takes one record.
 
         Args:
-            role: Of the topic, one of ``READ``.
-            key: The data set's name.
-            at: Milliseconds since 1970.
+            role: The role of the topic, one of ``READ``.
+            key: The name of the data set.
+            at: The time of the record, in milliseconds since 1970.
         """
         with self.lock:
             self.version += 1
@@ -225,7 +225,7 @@ class Published:
                 self._reject(value, at)
             elif role == "queries":
                 for name, words in queries(value):
-                    self.asked.setdefault(name, words)  # an id that comes again gets its old answer
+                    self.asked.setdefault(name, words)  # a repeated id gets its old answer
                 while len(self.asked) > _REMEMBERED:
                     self.asked.popitem(last=False)
             elif role == "catalog":

@@ -1,7 +1,7 @@
-"""How the pages are served: to so many at once that the worker never lacks a file for Kafka and Redis.
+"""Serves the pages with a limit on connections, so that the worker always has files for Kafka and Redis.
 
-A server cannot tell what a client wants before it has read the head of its request. So no place is held back
-for ``/healthz``: while all are taken, a new connection gets the place of one that keeps the server waiting.
+A server cannot know what a client wants before it has read the head of its request. So it reserves no slot
+for ``/healthz``. While all slots are taken, a new connection replaces one that keeps the server waiting.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 __all__ = ["Runner"]
 
-# The event loop accepts at most 128 connections in one pass, and reads two passes later what they have sent.
-# With twice as many places, and some for those that are served, no request loses its place before it is read.
+# The event loop accepts at most 128 connections in one pass and reads their requests two passes later.
+# With twice as many slots, plus some for active requests, no request loses its slot before it is read.
 _MOST_CONNECTIONS: Final = 320
-_ENDED_AT_ONCE: Final = 32  # to search for each one by itself would cost more than to serve it
+_ENDED_AT_ONCE: Final = 32  # a search for each one would cost more than serving it
 _HEAD_S: Final = 10.0
 _IDLE_S: Final = 60.0
 _UNREAD_S: Final = 60.0
@@ -28,12 +28,12 @@ _LEFT_OVER_S: Final = 2.0
 class _Connection(web.RequestHandler):
     """One connection, which ends when its client keeps the server waiting for too long.
 
-    A client is waited for while the head of its next request is not complete, while the body of the request
-    that is served is not, and while it does not read what it is sent.
+    The server waits for a client while the head of its next request is incomplete, while the body of the
+    current request is incomplete, and while the client does not read its reply.
 
     Attributes:
-        address: The machine at the other end.
-        since: When it was last waited for anew.
+        address: The address of the client's machine.
+        since: The time at which the server last began to wait for the client.
     """
 
     address: object = None
@@ -55,7 +55,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it is the client's turn."""
+        """Whether the server waits for the client."""
         request = self._current_request
         body_is_missing = request is not None and not request.content.is_eof()
         return self._awaits_head() or body_is_missing or self.writing_paused
@@ -64,7 +64,7 @@ class _Connection(web.RequestHandler):
         return self._request_count == self._replies
 
     def end(self) -> None:
-        """Closes the connection now, whatever is still to be sent."""
+        """Closes the connection now, even if something is still to be sent."""
         self._runner.open.discard(self)
         if self._socket is not None:
             self._socket.abort()
@@ -130,13 +130,13 @@ class _Connection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         self.log_exception(exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("there is no room for a reply behind another one")
+            raise ConnectionError("a reply is already in progress")
         reply = web.Response(status=400, text="this is not a request in HTTP/1.1\n")
         reply.force_close()
         return reply
 
     def log_exception(self, *args: Any, exc_info: Any = None, **kw: Any) -> None:
-        """Logs our own faults. What is not HTTP can be sent by anyone, and nothing of it is logged."""
+        """Logs our own faults. It never logs data that is not HTTP, because anyone can send it."""
         if self._is_fault_of_client(exc_info):
             self.logger.debug("a connection to the pages ended: %s", type(exc_info).__name__)
         else:
@@ -144,15 +144,15 @@ class _Connection(web.RequestHandler):
 
     def _is_fault_of_client(self, error: object) -> bool:
         if isinstance(error, ConnectionError):
-            return self not in self._runner.open  # else the worker has lost Kafka or Redis
+            return self not in self._runner.open  # otherwise the worker has lost Kafka or Redis
         return isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 class Runner(web.AppRunner):
-    """Keeps few connections, and none whose client keeps it waiting for long.
+    """Keeps few connections, and ends those whose client keeps it waiting for long.
 
-    aiohttp alone keeps any number for an hour each: anyone who reaches the port could take all files that the
-    process may open, and everything that is not HTTP would write a trace into its log.
+    aiohttp alone keeps any number of connections for an hour each. Anyone who reaches the port could then use
+    up the files that the process may open, and all data that is not HTTP would write a trace to the log.
     """
 
     def __init__(self, app: web.Application) -> None:
@@ -161,15 +161,15 @@ class Runner(web.AppRunner):
 
     @property
     def server(self) -> Any:
-        """What makes a protocol for each connection; None before ``setup``."""
+        """The factory of a protocol for each connection. None before ``setup``."""
         server = super().server
         return server and (lambda: _Connection(server, self))
 
     def make_room(self) -> None:
-        """Ends some connections where there is one too many.
+        """Ends some connections if there are too many.
 
-        Only those end that are waited for. The address with the most connections loses first, and there the
-        connection that was waited for longest. The newest has sent nothing yet, so one is always found.
+        It ends only connections that the server waits for. It first takes the address with the most
+        connections, and there the one with the longest wait. The newest has sent nothing, so one is found.
         """
         if len(self.open) > _MOST_CONNECTIONS:
             taken = Counter(one.address for one in self.open)

@@ -1,4 +1,4 @@
-"""``/metrics`` on a port of its own: for a Prometheus without a token, where the pages ask for one."""
+"""Serves ``/metrics`` on a separate port, for a Prometheus that has no token for the pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["serve_metrics"]
 async def serve_metrics(
     access: Access, host: str, port: int, exposition: Callable[[], bytes]
 ) -> None:
-    """Serves them until it is cancelled, to whoever reaches the port."""
+    """Serves the metrics to anyone who reaches the port, until it is cancelled."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=exposition(), content_type="text/plain")

@@ -1,4 +1,4 @@
-"""What each page is told: documents for operators and analysts, made from public facts."""
+"""The documents that the pages of operators and analysts show, made from public facts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _SHOWN_EVENTS: Final = 12
 _KEPT: Final = 32
 
 Section: TypeAlias = dict[str, bytes]
-"""Documents as JSON, by name."""
+"""The documents as JSON, by name."""
 
 _opens_at: Final = lru_cache(maxsize=256)(rows_of_a_phase)
 _epsilon: Final = lru_cache(maxsize=256)(epsilon_spent)
 
 
 class Views:
-    """Documents by name, made again only when something was published.
+    """The documents by name, which are rebuilt only after new records.
 
-    Those of the analyst's view are ``public``: the catalog, the ledger, answers and events.
+    The documents of the analyst's view are ``public``: the catalog, the ledger, answers and events.
     """
 
     def __init__(self, published: Published) -> None:
@@ -36,7 +36,7 @@ class Views:
         self._made: dict[str, tuple[int, Section]] = {}
 
     def public(self, dataset: str) -> Section:
-        """What analysts may see, with one data set in detail; the first one if there is no such name."""
+        """Returns the analyst's view, with details of one data set, or of the first one if it is unknown."""
         with self._published.lock:
             version = self._published.version
             name = _chosen(self._published, dataset)
@@ -48,7 +48,7 @@ class Views:
         return found[1]
 
     def operator(self, dataset: str) -> Section:
-        """The same, and what was asked and rejected."""
+        """Returns the analyst's view together with the queries and the rejections."""
         with self._published.lock:
             rejected = list(self._published.rejected)[:_SHOWN_EVENTS]
             name = _chosen(self._published, dataset)
@@ -64,13 +64,13 @@ class Views:
 
 
 def away(health: Health) -> dict[str, int]:
-    """Servers that do not answer, and when they answered last, in milliseconds since 1970."""
+    """Returns the servers that do not answer and their last answer, in milliseconds since 1970."""
     since = {"Kafka": health.broker_away_since, "Redis": health.store_away_since}
     return {name: round(1000 * at) for name, at in since.items() if at is not None}
 
 
 def health_document(health: Health, **more: object) -> bytes:
-    """A worker's health as the page reads it."""
+    """Returns a worker's health in the form that the page reads."""
     return _bytes(
         {
             "ready": health.ready,
@@ -87,7 +87,7 @@ def health_document(health: Health, **more: object) -> bytes:
 
 
 def _known(published: Published) -> dict[str, PublishedDataset]:
-    """Data sets that are, or were."""
+    """Returns the data sets that exist or existed."""
     return {
         name: dataset
         for name, dataset in sorted(published.datasets.items())
@@ -96,7 +96,7 @@ def _known(published: Published) -> dict[str, PublishedDataset]:
 
 
 def _chosen(published: Published, name: str) -> str:
-    """The data set of that name, else the first one; empty where there is none."""
+    """Returns the data set of that name, or else the first one. Empty if there is none."""
     known = _known(published)
     return name if name in known else next((n for n, d in known.items() if not d.retired), "")
 

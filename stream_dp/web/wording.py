@@ -1,4 +1,4 @@
-"""Queries off the topic ``queries`` in words, for the operator's list of answers."""
+"""Writes the queries on the topic ``queries`` as readable text, for the operator's list of answers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SIGNS: Final = {"eq": "=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def queries(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Each query of a record: (data set, analyst, id), and its words.
+    """Yields (data set, analyst, id) and the text of each query in a record.
 
-    A record that is no query, or a very long one, has none; nor has a quote, as another query may
-    come under its id.
+    It yields nothing for a record that is not a query or is very long. It skips quotes, because another query
+    may use the same id.
     """
     try:
         envelope = QueryEnvelope.read(read_json(value or b"", max_bytes=_LARGEST))
@@ -55,7 +55,7 @@ def _words(query: QueryFields) -> str:
 
 
 def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
-    """As in SQL. What is not understood is not shown: the worker refuses it, and it may be a row."""
+    """Writes a condition as SQL. It never shows an invalid condition, which might be a row."""
     for connective, sign in (("all", " AND "), ("any", " OR ")):
         if connective in tree:
             whole = sign.join(_condition(part, inside=True) for part in tree[connective])
@@ -74,7 +74,7 @@ def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
         return f"{name} IS {'' if tree['is_missing'] else 'NOT '}NULL"
     if "is_other" in tree:
         return f"{name} {'=' if tree['is_other'] else '<>'} 'other'"
-    return "a condition that is not understood"
+    return "an invalid condition"
 
 
 def _constant(value: object) -> str:

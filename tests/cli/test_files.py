@@ -152,7 +152,7 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert "(found: City, age, SMOKER); rename City to city, SMOKER to smoker" in faults(
         a, b"City,age,SMOKER\n"
     )
-    assert "column city is there twice" in faults(a, b"city,age,smoker,city\n")
+    assert "column city appears twice" in faults(a, b"city,age,smoker,city\n")
     assert faults(a, "city,age,smoker\nBonn,1,\nKöln,1,\n".encode("latin-1")) == (
         "a.csv line 3: it is not UTF-8; pass --encoding with the right one, often latin-1 or cp1252"
     )
@@ -170,9 +170,9 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
         "b.ndjson line 2: it is not a JSON object; "
         'write one JSON object a line, such as {"city": "...", "age": "..."}'
     )
-    assert "b.ndjson line 1: it is no JSON object" in faults(b, b"[" * 100_000)
+    assert "b.ndjson line 1: it is not a JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
-    assert "c.csv.gz: it cannot be read; is it whole" in faults(tmp_path / "c.csv.gz", b"no zip")
+    assert "c.csv.gz: it cannot be read; check that it is complete" in faults(tmp_path / "c.csv.gz", b"no zip")
     whole = gzip.compress(b"city,age,smoker\n" + bytes(range(32, 126)) * 100)
     assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", whole[:-20])
     assert "it is not a Parquet file" in faults(tmp_path / "d.parquet", b"PAR")

@@ -231,7 +231,7 @@ def test_many_queries_share_records_and_come_back_in_order(client: Client, peopl
 
 
 def test_two_queries_of_one_call_have_two_ids(client: Client, people: str) -> None:
-    with pytest.raises(InvalidInput, match="q is there twice"):
+    with pytest.raises(InvalidInput, match="q appears twice"):
         client.ask_many(people, [Query(query_id="q"), Query("smoker", query_id="q")])
 
 

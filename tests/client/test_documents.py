@@ -66,7 +66,7 @@ def test_a_column_that_is_there_twice_is_named(form: object) -> None:
         columns = [pa.array(["Bonn"]), pa.array([True]), pa.array(["Graz"])]
         data = pa.table(columns, names=["city", "smoker", "city"])
     assert form(data, ["smoker"])  # type: ignore[operator]
-    with pytest.raises(InvalidInput, match="column city is there twice; rename one of them"):
+    with pytest.raises(InvalidInput, match="column city appears twice; rename one of them"):
         form(data, ["city", "smoker"])  # type: ignore[operator]
 
 

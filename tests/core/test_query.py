@@ -351,15 +351,15 @@ def test_an_unknown_attribute_is_refused_with_the_near_ones(name: Any, words: st
 @pytest.mark.parametrize(
     ("where", "field", "words"),
     [
-        ({}, "where", "no condition"),
-        ([], "where", "no condition"),
-        ({"all": [], "any": []}, "where", "no condition"),
+        ({}, "where", "not a condition"),
+        ([], "where", "not a condition"),
+        ({"all": [], "any": []}, "where", "not a condition"),
         ({"xor": []}, "where", "use all, any or not"),
         ({"all": {}}, "where.all", "a list of conditions"),
-        ({"not": []}, "where.not", "no condition"),
+        ({"not": []}, "where.not", "not a condition"),
         ({"attribute": "carrier"}, "where", "one comparison, not 0"),
         ({**AMERICAN, "in": []}, "where", "one comparison, not 2"),
-        ({"all": [{"any": [{}]}]}, "where.all[0].any[0]", "no condition"),
+        ({"all": [{"any": [{}]}]}, "where.all[0].any[0]", "not a condition"),
         ({"all": [AMERICAN, {"not": leaf("arr_delay", "ge", "1")}]}, "where.all[1].not.ge", "not a number"),
     ],
 )  # fmt: skip

@@ -335,7 +335,7 @@ class TestFolders:
         folder = StateFolder(tmp_path)
         folder.lock(timeout_s=0)
         assert running(tmp_path) is None  # what is starting has no address yet
-        with pytest.raises(ServerUnavailable, match="just starting"):
+        with pytest.raises(ServerUnavailable, match="is starting servers"):
             StateFolder(tmp_path).lock(timeout_s=0.1)
         folder.release()
 

@@ -159,7 +159,9 @@ async def test_a_token_becomes_a_cookie_that_scripts_and_other_sites_never_get(
 def test_tokens_that_are_guessed_easily_or_open_both_doors_are_refused() -> None:
     with pytest.raises(InvalidInput, match="STREAM_DP_WEB_OPERATOR_TOKEN: it is too short"):
         Access("127.0.0.1", 6066, operator_token="secret")
-    with pytest.raises(InvalidInput, match="STREAM_DP_WEB_ANALYST_TOKEN: it is the operator's too"):
+    with pytest.raises(
+        InvalidInput, match="STREAM_DP_WEB_ANALYST_TOKEN: it is the same as the operator's"
+    ):
         Access("127.0.0.1", 6066, operator_token="t" * 16, analyst_token="t" * 16)
     given = Access("127.0.0.1", 6066, analyst_token="t" * 16)
     assert given.role_of("t" * 16) == "analyst"

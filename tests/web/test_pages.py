@@ -92,7 +92,7 @@ def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -
     page.until("document.querySelector('#token')")
     page.write("#token", "not-the-token-of-this-test")
     page.press("Enter")
-    page.until_text("this token opens nothing here")
+    page.until_text("this token is not valid here")
     assert "people" not in page.text()
     page.write("#token", OPERATOR)
     page.press("Enter")

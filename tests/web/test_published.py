@@ -216,7 +216,7 @@ def test_what_is_no_condition_is_not_shown_to_operators_either(where: dict[str, 
     """It may be a row that somebody has sent to the wrong topic."""
     message = {"analyst": "ann", "query_id": "q", "where": where}
     ((_, words),) = queries(record(message))
-    assert "a condition that is not understood" in words
+    assert "an invalid condition" in words
     assert "zyzzyva" not in words
 
 

@@ -2,7 +2,7 @@
 
 With ``Basic`` composition the Laplace mechanism (Dwork & Roth 2014, section 3.3), with ``Concentrated`` the
 Gaussian one under zCDP (Bun and Steinke 2016). Each count costs every block of its window the least that
-keeps the promised accuracy; a repeat, however spelt, gets the same answer for nothing.
+keeps the promised accuracy; a repeat, however it is written, gets the same answer for nothing.
 """
 
 from __future__ import annotations

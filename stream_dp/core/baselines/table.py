@@ -115,8 +115,9 @@ class WholeTable(PredicateMechanism):
         )
 
     def error_bar(self, n_cells: int, n_blocks: int) -> float:
-        """Rows by which a predicate over so many cells of each of so many blocks errs, but for the failure
-        probability; one over most cells errs as the others do.
+        """Returns the error, in rows, of a predicate over ``n_cells`` of each of ``n_blocks`` blocks.
+
+        It holds except with the failure probability. A predicate over most cells errs like its complement.
         """
         held = min(n_cells, self._universe.n_cells - n_cells)
         return self._z * float(self._sigma) * math.sqrt(held * n_blocks)
@@ -140,7 +141,7 @@ class WholeTable(PredicateMechanism):
         if self.error_bar(held, len(window)) > self._accuracy.error * n_rows:
             return Refused(
                 RefusalCode.BUDGET_EXHAUSTED,
-                "the tables of the window are too noisy for so many cells, and their blocks are spent",
+                "the tables of the window are too noisy for this many cells, and their blocks are spent",
             )
         if not all(block in self._tables for block in window):
             return Refused(

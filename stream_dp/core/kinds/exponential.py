@@ -23,7 +23,7 @@ class Exponential:
     Replacing one row moves every exponent by half of epsilon, and so their normaliser: epsilon in all.
 
     Attributes:
-        epsilon: Of one choice.
+        epsilon: The epsilon of one choice.
         sensitivity: D: the most that replacing one row moves any score by.
         monotone: Whether one neighbour's scores are nowhere below the other's, whichever two they are. Then
             the normaliser moves with them, and the exponent is not halved (Dwork & Roth 2014, section 3.4).
@@ -53,7 +53,7 @@ class Exponential:
     def choose(self, noise: NoiseSource, scores: Sequence[int]) -> int:
         """The index of one candidate.
 
-        How long it takes follows from the scores; whoever serves it keeps that from everybody.
+        How long it takes follows from the scores; a server must keep that time from everybody.
 
         Args:
             scores: One a candidate, private.

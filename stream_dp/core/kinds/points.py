@@ -4,7 +4,7 @@ A point is the last of the attribute's first bins for which a condition holds; r
 the last bin of all, and so behind every point. One run for each attribute and window (absolute blocks, a
 snapshot of their rows): the first query begins it, draws its secret and pays for all of it. A look that
 was announced and never published abandons the run, whatever it had found; the next query begins another,
-charged anew.
+charged again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PointRelease:
     """On which side of a point the parts of a run say that they are; one part, or one a chunk that searches.
 
     Attributes:
-        number: Of the run among all of its kind, from 1.
+        number: The number of the run among all runs of its kind, from 1.
         code: The point.
     """
 

@@ -1,4 +1,4 @@
-"""Several answerers as one mechanism: the counts of the calibrated profile, and other kinds beside them."""
+"""Several answerers as one mechanism: the counts of the calibrated profile, and other kinds next to them."""
 
 from __future__ import annotations
 

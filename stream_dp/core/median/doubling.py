@@ -1,6 +1,6 @@
 """A mechanism of the median family for an unknown number of queries: stages that double.
 
-Roth & Roughgarden 2010, section 3 (its end): where k is not known, stage it, and start anew with twice as
+Roth & Roughgarden 2010, section 3 (its end): where k is not known, stage it, and start again with twice as
 many when the stage was too low. Stage s = 1, 2, ... allows ``2^(s-1) k_0`` queries (a phase, where there are
 phases) and runs on all blocks with the part ``6/(pi^2 s^2)`` of epsilon, of delta and of the failure
 probability. However many stages there are, the parts sum to less than one, so the whole is as private as one
@@ -86,12 +86,12 @@ class Doubling(LinearMechanism):
 
     Args:
         make: A mechanism without blocks for ``(privacy, accuracy, queries)``; the same for the same.
-        privacy: For all stages together.
-        accuracy: Likewise.
+        privacy: The privacy of all stages together.
+        accuracy: The accuracy of all stages together.
         first: ``k_0``, queries of the first stage.
 
     Raises:
-        InvalidDefinition: As ``make`` does for the first stage.
+        InvalidDefinition: ``make`` raises it for the first stage.
     """
 
     def __init__(

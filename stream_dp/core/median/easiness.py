@@ -57,7 +57,7 @@ class Easiness:
     ``(4 MAX_SUPPORT + 4) (2 / MIN_ERROR + 102)`` units of the exact mean: less than ``EASINESS_ERROR``.
 
     Args:
-        distribution: Of the query over the consistent set.
+        distribution: The distribution of the query over the consistent set.
         error: eps.
         n_rows: n, so that a count is a share.
     """

@@ -39,7 +39,7 @@ def reciprocal(i: int) -> Fraction:
 def hypothesis_rows(n_queries: int, error: Fraction) -> int:
     """Rows of a hypothesis, ``m = 160000 ln(k) ln(1/eps) / eps^2``, rounded up.
 
-    With so many rows some hypothesis agrees with any dataset on all queries to ``eps/400`` (Kim 2017,
+    With this many rows some hypothesis agrees with any dataset on all queries to ``eps/400`` (Kim 2017,
     Proposition 3.5, with ``eps^2`` where it prints ``e^2``).
 
     Args:
@@ -89,7 +89,7 @@ def noise_failure(n_queries: int, width: float) -> float:
 
 
 def width_for(n_queries: int, failure_probability: float) -> float:
-    """The least ``x = eps n alpha'`` at which ``noise_failure`` is no more than this; its inverse."""
+    """The least ``x = eps n alpha'`` at which ``noise_failure`` is at most this, which is its inverse."""
     target = failure_probability / n_queries
     # y + y^2 = target for y = exp(-x/200), without cancellation.
     return -200.0 * math.log(2.0 * target / (1.0 + math.sqrt(1.0 + 4.0 * target)))

@@ -70,7 +70,7 @@ def constants(
     rows: int | None = None,
     representation: Representation = "entropic",
 ) -> Constants:
-    """The constants of Kim 2017, Algorithm 3, with its slips mended.
+    """The constants of Kim 2017, Algorithm 3, with its slips fixed.
 
     Args:
         n_cells: N, at least 2.
@@ -80,7 +80,7 @@ def constants(
         phases: K.
         rows: m by hand; None takes ``160000 ln(K k) ln(1/eps) / eps^2``, and what is proved for a polytope.
             Privacy holds for any; for a smaller one tau grows, and hard queries may run out.
-        representation: Of the consistent set.
+        representation: The representation of the consistent set.
 
     Raises:
         InvalidDefinition: The noise would be wider than the sampler draws.
@@ -146,7 +146,7 @@ class Memory(Phased):
         queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.
         phases: K, at least 1.
         hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
-        representation: Of the consistent set; touches accuracy only.
+        representation: The representation of the consistent set. It affects accuracy only.
         max_tau: A further limit on the sum of all phases' tau; None leaves it to ``privacy.delta``.
 
     Raises:

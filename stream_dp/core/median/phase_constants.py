@@ -25,7 +25,7 @@ from stream_dp.errors import InvalidDefinition
 Representation: TypeAlias = Literal["exhaustive", "entropic", "polytope"]
 
 _UNITS_WANTED: Final = 256
-"""Of an easiness' sensitivity: its rounding is then 1% of what the noise covers."""
+"""The units of an easiness' sensitivity. Its rounding is then 1% of what the noise covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Constants:
         min_rows: ``n_min``: rows that open a phase.
         min_rows_as_printed: ``n_min`` as the papers print it, for comparison.
         sensitivity: Units that the easiness' sensitivity is resolved into.
-        failure_probability: Of some answer of any phase being further than ``error`` from the truth. The
-            noise alone decides, whatever m: see ``Phased.conclude``.
+        failure_probability: The probability that some answer of any phase is further than ``error`` from the
+            truth. The noise alone decides, whatever m: see ``Phased.conclude``.
         phases: One entry a phase.
     """
 
@@ -223,7 +223,7 @@ def check_bounds(
         terms = facts.log_tau_terms
         raise InvalidDefinition(
             "mechanism.hypothesis_rows",
-            "with so many rows a hypothesis privacy may be lost with probability "
+            "with this many rows in a hypothesis, privacy may be lost with probability "
             f"{_shown(facts.log_tau)} (concentration {_shown(terms.concentration)}, last threshold "
             f"{_shown(terms.last_index)}), above {field_name}",
             f"raise mechanism.hypothesis_rows or mechanism.queries_per_phase, or {field_name}",

@@ -1,4 +1,4 @@
-"""The median mechanism, on one fixed dataset and anew in every phase.
+"""The median mechanism, on one fixed dataset and again in every phase.
 
 *Median*: Roth & Roughgarden 2010 (Fig. 1), Kim 2017 (Algorithm 1). One dataset, k queries;
 ``alpha' = alpha/(720 m ln N)``, ``gamma = 4/(alpha' eps n) ln(2k/alpha)``, ``h_max = 20 m ln N``,
@@ -101,16 +101,17 @@ def constants(
         n_cells: N, at least 2.
         epsilon: The whole loss, ``c_K H_K alpha``.
         error: eps, in ``[MIN_ERROR, MAX_ERROR)``.
-        failure_probability: Of the noise of some query of some phase being too large; equal parts a phase.
+        failure_probability: The probability that the noise of some query of some phase is too large. Each
+            phase has an equal part.
         queries_per_phase: k, at least 2.
         phases: K.
         rows: m by hand; None takes ``160000 ln(k) ln(1/eps) / eps^2``, and what is proved for a polytope.
-        representation: Of the consistent set.
+        representation: The representation of the consistent set.
         composition: ``c_K``; None takes the least.
 
     Raises:
-        InvalidDefinition: ``c_K`` is too small for so many phases, epsilon too large for the proof, or the
-            noise would be wider than the sampler draws.
+        InvalidDefinition: ``c_K`` is too small for the number of phases, epsilon is too large for the proof,
+            or the noise would be wider than the sampler draws.
     """
     k, K, N, eps = queries_per_phase, phases, n_cells, error
     if epsilon > min(k, 100):
@@ -205,8 +206,8 @@ class Sequential(Phased):
         queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.
         phases: K, at least 1.
         hypothesis_rows: m by hand, for far smaller blocks; None takes the least that is proved to suffice.
-        representation: Of the consistent set; touches accuracy only.
-        composition: ``c_K``; None takes the least that composes so many phases.
+        representation: The representation of the consistent set. It affects accuracy only.
+        composition: ``c_K``. None takes the smallest one that composes over the number of phases.
 
     Raises:
         InvalidDefinition: A setting is out of range, tau exceeds ``privacy.delta``, or the numbers are too

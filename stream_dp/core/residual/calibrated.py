@@ -9,7 +9,7 @@ data, so a quote is exact and free, and the flag leaks nothing.
 *Privacy.* Every look (``measuring``) is a discrete Gaussian release on named blocks, charged to the line
 of each before it is taken; see ``accounting``. *Accuracy.* For a query fixed before the tables it uses
 were published, the error is Gaussian with the published variance: ``error_bar`` covers with at least
-the promised probability. Whoever chooses queries by looking at published answers can select noise;
+the promised probability. An analyst who chooses queries by looking at published answers can select noise;
 ``error_bar_simultaneous`` covers all conjunctions on the same attributes and window at once.
 """
 
@@ -85,7 +85,7 @@ _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
 
 _Row: TypeAlias = tuple[float, ...]
-"""Of one answer: the count, the error bar and the simultaneous one, both as shares of the rows."""
+"""One answer: its count, its error bar and its simultaneous error bar, both as shares of the rows."""
 
 _ZERO: _Row = (0.0, 0.0, 0.0)
 
@@ -114,7 +114,7 @@ _TOO_MANY_CELLS = Refused(
 
 _TOO_MANY_DRAWS = Refused(
     RefusalCode.TOO_MANY_CELLS,
-    "the attributes have too many cells together for so many phases; ask about fewer of either at once",
+    "the attributes have too many cells together for this many phases; ask about fewer of either at once",
 )
 
 MOST_DRAWN: Final = 2**22
@@ -136,7 +136,7 @@ class Calibrated(LinearMechanism):
         approximate: Whether looks with a delta of their own are charged to the same lines.
 
     Raises:
-        InvalidDefinition: delta is 0, or ``base_share`` is no share.
+        InvalidDefinition: delta is 0, or ``base_share`` is not a share.
     """
 
     def __init__(
@@ -554,7 +554,7 @@ class Calibrated(LinearMechanism):
 
 
 _NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
-"""Of a cell that no row can be in."""
+"""The answer for a cell that no row can be in."""
 
 
 def _finite(bar: float) -> float | None:
@@ -566,7 +566,7 @@ def _or_nan(bar: float | None) -> float:
 
 
 def _deviations(variances: Floats, n: int) -> list[float]:
-    """Of n answers, where one variance may serve all."""
+    """Returns the standard deviations of n answers. One variance may serve all of them."""
     deviations = [math.sqrt(v) for v in variances.tolist()]
     return deviations * (n // len(deviations))
 

@@ -33,7 +33,7 @@ class Part:
     Attributes:
         attributes: Indices, ascending.
         block: Index of the block.
-        step: Of the public grid of scales.
+        step: The step of the public grid of scales.
     """
 
     attributes: tuple[int, ...]

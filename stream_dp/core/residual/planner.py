@@ -288,7 +288,7 @@ def _buys(
 
 
 def _squared_sensitivity(evidence: Evidence) -> int:
-    """Of the answers together: a row that moves changes one count by 1, or two of a table."""
+    """The squared sensitivity: a row that moves changes one count by 1, or two counts of a table by 1."""
     return 1 if evidence.form.n_answers == 1 else 2
 
 
@@ -408,7 +408,7 @@ def _precisions() -> Floats:
 
 
 def _precision(steps: npt.NDArray[np.int64]) -> Floats:
-    """Of noise of these steps, 1/variance."""
+    """Returns the precision, 1/variance, of noise at these steps."""
     return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
 
 
@@ -433,7 +433,7 @@ class BaseRelease:
 
 
 class BasePlan:
-    """Which tables a base release measures, and how much of a line they may cost; public.
+    """The tables that a base release measures and the share of a line that they may cost. It is public.
 
     On narrow data all tables of one to three attributes, and the whole universe where that is small;
     on wide data all pairs. The largest are left out where there are too many cells to draw noise for;

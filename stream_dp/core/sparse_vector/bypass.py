@@ -29,7 +29,7 @@ from stream_dp.core.universe import Universe
 _TRAINED: Final = 100  # moves of a cell before a query about it is tested
 _MORE: Final = 1  # moves beyond the least moved cell that a failed test asks for
 _MARGIN: Final = 0.05  # of the error: a count that is nearer to its prediction moves nothing
-_RATES: Final = ((100, 0.2 / 8), (50, 0.5 / 8), (0, 2.0 / 8))  # from so many moves of the least on
+_RATES: Final = ((100, 0.2 / 8), (50, 0.5 / 8), (0, 2.0 / 8))  # (fewest moves of the least, rate)
 
 
 class Bypass(GrowingWeights):

@@ -4,7 +4,7 @@ Kim 2017's idea as it stands, by other means: the consistent set remembers every
 can. Whether it can is tested privately, here by sparse vectors (``gates``) in place of easiness and random
 thresholds; what it cannot is measured, and prunes the set. With the prior ``carry_over`` a new block is
 expected to look like those before it, which section 5.3 of the thesis conjectures to save hard queries. An
-experiment beside the calibrated profile, which does without gates.
+experiment next to the calibrated profile, which needs no gates.
 
 **Segments.** A line's budget is divided into S equal segments. A segment runs until its gate finds a
 prediction too far off; that query is measured by the same look. Its part of the budget pays both, half
@@ -186,7 +186,7 @@ class Gated(PredicateMechanism):
         )
 
     def _too_small(self, n_rows: int) -> bool:
-        """Whether a window of so many rows has no gate, or a measurement of it too much noise."""
+        """Whether a window of this many rows has no gate, or its measurement has too much noise."""
         wanted = NormalDist().inv_cdf(1.0 - self._accuracy.failure_probability / 4.0)
         noise = wanted * float(self._scales.count)
         return self._threshold(n_rows) < 1 or noise > self._accuracy.error * n_rows

@@ -136,7 +136,7 @@ class CountRelease:
     """What the look of one query gave. Published, but for the segment it leaves in this process.
 
     Attributes:
-        number: Of the segment that tested the query, from 1; 0 where nothing was tested.
+        number: The number of the segment that tested the query, from 1. 0 if nothing was tested.
         measured: Whether the count was released; False where the prediction passed the gate.
         noisy_count: 0 where not measured.
     """
@@ -175,7 +175,7 @@ class Gate:
     """The test of one prediction.
 
     Attributes:
-        number: Of its segment, from 1.
+        number: The number of its segment, from 1.
         predicted: ``g``, in rows; published.
         threshold: T, in rows.
         threshold_scale: ``b_t``, in rows.
@@ -196,9 +196,9 @@ class CountLook(Look):
     """One noisy count; with a gate before it, only where the prediction is too far off.
 
     Attributes:
-        n_rows: Of the window.
-        kind: Of the count's noise.
-        scale: Of the count's noise, in rows.
+        n_rows: The rows of the window.
+        kind: The kind of the count's noise.
+        scale: The scale of the count's noise, in rows.
     """
 
     query: LinearQuery
@@ -259,11 +259,11 @@ class CountLook(Look):
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where a data set is in its segments: a fold over releases, and the secret of the one that runs.
+    """The position of a data set in its segments, computed from releases, and the secret of the current one.
 
     Attributes:
-        number: Of the newest, from 1; 0 before the first.
-        paid: Blocks that have paid for it.
+        number: The number of the newest segment, from 1. 0 before the first.
+        paid: The blocks that have paid for it.
     """
 
     number: int = 0

@@ -1,6 +1,6 @@
 """What ``gated`` and the baselines share: predicate queries alone, a line a block, and one count a look.
 
-They remember nothing beside their releases. What a look costs is added up by a ``Composition``.
+They remember nothing except their releases. What a look costs is added up by a ``Composition``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PredicateMechanism(LinearMechanism):
 
     @property
     def accuracy(self) -> Accuracy:
-        """Of every verified answer."""
+        """The promised accuracy of every verified answer."""
         return self._accuracy
 
     @property

@@ -5,7 +5,7 @@ those before it that tell most about it (a Chow-Liu tree, with up to three paren
 Liu 1968; Zhang et al. 2017), and its distribution given these is the maximum-entropy fit to the published
 tables of one and two attributes among them. Attributes that are not joined are independent given the others.
 
-**Noise is no structure.** What two attributes say together beyond each alone is estimated with a known
+**Noise is not structure.** What two attributes say together beyond each alone is estimated with a known
 variance, so the energy that noise by itself would give it is known too. Energy that noise alone would reach
 with probability 1% is worth nothing; other estimates are scaled down by the noise's part of their energy
 (James and Stein 1961).
@@ -31,7 +31,7 @@ MAX_CLIQUE_CELLS: Final = 2**11
 """With more than one parent; a single one comes with its published table, however large."""
 
 _FALSE_ALARM: Final = 0.01
-"""Of joining two attributes that are independent."""
+"""The probability of joining two attributes that are independent."""
 
 _Attributes = tuple[int, ...]
 
@@ -89,11 +89,14 @@ def model_of(tables: ResidualMemory, shape: tuple[int, ...], window: range) -> M
 def _together(
     tables: ResidualMemory, window: range, pair: _Attributes, one: Floats, other: Floats
 ) -> Floats | None:
-    """Likely counts of two attributes; None where noise alone explains what they say together.
+    """Returns likely counts of two attributes. None if noise alone explains their joint counts.
 
     Args:
+        tables: The residuals of the published tables.
+        window: The absolute indices of the blocks.
+        pair: The two attributes.
         one: Likely counts of the first attribute, shape (its size,).
-        other: Of the second.
+        other: Likely counts of the second attribute, shape (its size,).
     """
     view = tables.view(pair, window)
     n_rows = view.n_rows
@@ -138,7 +141,7 @@ def _joined(worth: Floats, shape: tuple[int, ...]) -> list[tuple[int, _Attribute
     joined: list[tuple[int, _Attributes]] = []
     strongest = worth.max(axis=1)
     while left:
-        # Where nothing is to be gained, the attribute that has most to say begins anew.
+        # Where nothing is to be gained, the most informative attribute starts a new clique.
         newest = max(left, key=lambda a: (best[a], strongest[a], -a))
         left.remove(newest)
         joined.append((newest, parents[newest]))

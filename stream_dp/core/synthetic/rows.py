@@ -18,10 +18,10 @@ class Conditional:
     """How one attribute depends on attributes that are drawn before it.
 
     Attributes:
-        attribute: Index of the one that is drawn.
-        parents: Indices of those it depends on.
-        shares: Of each of its cells, within each cell of the parents: shape (size of each parent, size),
-            sums to 1 along the last axis.
+        attribute: The index of the attribute that is drawn.
+        parents: The indices of the attributes that it depends on.
+        shares: The share of each of its cells within each cell of the parents, shape (size of each parent,
+            size). It sums to 1 along the last axis.
     """
 
     attribute: int

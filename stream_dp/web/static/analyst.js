@@ -163,7 +163,7 @@ function cost(answer) {
   return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${left}`;
 }
 
-const confidence = (answer) => (answer.confidence ? `error bars cover with probability ${answer.confidence} what was asked before it was seen` : "");
+const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it` : "");
 
 function cellsOf(found) {
   const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
@@ -230,7 +230,7 @@ async function drawPhases(question, chart) {
     const answer = free ? await send("/question", wanted) : {};
     points.push([last_phases, answer.value ?? null, answer.error_bar ?? null]);
   }
-  if (points.every(([, value]) => value === null)) undraw(chart, empty("None of them is free just now."));
+  if (points.every(([, value]) => value === null)) undraw(chart, empty("None of these is free at the moment."));
   else draw(chart, overPhases(points));
 }
 

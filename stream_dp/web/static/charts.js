@@ -1,4 +1,4 @@
-// Drawings as SVG, made for the width there is and made again when that changes.
+// Draws charts as SVG for the current width, and draws them again when it changes.
 
 import { clock, percent, s, share, whole } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Completions for SQL from the catalog: attributes, their values, and the words that are understood.
+// Completions for SQL from the catalog: attributes, their values, and the supported keywords.
 
 const OPERATORS = {
   category: ["=", "<>", "IN ("],

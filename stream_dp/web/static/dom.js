@@ -1,4 +1,4 @@
-// Elements and figures. Text is only ever set as text: names and labels come from users.
+// Elements and figures. Text is never set as HTML, because names and labels come from users.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -15,7 +15,7 @@ function make(element, properties, children) {
   return element;
 }
 
-/** An element; properties are attributes, `onclick` and the like listeners, `--x` custom properties. */
+/** Creates an element. A property is an attribute, a listener such as `onclick`, or a custom property `--x`. */
 export const h = (tag, properties = {}, ...children) => make(document.createElement(tag), properties, children);
 
 /** The same for a drawing. */

@@ -1,4 +1,4 @@
-// Exchanges a token for a cookie. One in the address's fragment was never sent to any server on the way.
+// Exchanges a token for a cookie. A token in the fragment of the address was never sent to any server.
 
 import { $ } from "./dom.js";
 import { send } from "./live.js";

@@ -1,25 +1,25 @@
-// What the worker tells as it happens, and asking it.
+// Live updates from the worker, and requests to it.
 
 import { fill, h, when, $ } from "./dom.js";
 
 const RETRY_MS = 5000;
-const SILENT_MS = 15000; // the worker says every five seconds that it is there
+const SILENT_MS = 15000; // the worker sends a sign of life every five seconds
 
 export const chosen = new URLSearchParams(location.search).get("dataset") ?? "";
 
-// What is lost while one of them does not answer, and what to do: in words for everybody, and for operators.
+// The effect of a server that does not answer, for everybody, and what to do, for operators.
 const AWAY = {
   Kafka: [
-    "What is shown here is as of then. Nothing is lost, but nothing can be sent just now, and who tries is told so.",
-    "Start the broker again; stream-dp doctor says more.",
+    "This page shows the state at that time. Nothing is lost, but nothing can be sent at the moment. Senders get an error.",
+    "Start the broker again. See stream-dp doctor for details.",
   ],
   Redis: [
-    "Nothing is answered and nothing is spent meanwhile. Nothing is lost: what was sent waits in Kafka.",
-    "Start Redis again with its own data, never with an empty or older copy. A worker that has waited for it for some minutes ends, and has to be started again too.",
+    "Until then nothing is answered and nothing is spent. Nothing is lost: sent records wait in Kafka.",
+    "Start Redis again with its own data, never with an empty or older copy. A worker that has waited for some minutes ends. Start it again too.",
   ],
   "This worker": [
-    "What is shown here is as of then. Nothing is lost: what was sent waits in Kafka.",
-    "Unless it restarts by itself, start it again: stream-dp up, or stream-dp worker. The end of its log says why it stopped.",
+    "This page shows the state at that time. Nothing is lost: sent records wait in Kafka.",
+    "If it does not restart by itself, start it again with stream-dp up or stream-dp worker. The end of its log says why it stopped.",
   ],
 };
 
@@ -31,7 +31,7 @@ function tell(view, away) {
     $("notice"),
     entries.map(([name, since]) => {
       const [meaning, remedy] = AWAY[name];
-      return h("p", {}, h("strong", {}, `${name} does not answer`), " since ", when(since), `. ${meaning} ${view === "operator" ? `${remedy} ` : ""}This page goes on by itself.`);
+      return h("p", {}, h("strong", {}, `${name} does not answer`), " since ", when(since), `. ${meaning} ${view === "operator" ? `${remedy} ` : ""}This page continues by itself.`);
     }),
   );
 }
@@ -44,7 +44,7 @@ export function follow(view, on) {
     const kind = Object.keys(away).length || now.problem ? "bad" : now.caught_up ? "good" : "";
     const text = Object.keys(away).length
       ? `${Object.keys(away).join(" and ")} away`
-      : now.problem || (!now.caught_up ? "reading what was published" : now.sample ? "live; of the many answers a sample" : "live");
+      : now.problem || (!now.caught_up ? "reading the published records" : now.sample ? "live; a sample of the answers" : "live");
     status.className = `status ${kind}`;
     $("main").classList.toggle("stale", !now.caught_up || Boolean(now.problem) || Object.keys(away).some((name) => name !== "Redis"));
     if (told === text + JSON.stringify(away)) return;
@@ -61,7 +61,7 @@ export function follow(view, on) {
       on.reading?.(now);
     },
   };
-  // Another token, or another release, may be needed by then.
+  // By then the page may need another token or another release.
   const again = () => fetch("/healthz").then(() => location.reload(), () => setTimeout(again, RETRY_MS));
   const open = () => {
     heard = Date.now();
@@ -79,7 +79,7 @@ export function follow(view, on) {
     }
   };
   setInterval(() => { if (!document.hidden && Date.now() - heard > SILENT_MS) lost(); }, 1000);
-  // Nobody looks at a hidden page, and a browser has few connections to one server.
+  // Nobody sees a hidden page, and a browser has few connections to one server.
   document.addEventListener("visibilitychange", () => {
     source?.close();
     if (!document.hidden) open();

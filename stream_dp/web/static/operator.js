@@ -1,4 +1,4 @@
-// The operator's view: everything that is public, and how this worker is.
+// The operator's view: everything that is public, and the health of this worker.
 
 import { empty, fill, h, how, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { follow, keepDataset, send } from "./live.js";
@@ -44,7 +44,7 @@ function showDatasets() {
           [["name", "named"], ["phases", "number tight"], ["rows", "number tight"], ["rows waiting", "number tight roomy"], ["", "broad roomy"], ["budget spent", "number tight"], ["easy", "number tight roomy"]],
           rows,
         ))
-      : empty("None yet; create one with: stream-dp dataset create DEFINITION.json"),
+      : empty("There is no data set yet. Create one with: stream-dp dataset create DEFINITION.json"),
   );
 }
 
@@ -62,7 +62,7 @@ let round = 0;
 async function showPrices() {
   const mine = ++round;
   if (!schema?.attributes.length || phases < 1) {
-    fill($("prices"), empty("Nothing can be asked before a phase is open."));
+    fill($("prices"), empty("You cannot ask anything before a phase is open."));
     return;
   }
   $("quote").disabled = true;
@@ -104,9 +104,9 @@ function showHealth(health) {
   const since = (name) => [pill("does not answer", "bad"), " since ", when(health.away[name])];
   const store =
     health.away.Redis ? since("Redis")
-    : problems === null ? "not looked at yet"
+    : problems === null ? "not checked yet"
     : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
-    : health.durability === "declared" ? [pill("safe", "easy"), " as declared: nobody can look"]
+    : health.durability === "declared" ? [pill("safe", "easy"), " as declared: it cannot be checked"]
     : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
   const places = Object.entries(health.quarantined);
   const deleted = Object.entries(health.deleted);

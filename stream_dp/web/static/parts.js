@@ -8,7 +8,7 @@ const STATES = { retired: "retired: its rows are erased", quarantined: "in quara
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
   const promise = schema?.privacy
-    ? `every row is promised ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
+    ? `every row is guaranteed ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
     : "";
   fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise)] : h("h1", {}, "No data set yet"));
 }
@@ -38,7 +38,7 @@ function showTiles(dataset, schema, answers) {
     tile(
       "Error bar",
       bars.length ? `± ${share(bars[Math.floor(bars.length / 2)])}` : "–",
-      schema?.accuracy ? `median of the latest; ${percent(schema.accuracy.error)} promised` : "",
+      schema?.accuracy ? `median of the latest; at most ${percent(schema.accuracy.error)} promised` : "",
     ),
   );
 }

@@ -62,8 +62,8 @@ class AdaptivePlan:
     """What a run needs and promises; public.
 
     Attributes:
-        epsilon: Of the whole run.
-        delta: Of the whole run.
+        epsilon: The epsilon of the whole run.
+        delta: The delta of the whole run.
         n_rows: n, of the snapshot.
         n_chunks: m, at least 2.
         n_queries: k: thresholds for which accuracy is promised.
@@ -146,7 +146,7 @@ class AdaptivePlan:
         return -(-self.n_rows // self.n_chunks) + self.cut_error
 
     def nominal_rank(self, chunks: int) -> int:
-        """Rows that so many chunks should have."""
+        """Returns the number of rows that this many chunks should have."""
         return chunks * self.n_rows // self.n_chunks
 
     def draw(self, noise: NoiseSource) -> Secret:

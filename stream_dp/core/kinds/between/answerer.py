@@ -7,7 +7,7 @@ answers were "between" as the plan allows the run has halted; the next query, or
 begins another: a new secret, new charges.
 
 A block that did not pay at once may not join later, though no answer depended on its rows so far: the run's
-delta is the probability of an unlucky secret, the answers tell of the secret, and who asked about the block
+delta is the probability of an unlucky secret, the answers reveal the secret, and who asked about the block
 only in such a run would meet one more often.
 
 **Crashes.** A look that was announced and never published counts as "between", the first of a run too: its
@@ -40,12 +40,12 @@ _SIDES = tuple(Side)
 
 @dataclass(frozen=True, slots=True)
 class BetweenRelease:
-    """Where a count lies.
+    """The side of the thresholds on which a count lies.
 
     Attributes:
-        number: Of the run, from 1.
-        window: Of the query.
-        key: Of the query.
+        number: The number of the run, from 1.
+        window: The window of the query.
+        key: The key of the query.
     """
 
     number: int

@@ -44,8 +44,8 @@ class BetweenPlan:
     """Scales and the gap that they need; public.
 
     Attributes:
-        epsilon: Of the whole run.
-        delta: Of the whole run.
+        epsilon: The epsilon of the whole run.
+        delta: The delta of the whole run.
         n_between: c: how many answers may be BETWEEN, at least 1.
     """
 

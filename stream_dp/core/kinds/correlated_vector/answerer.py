@@ -76,7 +76,7 @@ class CorrelatedVectors(Answerer):
         attribute: Its name.
 
     Raises:
-        InvalidDefinition: There is no such attribute, or it is not a Boolean.
+        InvalidDefinition: There is no such attribute, or it is not boolean.
     """
 
     name = "correlated_vector"
@@ -146,7 +146,7 @@ class CorrelatedVectors(Answerer):
         if block in self._lost:
             return Refused(
                 RefusalCode.RETRY_AFTER,
-                f"{which}, for a crash lost them; they are drawn anew when the next phase opens",
+                f"{which}, for a crash lost them; they are drawn again when the next phase opens",
                 retriable=True,
             )
         if self._sizes[block] > MAX_ORDERED:

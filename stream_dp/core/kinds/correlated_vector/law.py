@@ -10,7 +10,7 @@ longer.
 
 **Guarantee.** ``ln((1 + a) / (1 - a))``-differential privacy for replacing one row's bit, whatever is
 asked, and no more: the response is public once it is drawn. *Nothing is secret*; a row whose response is
-lost before it was published is drawn anew, for nobody has seen it.
+lost before it was published is drawn again, because nobody has seen it.
 
 **Accuracy** holds for queries fixed before y is drawn: any loss at all has probability at most
 ``2 (1 + number of vectors) exp(-tolerance^2 / (2 n))``. Who sees y can ask a query that it fails: ``{y}``.
@@ -43,7 +43,7 @@ class ResponsePlan:
     """How faithful the response is; public.
 
     Attributes:
-        epsilon: Of each row, once and for all.
+        epsilon: The loss of each row, once and for all.
     """
 
     epsilon: Fraction
@@ -57,7 +57,7 @@ class ResponsePlan:
 
     @cached_property
     def keeps(self) -> int:
-        """Of 2^52 equally likely cases those that keep a bit: ``2^52 / (1 + exp(-epsilon))`` or less."""
+        """How many of 2^52 equally likely cases keep a bit: ``2^52 / (1 + exp(-epsilon))`` or less."""
         exponent = _DECIMAL.divide(
             _DECIMAL.create_decimal(-self.epsilon.numerator),
             _DECIMAL.create_decimal(self.epsilon.denominator),

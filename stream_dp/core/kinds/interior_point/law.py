@@ -39,8 +39,8 @@ class InteriorPlan:
     """What a run needs and promises; public.
 
     Attributes:
-        epsilon: Of the whole run.
-        delta: Of the whole run.
+        epsilon: The epsilon of the whole run.
+        delta: The delta of the whole run.
         n_points: k: points for which accuracy is promised; privacy holds for any number.
         failure_probability: beta: that some answer is wrong.
     """

@@ -43,7 +43,7 @@ class StableRelease:
     """What was answered to one query.
 
     Attributes:
-        key: Of the query.
+        key: The key of the query.
         attribute: Index.
         code: The cell; None for "no answer".
     """
@@ -197,8 +197,8 @@ class Modes(_Stable):
     """The most frequent cell of any attribute.
 
     Args:
-        groups: To which rows are dealt at random, each with a vote; None has the rows vote themselves, which
-            names the mode with fewer of them.
+        groups: The number of groups to which rows are dealt at random, each with a vote. With None each row
+            has a vote, which names the mode with fewer rows.
 
     Raises:
         InvalidDefinition: So few groups would hardly ever name a value, or there are more than rows dealt.

@@ -41,8 +41,8 @@ class StablePlan:
     """The test of a distance; public.
 
     Attributes:
-        epsilon: Of one look.
-        delta: Of one look.
+        epsilon: The epsilon of one look.
+        delta: The delta of one look.
     """
 
     epsilon: Fraction
@@ -204,8 +204,8 @@ class ResampledMode:
     most ``delta / 2``.
 
     Attributes:
-        epsilon: Of one look.
-        delta: Of one look.
+        epsilon: The epsilon of one look.
+        delta: The delta of one look.
         n_rows: n; public.
         sample_rows: m, of one subsample.
         n_samples: k.

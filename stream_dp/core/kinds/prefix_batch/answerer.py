@@ -31,7 +31,7 @@ LONGEST_S: Final = 1.2
 """Longest that a draw is expected to take."""
 
 WORST_ERROR: Final = 0.5
-"""Of a share that nothing is known of, one half is as near as this."""
+"""The largest error of the guess one half for an unknown share."""
 
 _HYPOTHESIS_ROWS: Final = sorted({round(2 ** (step / 4)) for step in range(41)})
 _MOST_BINS: Final = 2**23  # of all conditions together
@@ -54,7 +54,7 @@ class BatchRelease:
 
     Attributes:
         window: The blocks.
-        hypothesis_rows: Of the synthetic histogram.
+        hypothesis_rows: The rows of the synthetic histogram.
         error: Largest error of all answers, as a share.
         rows: By the key of each condition, rows of the histogram that satisfy it.
     """
@@ -197,14 +197,14 @@ class Batches(Answerer):
         if needed <= MAX_ROWS:
             return Refused(
                 RefusalCode.WINDOW_TOO_SMALL,
-                f"window: it has {n_rows:,} rows, and answers to so many conditions say something from "
-                f"{needed:,} rows on; ask about more phases, or fewer conditions at once",
+                f"window: it has {n_rows:,} rows, and answers to this many conditions need at least "
+                f"{needed:,} rows; ask about more phases, or fewer conditions at once",
             )
         if cells.nested:
             return _too_many(len(predicates))
         return _refused(
-            f"wheres: these {len(predicates)} conditions overlap, and so many that do are too many for one "
-            "look; ask fewer, or ranges of which any two are nested or have nothing in common"
+            f"wheres: these {len(predicates)} conditions overlap, and this many overlapping conditions are "
+            "too many for one look; ask fewer, or ranges of which any two are nested or disjoint"
         )
 
     def _plans(self, cells: Cells) -> Iterator[PrefixPlan]:

@@ -140,7 +140,7 @@ class PrefixPlan:
     """What one look asks; public.
 
     Attributes:
-        cells: Of the queries.
+        cells: The cells of the queries.
         epsilon: Its loss.
         hypothesis_rows: m.
     """
@@ -176,7 +176,7 @@ class PrefixPlan:
             cells: Rows in each cell, exact, shape (n_cells,). Private.
         """
         if int(cells.sum()) * self.hypothesis_rows > MAX_ROWS:
-            raise ValueError("the data have too many rows for a histogram of so many")
+            raise ValueError("the data have too many rows for a histogram of this size")
         ours = histograms @ self.cells.holds.T * int(cells.sum())
         truth = self.cells.holds @ cells * self.hypothesis_rows
         return np.asarray(np.abs(ours - truth).max(axis=1))
@@ -250,8 +250,8 @@ def layered(plan: PrefixPlan, cells: IntArray, noise: NoiseSource) -> IntArray:
     least E of all, and piece i drawn with weight ``(exp(-a u_i) - exp(-a u_(i+1))) N(u_(i+1) - 1)``, where
     ``N(u)`` histograms have an E of at most u; the last, endless one with ``exp(-a u_r) R``. Then one of the
     histograms counted there is drawn, each as likely, and kept with the probability that a point of the
-    piece is beyond its E; else all is drawn anew. What a histogram gets from all pieces is the area beyond
-    its E.
+    piece is beyond its E; otherwise all is drawn again. What a histogram gets from all pieces is the area
+    beyond its E.
 
     A piece is so wide that whatever the data one of e draws is kept, or hardly fewer.
 
@@ -446,7 +446,7 @@ class _Nested:
         return histogram
 
     def _stages(self, v: int) -> list[list[_Series]]:
-        """Of each node the ways to fill it: nothing, each child added, and its own cell, within v.
+        """Returns the ways to fill each node: nothing, each child added, and its own cell, within v.
 
         Empty where some node cannot be filled.
         """

@@ -87,7 +87,7 @@ class CurvesRelease:
 
 @dataclass(frozen=True)
 class CurvesLook(KindLook):
-    """Looks at one attribute in blocks of so many rows that were not looked at for it."""
+    """Looks at one attribute in blocks that were not yet looked at for it."""
 
     plan: Plan[Any]
     attribute: int

@@ -108,7 +108,7 @@ class PartitionPlan:
         return 2 * self.sweep_error(self.failure_probability)
 
     def reserve(self, noise: NoiseSource, n_rows: int) -> None:
-        """Draws the noise of one look at a block of so many rows into the pool.
+        """Draws the noise of one look at a block of ``n_rows`` rows into the pool.
 
         How many segments there will be is not known yet: of each scale that their tree may have there will be
         enough for as many segments as such a block has, but for the failure probability.
@@ -160,7 +160,7 @@ class PartitionPlan:
         """Inverse of ``to_bytes``.
 
         Raises:
-            CorruptState: An unknown version, a wrong length, or ends that are no segments of the bins.
+            CorruptState: An unknown version, a wrong length, or ends that are not segments of the bins.
         """
         reader = _FORMAT.read(data)
         (n_segments,) = reader.fields("<I")
@@ -241,7 +241,7 @@ class Partitions:
         return max(0, self.at_most(bins.stop - 1) - before)
 
     def quantile(self, rank: int) -> int:
-        """As ``Tree.quantile``."""
+        """Returns the bin of a quantile, as ``Tree.quantile`` does."""
         return search(self.plan.n_bins, rank, self.at_most)
 
     def error_bar_of(self, bins: range, failure_probability: float) -> float:

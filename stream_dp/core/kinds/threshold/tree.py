@@ -113,7 +113,7 @@ def _nodes(counts: IntArray) -> IntArray:
 
 
 def _nodes_of(n_bins: int) -> set[int]:
-    """Numbers of the nodes that the prefix of so many bins is the sum of."""
+    """Returns the numbers of the nodes whose sum is the prefix of this many bins."""
     found = set()
     while n_bins:
         found.add(n_bins)

@@ -46,7 +46,7 @@ class HardAnswer:
 
     @classmethod
     def of(cls, mask: Mask, window: range, answer: Fraction, tolerance: Fraction) -> HardAnswer:
-        """As ``ConsistentSet.prune`` is told of it; the mask may change afterwards."""
+        """Builds it from the arguments of ``ConsistentSet.prune``. The mask may change afterwards."""
         return cls(mask.copy(), window, float(answer), float(tolerance))
 
 
@@ -71,7 +71,7 @@ class Distribution:
     def of_nodes(
         cls, nodes: npt.NDArray[np.float64], *, effective_size: float | None = None
     ) -> Distribution:
-        """Of equally likely shares that are ``on_grid``, of any shape."""
+        """Builds it from equally likely shares of any shape that are ``on_grid``."""
         values, weights = np.unique(nodes, return_counts=True)
         exact = tuple(Fraction(value) for value in values.tolist())
         return cls(exact, tuple(weights.tolist()), effective_size)

@@ -40,7 +40,7 @@ class _Solution:
         inside: Each answered query's share of each block at the point, shape (n_answers, n_blocks).
         shifts: How far each query lies on average from its value at the point, shape (n_answers,).
         covariance: Cholesky factor of the answered queries' covariance plus their slack, or None without any.
-        feasible: Whether the answers contradict each other not.
+        feasible: Whether the answers do not contradict each other.
     """
 
     points: _Floats

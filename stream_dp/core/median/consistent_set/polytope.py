@@ -77,7 +77,7 @@ class Polytope:
     meets too many walls stays where it was, which keeps that too. Lengths are measured by the curvature of
     the logarithmic barrier at its centre: so the body is about as wide in every direction. Chains start at
     the deepest point, which linear programming finds. Cells that no answer tells apart share their total
-    uniformly, so after every trajectory they are drawn anew, exactly.
+    uniformly, so after every trajectory they are drawn again, exactly.
 
     *Reproducible.* The walk's randomness is public, and a function of blocks and answers: so is the sample,
     whatever was asked in between. A machine that rounds otherwise draws another sample, as good.
@@ -266,7 +266,7 @@ class _Body:
         return self._slack(self._entries(moves)) - self._slack(self._entries(origin))
 
     def _redrawn(self, entries: _Floats, noise: np.random.Generator) -> _Floats:
-        """Divides the mass of alike entries among them anew, uniformly."""
+        """Divides the mass of alike entries among them again, uniformly."""
         fresh = noise.standard_exponential(entries.shape)
         whole = np.add.reduceat(entries[:, self._order], self._kinds, axis=1)
         drawn = np.add.reduceat(fresh[:, self._order], self._kinds, axis=1)
@@ -340,7 +340,7 @@ def _alike(slabs: _Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 def _effective_size(values: _Floats) -> float:
     """How many independent draws tell as much about the mean, shape (trajectories, chains).
 
-    From the spread of the chains' means, beside that of all values: within about a quarter.
+    It compares the spread of the chains' means with the spread of all values, to about a quarter.
     """
     spread, of_means = float(values.var()), float(values.mean(axis=0).var(ddof=1))
     if of_means <= spread / values.shape[0]:

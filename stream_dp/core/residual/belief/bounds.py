@@ -92,7 +92,7 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
 
     Args:
         values: Their best estimates, shape (answers,).
-        variances: Of these, shape (answers,) or (1,).
+        variances: The variances of these, shape (answers,) or (1,).
     """
     own = np.sqrt(variances)
     n_own = 2 * bool(np.isfinite(own).all())

@@ -69,7 +69,7 @@ class Belief:
         Args:
             key: Identifies what was asked, whatever the window.
             values: All its answers, shape (n_answers,).
-            variance: Of the independent noise on each.
+            variance: The variance of the independent noise on each.
         """
         counts = self._counts.setdefault(key, {})
         known = counts.get(block)
@@ -96,7 +96,7 @@ class Evidence:
 
     Attributes:
         values: Best estimates of the live answers in rows, shape (answers,).
-        variances: Of ``values``: shape (answers,), or (1,) where all are alike; infinite where unknown.
+        variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Unknown is infinite.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ _NEGLIGIBLE = 1e-20
 
 @cache
 def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
-    """Which of k attributes are in T, for each T."""
+    """Returns which of k attributes are in T, for each T."""
     return tuple(product((False, True), repeat=k))
 
 
@@ -94,7 +94,7 @@ def part_infinite(variances: Floats) -> tuple[Floats, Floats | None]:
 
 
 def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> Floats:
-    """``variance`` of what ``part_infinite`` returned, for whoever asks about the same often."""
+    """``variance`` of what ``part_infinite`` returned, for callers that ask about the same often."""
     result: Floats = norms @ known
     if unknown is not None:
         result[norms @ unknown > 0.0] = math.inf
@@ -120,7 +120,7 @@ class View(Protocol):
         ...
 
     def variance(self, norms: Floats) -> Floats:
-        """Of answers with these squared norms |x_T|^2, shape (rows, 2^k): shape (rows,)."""
+        """Returns the variance of answers with squared norms |x_T|^2, shape (rows, 2^k), in shape (rows,)."""
         ...
 
 
@@ -137,7 +137,7 @@ class Form(Protocol):
 
     @property
     def live(self) -> Mask | None:
-        """Which answers are not zero by definition, shape (n_answers,); None for all."""
+        """The answers that are not zero by definition, shape (n_answers,). None means all answers."""
         ...
 
     @property
@@ -240,7 +240,7 @@ class Cells:
     """Any predicate, and its table over grouped attributes: one answer a cell, row-major as asked.
 
     Args:
-        predicate: Which rows count.
+        predicate: The rows that count.
         group_by: Grouped attributes in the order asked.
         shape: Sizes of all attributes of the universe.
         weights: An attribute that is not grouped, and what a row counts for by its cell of it, shape
@@ -382,7 +382,7 @@ def _columns(condition: Mask, share: float) -> Floats:
 
 
 def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
-    """The form of a query that is no constant.
+    """Returns the form of a query that is not a constant.
 
     Args:
         shape: Sizes of all attributes of the universe.

@@ -133,7 +133,7 @@ class ResidualMemory:
         Args:
             attributes: Indices, ascending, at least one.
             table: Noisy counts, shape (size of each attribute).
-            variance: Of the independent noise on each cell.
+            variance: The variance of the independent noise on each cell.
         """
         if not 0 <= block < len(self):
             raise IndexError(f"no block {block}; there are {len(self)}")

@@ -24,15 +24,15 @@ class Sums:
     """Estimates of the live answers, and their second moments, shape (answers,) each.
 
     Attributes:
-        totals: In units of the largest value.
-        counts: Rows.
-        variance_of_totals: Infinite where nothing is known.
-        variance_of_counts: Likewise.
-        covariances: Of totals and counts.
-        live: Which of all answers these are, shape (n_answers,); None for all. The others are 0 for sure.
-        rows: All rows of each answer, those without a number included, shape (n_answers,); None where the
-            query does not count them.
-        variance_of_rows: Likewise, for ``rows``.
+        totals: The totals, in units of the largest value.
+        counts: The counts, in rows.
+        variance_of_totals: The variances of the totals. Infinite if nothing is known.
+        variance_of_counts: The variances of the counts. Infinite if nothing is known.
+        covariances: The covariances of totals and counts.
+        live: The positions of the live answers, shape (n_answers,). None if all are live. The others are 0.
+        rows: All rows of each answer, including rows without a number, shape (n_answers,). None if the query
+            does not count them.
+        variance_of_rows: The variances of ``rows``.
     """
 
     totals: Floats
@@ -96,7 +96,11 @@ def ratio_bar(
     """Half width around ``total / count`` of all ratios that are possible at z deviations; None for all.
 
     Args:
-        variances: Of total and count.
+        total: The total, in units of the largest value.
+        count: The count, in rows.
+        variances: The variances of total and count.
+        covariance: The covariance of total and count.
+        z: The half width of the interval, in standard deviations.
     """
     of_total, of_count = variances
     square = count * count - z * z * of_count
