@@ -54,7 +54,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
 
-__all__ = ["Replying", "answer_kind"]
+__all__ = ["MAKERS", "Replying", "answer_kind"]
 
 _NO_LOSS: Final = PrivacyLoss(share=0.0, blocks=0)
 
@@ -122,7 +122,7 @@ class Replying:
             return self.refused(outcome, asked)
         facts = self._facts(asked, outcome.path, charges, note)
         released = _Released(self.dataset.universe, self.query, facts)
-        return _FORMS[answer_kind(self.query, asked)](released, outcome)
+        return MAKERS[answer_kind(self.query, asked)](released, outcome)
 
     def quoted(self, asked: AnyQuery, quote: Quote, note: str | None) -> Answer:
         """What an answer would cost, or why there would be none.
@@ -369,7 +369,7 @@ def _interior_point(released: _Released, outcome: Placed) -> InteriorPointAnswer
     )
 
 
-_FORMS: Final[Mapping[str, Callable[[_Released, Any], NoisyAnswer]]] = {
+MAKERS: Final[Mapping[str, Callable[[_Released, Any], NoisyAnswer]]] = {
     "predicate": _predicate,
     "table": _table,
     "sum": _sum,
@@ -385,4 +385,4 @@ _FORMS: Final[Mapping[str, Callable[[_Released, Any], NoisyAnswer]]] = {
     "interior_point": _interior_point,
     "adaptive_threshold": _adaptive_threshold,
 }
-"""What makes the answer of each kind from its outcome. Each kind has outcomes of one class."""
+"""The function that makes the answer of each kind. All outcomes of a kind have one class."""

@@ -28,6 +28,7 @@ from stream_dp.messages import (
     UnknownAnswer,
 )
 from stream_dp.pipeline.answering import released_again
+from stream_dp.pipeline.replying import MAKERS
 from stream_dp.state.codec import answer_to_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
@@ -61,7 +62,7 @@ def kind_of(example: str) -> str:
 def test_every_kind_has_an_example_with_its_kind_and_one_without() -> None:
     assert {kind_of(name) for name in EXAMPLES} == {*ANSWERS, "refused", "quoted"} == set(FORMS)
     assert sorted(path.name for path in (GOLDEN / "without-kind").glob("*.json")) == EXAMPLES
-    assert set(FIELDS) <= set(ANSWERS)
+    assert set(FIELDS) <= set(ANSWERS) == set(MAKERS)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -96,7 +96,8 @@ class Evidence:
 
     Attributes:
         values: Best estimates of the live answers in rows, shape (answers,).
-        variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Unknown is infinite.
+        variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Infinite
+            if unknown.
     """
 
     def __init__(
