@@ -5,6 +5,6 @@ otherwise be confirmed by itself. Formulas are those of docs/guarantee.md; ``ora
 library of others, what the looks of a block cost together.
 """
 
-from stream_dp.audit.verify import Block, Finding, Report, verify
+from stream_dp.audit.verify import BlockReport, Finding, Report, verify
 
-__all__ = ["Block", "Finding", "Report", "verify"]
+__all__ = ["BlockReport", "Finding", "Report", "verify"]

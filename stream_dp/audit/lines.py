@@ -33,7 +33,7 @@ class Span(NamedTuple):
 NOTHING: Final = Span(0, 0)
 
 
-class Event(NamedTuple):
+class LossEvent(NamedTuple):
     """A mechanism in words that dp-accounting knows: Gaussian noise, or any pure mechanism.
 
     Attributes:
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss:
+class LookLoss:
     """What a look can lose on one block.
 
     Attributes:
@@ -57,10 +57,12 @@ class Loss:
 
     cost: Fraction = Fraction(0)
     delta: Fraction = Fraction(0)
-    events: tuple[Event, ...] = ()
+    events: tuple[LossEvent, ...] = ()
 
-    def __add__(self, other: Loss) -> Loss:
-        return Loss(self.cost + other.cost, self.delta + other.delta, self.events + other.events)
+    def __add__(self, other: LookLoss) -> LookLoss:
+        return LookLoss(
+            self.cost + other.cost, self.delta + other.delta, self.events + other.events
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Due:
 
     rho: Span = NOTHING
     delta: Span = NOTHING
-    loss: Loss = Loss()
+    loss: LookLoss = LookLoss()
 
     def __add__(self, other: Due) -> Due:
         return Due(self.rho + other.rho, self.delta + other.delta, self.loss + other.loss)
@@ -124,21 +126,21 @@ class Line:
             )
         return cls(rho, found, linear=False, recorded=True)
 
-    def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> Loss:
+    def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> LookLoss:
         """Integer counts with discrete Gaussian noise: ``squared_sensitivity / (2 sigma^2)``-zCDP."""
         if self.linear:
             raise Wrong("Gaussian noise needs a delta, and the definition has none")
         squared = sigma * sigma / squared_sensitivity
-        return Loss(1 / (2 * squared), Fraction(0), (Event("gaussian", float(squared)),))
+        return LookLoss(1 / (2 * squared), Fraction(0), (LossEvent("gaussian", float(squared)),))
 
-    def pure(self, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Loss:
+    def pure(self, epsilon: Fraction, delta: Fraction = Fraction(0)) -> LookLoss:
         """A mechanism that is (epsilon, delta)-private: ``epsilon^2 / 2``-zCDP, but for delta."""
         if delta and not self.delta:
             raise Wrong("it may fail with a probability for which the line keeps nothing")
         cost = epsilon if self.linear else epsilon * epsilon / 2
-        return Loss(cost, delta, (Event("pure", float(epsilon)),))
+        return LookLoss(cost, delta, (LossEvent("pure", float(epsilon)),))
 
-    def due(self, loss: Loss) -> Due:
+    def due(self, loss: LookLoss) -> Due:
         """The price of a look on one block: rounded up to whole units."""
         delta = self._span(loss.delta, self.delta) if loss.delta else NOTHING
         return Due(self._span(loss.cost, self.whole), delta, loss)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final, TypeAlias
 
-from stream_dp.audit.lines import Due, Line, Loss, named
+from stream_dp.audit.lines import Due, Line, LookLoss, named
 from stream_dp.audit.numbers import (
     UNITS,
     Wrong,
@@ -166,7 +166,7 @@ class Looks:
         for block in self._joining("segment", whole(look, "segment"), facts, self._window(look)):
             yield block, due
 
-    def _one_count(self, look: Look) -> Loss:
+    def _one_count(self, look: Look) -> LookLoss:
         scale = exact(look, "count_scale")
         if look.get("noise") == "gaussian":
             return self._line.gaussian(scale, squared_sensitivity=1)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.audit.lines import Event, Line
+from stream_dp.audit.lines import Line, LossEvent
 from stream_dp.audit.numbers import best_order
 
 _Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ class Oracle:
         self._line = line
         self._epsilon = epsilon
         self._delta = Fraction(delta)
-        self._known: dict[Event, _Floats] = {}
+        self._known: dict[LossEvent, _Floats] = {}
 
     @cached_property
     def _library(self) -> Any:
@@ -69,7 +69,7 @@ class Oracle:
         divergence = self._composed(events.ZCDpEvent(float(self._line.whole)))
         return self._epsilon_of(divergence, self._line.delta)
 
-    def spent(self, losses: Mapping[Event, int], delta: Fraction) -> float:
+    def spent(self, losses: Mapping[LossEvent, int], delta: Fraction) -> float:
         """Epsilon, at the promised delta, of looks that were taken so often each.
 
         Args:
@@ -82,7 +82,7 @@ class Oracle:
         each = np.stack([self._known[event] for event in losses])
         return self._epsilon_of(np.array([*losses.values()]) @ each, delta)
 
-    def _event(self, event: Event) -> Any:
+    def _event(self, event: LossEvent) -> Any:
         events, _ = self._library
         if event.kind == "gaussian":
             return events.GaussianDpEvent(math.sqrt(event.size))

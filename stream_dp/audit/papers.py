@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Final
 
-from stream_dp.audit.lines import Due, Loss, Span
+from stream_dp.audit.lines import Due, LookLoss, Span
 from stream_dp.audit.looks import Look, sizes_of
 from stream_dp.audit.numbers import (
     UNITS,
@@ -38,7 +38,7 @@ _ROUND: Final = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _CheckedStage:
     """The parameters of a mechanism of the family.
 
     Attributes:
@@ -155,19 +155,19 @@ class Papers:
             found += self._priced(self._stage, number)
         return found
 
-    def _stage_of(self, number: int) -> _Stage:
+    def _stage_of(self, number: int) -> _CheckedStage:
         settings, privacy = self._settings, self._privacy
         queries = settings.n_queries
         epsilon, delta = as_written(privacy.epsilon), Fraction(privacy.delta)
         if not settings.doubling:
-            return _Stage(1, queries, epsilon, delta, (Fraction(1), Fraction(1)))
+            return _CheckedStage(1, queries, epsilon, delta, (Fraction(1), Fraction(1)))
         part = _FIRST_PART / number**2
         # A stage's own promise is written as two floats.
         own_epsilon, own_delta = as_written(float(epsilon * part)), Fraction(float(delta * part))
         parts = own_epsilon / epsilon, own_delta / delta
-        return _Stage(number, queries * 2 ** (number - 1), own_epsilon, own_delta, parts)
+        return _CheckedStage(number, queries * 2 ** (number - 1), own_epsilon, own_delta, parts)
 
-    def _same_stage(self, look: Look, stage: _Stage) -> None:
+    def _same_stage(self, look: Look, stage: _CheckedStage) -> None:
         if self._settings.doubling and look.get("stage") != stage.number:
             raise Wrong(f"it is of stage {look.get('stage')}, and stage {stage.number} is in force")
 
@@ -246,14 +246,14 @@ class Papers:
 
     # ------------------------------------------------------------ prices
 
-    def _priced(self, stage: _Stage, phase: int) -> list[tuple[int, Due]]:
+    def _priced(self, stage: _CheckedStage, phase: int) -> list[tuple[int, Due]]:
         """What opening a phase costs each block that is there."""
         found = []
         for block in range(phase):
             loss, delta = self._step(block, phase)
             rho = math.ceil(loss * stage.parts[0])
             failing = Span(*(math.ceil(end * stage.parts[1]) for end in delta))
-            found.append((block, Due(Span(rho, rho), failing, Loss())))
+            found.append((block, Due(Span(rho, rho), failing, LookLoss())))
         return found
 
     def _step(self, block: int, phase: int) -> tuple[int, Span]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dp.audit.chain import in_order
-from stream_dp.audit.lines import Due, Event, Line
+from stream_dp.audit.lines import Due, Line, LossEvent
 from stream_dp.audit.looks import Looks, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
@@ -37,7 +37,7 @@ class Finding:
 
 
 @dataclass
-class Block:
+class BlockReport:
     """One phase's block and its line, in units of 2^-50 of what it may hold.
 
     Attributes:
@@ -51,7 +51,7 @@ class Block:
     spent: tuple[int, int] = (0, 0)
     recomputed: tuple[int, int] = (0, 0)
     epsilon: float | None = None
-    losses: Counter[Event] = field(default_factory=Counter, repr=False)
+    losses: Counter[LossEvent] = field(default_factory=Counter, repr=False)
     delta: Fraction = field(default=Fraction(0), repr=False)
 
     @property
@@ -81,7 +81,7 @@ class Report:
     promised: tuple[float, float] | None = None
     full: float | None = None
     retired: bool = False
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[BlockReport] = field(default_factory=list)
     faults: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
@@ -183,7 +183,7 @@ class _Verification:
             return
         if number != len(blocks) + 1:
             self._fault(seq, f"it opens phase {number} where phase {len(blocks) + 1} is next")
-        blocks.append(Block(rows))
+        blocks.append(BlockReport(rows))
 
     def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
         charged = self._charged(seq, entry)
@@ -302,4 +302,4 @@ class _Verification:
             )
 
 
-__all__ = ["Block", "Finding", "Report", "verify"]
+__all__ = ["BlockReport", "Finding", "Report", "verify"]

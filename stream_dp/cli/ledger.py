@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 from rich.markup import escape
 
-from stream_dp.audit import Block, Report, verify
+from stream_dp.audit import BlockReport, Report, verify
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, busy, output, share
@@ -126,7 +126,7 @@ def _print(report: Report) -> None:
     console.print()
 
 
-def _difference(block: Block) -> str:
+def _difference(block: BlockReport) -> str:
     """Formats the largest difference between the sums, in units."""
     difference = max(block.difference, key=abs)
     return f"{difference:+,} units" if difference else "0"

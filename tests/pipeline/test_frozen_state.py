@@ -34,6 +34,7 @@ from stream_dp.pipeline.records import Outgoing
 from stream_dp.state import ledger
 from stream_dp.state.local import LocalStore, _Dataset
 from stream_dp.state.redis import RedisStore
+from tests.noise import FakeNoise
 
 GOLDEN = Path(__file__).parents[1] / "golden/state"
 FREEZE = bool(os.environ.get("FREEZE"))
@@ -43,7 +44,7 @@ Content = Any
 """Of one key: a dictionary, a list or a set of bytes."""
 
 
-class FixedNoise:
+class FixedNoise(FakeNoise):
     """Draws that depend on their scale alone, so that they come out the same in whatever order looks are.
 
     Uniform ones go on where the last ones ended, for samplers draw them until they like what they see.
@@ -69,12 +70,6 @@ class FixedNoise:
 
     def uniform(self, limit: int, size: int) -> npt.NDArray[np.int64]:
         return np.array([int(self._random.random() * limit) for _ in range(size)], dtype=np.int64)
-
-    def reserve(self, kind: str, scale: Fraction, size: int) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
 
     @staticmethod
     def _uniform(kind: str, scale: Fraction, size: int) -> list[float]:

@@ -139,7 +139,7 @@ class PointLook(KindLook):
 
 
 @dataclass(slots=True)
-class Run(Generic[R]):
+class PointRun(Generic[R]):
     """A run and what is public about it.
 
     Attributes:
@@ -162,7 +162,7 @@ class PointRuns(Answerer, Generic[R]):
     ) -> None:
         super().__init__(universe, budget, share, failure_probability)
         self._number = 0
-        self._runs: dict[Place, Run[R]] = {}
+        self._runs: dict[Place, PointRun[R]] = {}
         self._published: dict[tuple[Place, int], Shown] = {}
 
     @property
@@ -175,11 +175,11 @@ class PointRuns(Answerer, Generic[R]):
         """The public state of a run that begins."""
 
     @abstractmethod
-    def _free(self, run: Run[R], place: Place, code: int) -> Shown | None:
+    def _free(self, run: PointRun[R], place: Place, code: int) -> Shown | None:
         """The answer that follows from what the run has published."""
 
     @abstractmethod
-    def _folded(self, run: Run[R], release: PointRelease) -> Shown:
+    def _folded(self, run: PointRun[R], release: PointRelease) -> Shown:
         """Folds an output in; the answer to its point."""
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
@@ -248,12 +248,12 @@ class PointRuns(Answerer, Generic[R]):
         assert isinstance(attribute, int), "as it was described"
         self._entered(look["run"], Place(attribute, window_of(look))).state.lost()
 
-    def _entered(self, number: object, place: Place) -> Run[R]:
+    def _entered(self, number: object, place: Place) -> PointRun[R]:
         """The run of a look that was taken."""
         run = self._runs.get(place)
         if number == self._number + 1 and (run is None or run.state.abandoned):
             self._number += 1
-            run = self._runs[place] = Run(self._number, self._new(self._rows(place.window)))
+            run = self._runs[place] = PointRun(self._number, self._new(self._rows(place.window)))
         if run is None or run.number != number:
             raise CorruptState(f"the transcript has run {number} of {self.name} out of order")
         return run
@@ -295,4 +295,4 @@ def _point(asked: KindQuery) -> int | Refused:
     return bins.stop - 1 if isinstance(bins, range) else bins
 
 
-__all__ = ["Place", "PointLook", "PointRelease", "PointRuns", "Run"]
+__all__ = ["Place", "PointLook", "PointRelease", "PointRun", "PointRuns"]

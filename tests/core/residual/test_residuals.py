@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import (
-    Cells,
     Conjunction,
     Form,
+    TableForm,
     conjunctions_log,
     form_of,
     spectrum,
@@ -261,7 +261,7 @@ def test_a_conjunction_is_the_same_whether_or_not_its_mask_is_built(seed: int) -
     memory = memory_of(random_history(rng, 2, 6), 2)
     query = queries(rng)[0]
     factored = form_of(query, SHAPE)
-    built = Cells(query.predicate, (), SHAPE)
+    built = TableForm(query.predicate, (), SHAPE)
     view = memory.view(factored.attributes, range(2))
     assert isinstance(factored, Conjunction)
     np.testing.assert_allclose(factored.norms, built.norms, atol=1e-12)

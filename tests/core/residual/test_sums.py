@@ -13,7 +13,7 @@ from scipy.stats import binomtest, norm
 
 from stream_dp.core.query import LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.forms import Cells, form_of
+from stream_dp.core.residual.belief.forms import TableForm, form_of
 from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar
 from stream_dp.core.universe import Number
 from stream_dp.errors import InvalidDefinition
@@ -36,8 +36,8 @@ def believing(truth: npt.NDArray[np.int64], scale: float, draw: np.random.Genera
 def test_weights_of_one_and_zero_ask_what_a_predicate_asks(mask: list[bool]) -> None:
     shape = (3, 4)
     predicate = Predicate.of_mask((0, 1), np.array(mask).reshape(shape))
-    weighted = Cells(predicate, (), shape, (1, np.ones(4)))
-    plain = Cells(predicate, (), shape)
+    weighted = TableForm(predicate, (), shape, (1, np.ones(4)))
+    plain = TableForm(predicate, (), shape)
     belief = Belief(shape)
     belief.open_block(1000)
     table = np.random.default_rng(1).integers(0, 100, shape).astype(float)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stream_dp.core.accounting import Budget
 from stream_dp.core.kinds.adaptive_threshold.law import AdaptivePlan, AdaptiveThresholds
-from stream_dp.core.kinds.points import Place, PointRelease, PointRuns, Run
+from stream_dp.core.kinds.points import Place, PointRelease, PointRun, PointRuns
 from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.universe import MAX_ROWS, Universe
 
@@ -48,14 +48,14 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
     def _new(self, n_rows: int) -> AdaptiveThresholds:
         return AdaptiveThresholds(replace(self._largest, n_rows=n_rows))
 
-    def _free(self, run: Run[AdaptiveThresholds], place: Place, code: int) -> Answered | None:
+    def _free(self, run: PointRun[AdaptiveThresholds], place: Place, code: int) -> Answered | None:
         estimate = run.state.answer(code)
         return None if estimate is None else self._answered(run, estimate)
 
-    def _folded(self, run: Run[AdaptiveThresholds], release: PointRelease) -> Answered:
+    def _folded(self, run: PointRun[AdaptiveThresholds], release: PointRelease) -> Answered:
         return self._answered(run, run.state.absorb(release.code, release.sides))
 
-    def _answered(self, run: Run[AdaptiveThresholds], estimate: int) -> Answered:
+    def _answered(self, run: PointRun[AdaptiveThresholds], estimate: int) -> Answered:
         plan = run.state.plan
         bar = plan.error / plan.n_rows if run.looks <= plan.n_queries else None
         return Answered(

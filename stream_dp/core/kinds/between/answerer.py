@@ -61,7 +61,7 @@ class BetweenRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BetweenRun:
     """A run that is on.
 
     Attributes:
@@ -91,7 +91,7 @@ class BetweenLook(KindLook):
         thresholds: In rows.
     """
 
-    run: Run
+    run: BetweenRun
     begins: bool
     asked: KindQuery
     thresholds: tuple[int, int]
@@ -158,7 +158,7 @@ class Between(Answerer):
         self._plan = BetweenPlan(self._loss.epsilon, self._loss.delta, answers)
         self._error = self._plan.error(1, failure_probability)
         self._number = 0
-        self._running: dict[int, Run] = {}
+        self._running: dict[int, BetweenRun] = {}
         self._published: dict[bytes, Side] = {}
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
@@ -212,8 +212,8 @@ class Between(Answerer):
 
     # ------------------------------------------------------------ runs
 
-    def _run(self, number: int, window: range) -> Run:
-        return Run(number, window, BetweenThresholds(self._plan))
+    def _run(self, number: int, window: range) -> BetweenRun:
+        return BetweenRun(number, window, BetweenThresholds(self._plan))
 
     def _fold(self, number: object, window: range, side: Side | None) -> None:
         """Folds in an answer of a run, or that one was lost."""

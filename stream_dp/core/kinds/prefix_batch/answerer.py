@@ -20,7 +20,7 @@ from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, counts_of
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.kinds.prefix_batch.law import MAX_ENUMERATED, Cells, PrefixPlan
+from stream_dp.core.kinds.prefix_batch.law import MAX_ENUMERATED, Conditions, PrefixPlan
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
@@ -178,7 +178,7 @@ class Batches(Answerer):
         size = self._universe.shape[attribute]
         if size * len(predicates) > _MOST_BINS:
             return _too_many(len(predicates))
-        cells = Cells(
+        cells = Conditions(
             np.array([np.broadcast_to(each.mask, (size,)) for each in predicates.values()])
         )
         plans = [plan for plan in self._plans(cells) if n_rows * plan.hypothesis_rows <= MAX_ROWS]
@@ -207,7 +207,7 @@ class Batches(Answerer):
             "too many for one look; ask fewer, or ranges of which any two are nested or disjoint"
         )
 
-    def _plans(self, cells: Cells) -> Iterator[PrefixPlan]:
+    def _plans(self, cells: Conditions) -> Iterator[PrefixPlan]:
         """With each size of a histogram that is not too large to be drawn in time."""
         for m in _HYPOTHESIS_ROWS:
             plan = PrefixPlan(cells, self._loss.epsilon, m)

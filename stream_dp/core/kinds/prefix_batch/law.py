@@ -48,7 +48,7 @@ MAX_ENUMERATED: Final = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Conditions:
     """What a set of queries can tell apart; public.
 
     Attributes:
@@ -145,7 +145,7 @@ class PrefixPlan:
         hypothesis_rows: m.
     """
 
-    cells: Cells
+    cells: Conditions
     epsilon: Fraction
     hypothesis_rows: int
 
@@ -506,7 +506,7 @@ def _weighted(noise: NoiseSource, weights: Sequence[int]) -> int:
 
 __all__ = [
     "MAX_ENUMERATED",
-    "Cells",
+    "Conditions",
     "PrefixPlan",
     "all_histograms",
     "enumerated",

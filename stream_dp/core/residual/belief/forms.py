@@ -236,7 +236,7 @@ class Conjunction:
         return np.array([counts.sum() - inside if self.complement else inside])
 
 
-class Cells:
+class TableForm:
     """Any predicate, and its table over grouped attributes: one answer a cell, row-major as asked.
 
     Args:
@@ -394,7 +394,7 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
         outside = factors_of(~predicate.mask)
         if outside is not None:
             return Conjunction(predicate.attributes, outside, complement=True)
-    return Cells(predicate, query.group_by, shape)
+    return TableForm(predicate, query.group_by, shape)
 
 
 @cache
@@ -405,11 +405,11 @@ def conjunctions_log(sizes: tuple[int, ...]) -> float:
 
 __all__ = [
     "MAX_SPECTRUM",
-    "Cells",
     "Conjunction",
     "Events",
     "Floats",
     "Form",
+    "TableForm",
     "View",
     "conjunctions_log",
     "form_of",

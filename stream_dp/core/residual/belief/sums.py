@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stream_dp.core.query import LinearQuery, Mask
-from stream_dp.core.residual.belief.forms import Cells, Floats, Form, Together
+from stream_dp.core.residual.belief.forms import Floats, Form, TableForm, Together
 from stream_dp.core.residual.belief.residuals import ResidualMemory
 
 
@@ -52,20 +52,20 @@ def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     return total if query.rows is None else Together([total, _rows(query, shape)])
 
 
-def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> Cells:
+def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> TableForm:
     """What the rows that have a number count for."""
     assert query.total is not None, "the query has a total"
     along = query.total.attribute, weights
     among = query.attributes
-    return Cells(query.predicate, query.group_by, shape, along, among=among)
+    return TableForm(query.predicate, query.group_by, shape, along, among=among)
 
 
-def _rows(query: LinearQuery, shape: tuple[int, ...]) -> Cells:
+def _rows(query: LinearQuery, shape: tuple[int, ...]) -> TableForm:
     """The count of all rows, read off the same table as the sum."""
     assert query.total is not None, "the query has a total"
     assert query.rows is not None, "the query counts rows"
     along = query.total.attribute, np.ones(len(query.total.values))
-    return Cells(query.rows, query.group_by, shape, along, among=query.attributes)
+    return TableForm(query.rows, query.group_by, shape, along, among=query.attributes)
 
 
 def sums(query: LinearQuery, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
