@@ -218,7 +218,11 @@ PROFILES: dict[str, dict[str, Any]] = {
     "weights": {},
     "bypass": {},
 }
-SOME = {"boolean": {"eq": True}, "category": {"eq": "x"}, "number": {"ge": 0}}
+SOME: dict[str, dict[str, Any]] = {
+    "boolean": {"eq": True},
+    "category": {"eq": "x"},
+    "number": {"ge": 0},
+}
 
 
 @pytest.mark.parametrize(
