@@ -57,7 +57,7 @@ _GROUPED: Final = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 
 @dataclass
-class _Tally:
+class _Count:
     """Counts rows of one sort and keeps their most common values."""
 
     rows: int = 0
@@ -75,7 +75,7 @@ class _Tally:
 
 
 @dataclass
-class _Reading:
+class _ColumnReading:
     """The values of one column, as the definition distinguishes them.
 
     Attributes:
@@ -90,10 +90,10 @@ class _Reading:
 
     understood: int = 0
     empty: int = 0
-    strange: _Tally = field(default_factory=_Tally)
-    other_notation: _Tally = field(default_factory=_Tally)
-    ends: tuple[_Tally, _Tally] = field(default_factory=lambda: (_Tally(), _Tally()))
-    grouped: _Tally = field(default_factory=_Tally)
+    strange: _Count = field(default_factory=_Count)
+    other_notation: _Count = field(default_factory=_Count)
+    ends: tuple[_Count, _Count] = field(default_factory=lambda: (_Count(), _Count()))
+    grouped: _Count = field(default_factory=_Count)
     decimals: bool = False
 
 
@@ -136,7 +136,9 @@ class Survey:
         self._universe = universe
         self._strict = [_strict(attribute) for attribute in universe.attributes]
         self.rows = 0
-        self.readings: Mapping[str, _Reading] = {name: _Reading() for name in universe.names}
+        self.readings: Mapping[str, _ColumnReading] = {
+            name: _ColumnReading() for name in universe.names
+        }
 
     def take(self, columns: Columns, values: Columns) -> None:
         """Examines some rows.
@@ -175,7 +177,7 @@ class Survey:
             for complaint in self._complaints(attribute, self.readings[attribute.name])
         ]
 
-    def _complaints(self, attribute: Attribute, reading: _Reading) -> Iterator[Complaint]:
+    def _complaints(self, attribute: Attribute, reading: _ColumnReading) -> Iterator[Complaint]:
         strange, empty = reading.strange, reading.empty
         name, words = attribute.name, _WORDS[type(attribute)][1]
         many_other = reading.other_notation.rows >= max(1, _OTHER_NOTATION * self.rows)
@@ -221,7 +223,7 @@ class Survey:
                 )
             yield from self._ends(attribute, reading)
 
-    def _ends(self, attribute: Number, reading: _Reading) -> Iterator[Complaint]:
+    def _ends(self, attribute: Number, reading: _ColumnReading) -> Iterator[Complaint]:
         least = _END if len(attribute.edges) > 1 else 1.0
         for tally, label in zip(
             reading.ends, (attribute.labels[0], attribute.labels[len(attribute.edges)]), strict=True
@@ -235,7 +237,7 @@ class Survey:
                     tally.examples,
                 )
 
-    def _fix_spelling(self, reading: _Reading) -> str:
+    def _fix_spelling(self, reading: _ColumnReading) -> str:
         if not self._can_say:
             return "send numbers, or strings with a decimal point and no thousands separator"
         texts = reading.other_notation.values
@@ -246,7 +248,9 @@ class Survey:
         return "pass --decimal , if commas mark decimals, or --decimal . if they separate thousands"
 
 
-def _spelling(reading: _Reading, column: Sequence[Any], strange: np.ndarray[Any, Any]) -> None:
+def _spelling(
+    reading: _ColumnReading, column: Sequence[Any], strange: np.ndarray[Any, Any]
+) -> None:
     """Examines how number strings are written if the user gave no decimal mark."""
     reading.other_notation.add(
         value

@@ -286,7 +286,7 @@ class SourceReader:
         self._broker = settings.broker
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
-        self._reading = _Reading()
+        self._reading = _Assignments()
         self._vain = 0  # how often in a row a batch that was sent did not count
 
     async def run(self) -> None:
@@ -498,7 +498,7 @@ def _batch_id(of: SourceRange) -> str:
     return blake2b(written.encode(), digest_size=16).hexdigest()
 
 
-class _Reading(ConsumerRebalanceListener):  # type: ignore[misc]
+class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
     """What is read of the partitions that are ours, until they are assigned anew.
 
     Attributes:

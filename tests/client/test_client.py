@@ -148,7 +148,9 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     rng = np.random.default_rng(7)
     frame = pd.DataFrame(
         {
-            "city": rng.choice(["Bonn", "Graz", "Oslo", None], 4000, p=[0.5, 0.3, 0.1, 0.1]),
+            "city": rng.choice(
+                np.array(["Bonn", "Graz", "Oslo", None]), 4000, p=[0.5, 0.3, 0.1, 0.1]
+            ),
             "age": np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000)),
             "smoker": rng.random(4000) < 0.25,
         }

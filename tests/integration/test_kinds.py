@@ -45,7 +45,7 @@ PEOPLE = {
     "kinds": KINDS,
 }
 
-Check = Callable[[Answer], object]
+Check = Callable[[Any], object]
 
 
 def near(value: float | None, truth: float, bar: float | None) -> bool:
@@ -57,14 +57,14 @@ def agrees(answer: Answer) -> bool:
     packed = np.frombuffer(base64.b64decode(answer.vector.bits), dtype=np.uint8)
     signs = 2.0 * np.unpackbits(packed, count=N) - 1
     truth = 2.0 * np.array(COLUMNS["smoker"]) - 1
-    return near((signs @ truth) / N / answer.vector.agreement, 1.0, answer.error_bar)
+    return near(float(signs @ truth) / N / answer.vector.agreement, 1.0, answer.error_bar)
 
 
 ASKED: dict[str, tuple[Query, Check]] = {
     "predicate": (
         Query("age < 45 AND smoker"),
         lambda a: near(
-            a.value, np.mean([i % 4 == 0 and i % 100 < 45 for i in range(N)]), a.error_bar
+            a.value, float(np.mean([i % 4 == 0 and i % 100 < 45 for i in range(N)])), a.error_bar
         ),
     ),
     "table": (
