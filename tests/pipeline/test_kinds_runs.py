@@ -257,12 +257,12 @@ async def descriptions(world: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"kind": "between", "low": 0.1, "high": 0.3}, "goes with where"),
-        ({"kind": "between", "where": AA, "low": 0.1}, "goes with high"),
+        ({"kind": "between", "low": 0.1, "high": 0.3}, "needs where"),
+        ({"kind": "between", "where": AA, "low": 0.1}, "needs high"),
         ({"kind": "between", "where": AA, "low": 0.3, "high": 0.3}, "not below high"),
         ({"kind": "between", "where": AA, "low": 0.1, "high": 1.3}, "high"),
-        ({"kind": "interior_point", "attribute": "delay"}, "goes with where"),
-        ({"kind": "adaptive_threshold", "where": AA}, "goes with attribute"),
+        ({"kind": "interior_point", "attribute": "delay"}, "needs where"),
+        ({"kind": "adaptive_threshold", "where": AA}, "needs attribute"),
     ],
 )
 async def test_a_query_without_what_its_kind_needs_is_rejected_in_words(
