@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,7 +145,7 @@ def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:
 
 def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() -> None:
     reason = Reason(code="cuts_bin", message="ask >= 30")
-    replies = [
+    replies: list[Any] = [
         answer("a", value=0.25, count=5, error_bar=0.1),
         answer("b", kind="median", attribute="age", found=FoundCell(label="18 to 64")),
         answer(
@@ -153,7 +154,7 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
         answer("d", status="refused", reason=reason),
         Rejection(Rejected(topic="q", partition=0, offset=1, query_id="e", reason=reason)),
     ]
-    frame = answers_frame(replies).set_index("query_id")
+    frame: Any = answers_frame(replies).set_index("query_id")
     assert list(frame["status"]) == ["answered"] * 3 + ["refused", "rejected"]
     assert frame.loc["a", ["value", "count", "error_bar"]].tolist() == [0.25, 5, 0.1]
     assert frame.loc["b", ["kind", "attribute", "found"]].tolist() == ["median", "age", "18 to 64"]

@@ -52,8 +52,7 @@ def near(value: float | None, truth: float, bar: float | None) -> bool:
     return value is not None and bar is not None and abs(value - truth) <= bar < 0.3
 
 
-def agrees(answer: Answer) -> bool:
-    assert answer.vector is not None
+def agrees(answer: Any) -> bool:
     packed = np.frombuffer(base64.b64decode(answer.vector.bits), dtype=np.uint8)
     signs = 2.0 * np.unpackbits(packed, count=N) - 1
     truth = 2.0 * np.array(COLUMNS["smoker"]) - 1

@@ -51,7 +51,7 @@ from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_ans
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.messages import Event, KindsSpec, MechanismSpec
-from stream_dp.pipeline import deciding, decoding, sources, worker
+from stream_dp.pipeline import deciding, decoding, replying, sources, worker
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import Health
@@ -1069,13 +1069,13 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = deciding.answering.Replying.answered
+    answered = replying.Replying.answered
 
     def noting(self: Any, *arguments: Any) -> Any:
         reply = answered(self, *arguments)
         return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
 
-    patch.setattr(deciding.answering.Replying, "answered", noting)
+    patch.setattr(replying.Replying, "answered", noting)
 
 
 @broken("released")
