@@ -172,7 +172,9 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     )
     assert "b.ndjson line 1: it is not a JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
-    assert "c.csv.gz: it cannot be read; check that it is complete" in faults(tmp_path / "c.csv.gz", b"no zip")
+    assert "c.csv.gz: it cannot be read; check that it is complete" in faults(
+        tmp_path / "c.csv.gz", b"no zip"
+    )
     whole = gzip.compress(b"city,age,smoker\n" + bytes(range(32, 126)) * 100)
     assert "c.csv.gz: it cannot be read" in faults(tmp_path / "c.csv.gz", whole[:-20])
     assert "it is not a Parquet file" in faults(tmp_path / "d.parquet", b"PAR")

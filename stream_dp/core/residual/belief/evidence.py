@@ -68,6 +68,7 @@ class Belief:
 
         Args:
             key: Identifies what was asked, whatever the window.
+            block: The absolute index of the block.
             values: All its answers, shape (n_answers,).
             variance: The variance of the independent noise on each.
         """
@@ -96,7 +97,7 @@ class Evidence:
 
     Attributes:
         values: Best estimates of the live answers in rows, shape (answers,).
-        variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Unknown is infinite.
+        variances: The variances of ``values``, shape (answers,), or (1,) if all are equal.
     """
 
     def __init__(
