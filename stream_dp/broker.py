@@ -33,6 +33,11 @@ def _above_debug(record: logging.LogRecord) -> bool:
 class Broker:
     """The addresses of Kafka brokers and the credentials for them. ``str`` shows the addresses only.
 
+    Example:
+        >>> from stream_dp.broker import Broker
+        >>> str(Broker("kafka:9093", security_protocol="SSL"))
+        'kafka:9093'
+
     Attributes:
         servers: The addresses as ``host:port``, separated by commas.
         security_protocol: The protocol for connections to the brokers.

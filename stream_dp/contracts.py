@@ -115,7 +115,13 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Returns a JSON Schema, draft 2020-12, of every message by its name."""
+    """Returns a JSON Schema, draft 2020-12, of every message by its name.
+
+    Example:
+        >>> from stream_dp.contracts import schemas
+        >>> "definition" in schemas()
+        True
+    """
     made = {
         name: model.model_json_schema(mode="validation")
         for name, model in (_REQUESTS | _REPLIES).items()

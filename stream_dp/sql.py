@@ -110,7 +110,13 @@ def parse(
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a condition on the first attributes of a definition, to show how to write one."""
+    """Returns a condition on the first attributes of a definition, to show how to write one.
+
+    Example:
+        >>> from stream_dp import sql
+        >>> sql.example([{"name": "age", "type": "number", "edges": [18, 30, 65]}])
+        'age >= 18'
+    """
     return " AND ".join(_example(attribute) for attribute in attributes[:2])
 
 

@@ -23,6 +23,7 @@ def in_order(
     Args:
         dataset: The name of the data set.
         records: The records in the order of the topic.
+        complain: A function that receives each fault.
     """
     found: dict[int, dict[bytes, dict[str, Any]]] = {}
     for record in records:

@@ -98,10 +98,12 @@ class Line:
         """The line that a definition stands for, as its first entry records it.
 
         Args:
+            definition: The definition of the data set.
+            recorded: The line as the first entry of the ledger records it.
             approximate: Whether looks with a delta of their own are charged to it.
 
         Raises:
-            Wrong: What is recorded holds more than the definition promises.
+            Wrong: The recorded line holds more than the definition promises.
         """
         epsilon, delta = Fraction(definition.privacy.epsilon), Fraction(definition.privacy.delta)
         if definition.mechanism.papers is not None:

@@ -96,6 +96,7 @@ def verify(
     """Checks everything that follows from a ledger.
 
     Args:
+        dataset: The name of the data set.
         records: The records of the data set in the order of the topic. The same bytes may come twice.
         catalog: The definition on the topic ``catalog``. None if there is none.
         progress: A function that is called after each entry.

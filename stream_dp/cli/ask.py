@@ -78,7 +78,7 @@ def command(
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Ask a QUERY about DATASET.
+    r"""Ask a QUERY about DATASET.
 
     QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ...
 
@@ -91,8 +91,8 @@ def command(
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
     stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
 
-    `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1 if there
-    is no answer: the query was refused or rejected, or no worker replied.
+    `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1
+    without an answer: if the query was refused or rejected, or no worker replied.
     """
     more = click.get_current_context().args
     is_batch = kind == "prefix_batch"

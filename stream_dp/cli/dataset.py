@@ -307,6 +307,7 @@ def warn_of_delta(delta: float, n_rows: int) -> None:
 
 
 def warn(words: str) -> None:
+    """Prints a warning on the standard error."""
     click.echo(f"warning: {words}", err=True)
 
 

@@ -389,8 +389,10 @@ async def _compared(
     """Compares the sums in Redis with the ledger in Redis, and that ledger with the one on the topic.
 
     Args:
-        opened: The store to check.
+        connection: The servers that the command was given.
+        names: The names of the data sets to compare.
         holding: The ledgers on the topic, for the data sets whose ledger has no fault.
+        opened: The store to check.
     """
     try:
         opened = store(connection)

@@ -50,6 +50,7 @@ def _name(axis: Axes, text: str, x: float, y: float, colour: str, *, dy: float =
 def tracing(
     scores: Mapping[tuple[float, int], tuple[list[float], list[float]]], *, n_rows: int
 ) -> Figure:
+    """Plots the scores of rows inside and outside the data."""
     figure, (left, right) = _figure(
         "Enough answers reveal whose row is in the data, however noisy each of them is",
         1,
@@ -107,6 +108,7 @@ def reconstruction(
     *,
     n_rows: int,
 ) -> Figure:
+    """Plots the bits that the majority attack guesses right."""
     figure, (axis,) = _figure(
         "The majority of fresh answers reconstructs private bits; one answer kept for ever does not",
         1,
@@ -157,6 +159,7 @@ def _right(agreement: float) -> float:
 def median_search(
     needed: Sequence[Needed], *, alpha: float, epsilon: float, failure_probability: float
 ) -> Figure:
+    """Plots the rows that a private search for the median needs."""
     times = needed[-1].used / needed[-1].bound
     figure, (axis,) = _figure(
         f"Searching privately for the median takes some {times:.0f} times the rows of the packing bound",
@@ -197,6 +200,7 @@ def median_search(
 
 
 def conjecture(results: Sequence[Phase], setting: Setting, *, seeds: int) -> Figure:
+    """Plots the hard queries of each mechanism, phase by phase."""
     figure, axes = _figure(
         f"Remembering saves hard queries, and so answers more (means of {seeds} data sets of each kind)",
         2,

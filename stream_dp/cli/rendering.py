@@ -213,8 +213,8 @@ def _named(answer: FoundAnswer, before: str, what: str) -> str:
     """
     if answer.found is None:
         return (
-            f"no answer: a few rows could change {what}, so naming it could tell on them. Asking again is "
-            "free, and says the same"
+            f"no answer: a few rows could change {what}, so naming it could reveal something about them. "
+            "Asking again is free and gives the same reply"
         )
     rank = f" (rank ± {100 * answer.error_bar:.2f}%)" if answer.error_bar else ""
     return f"{before}{answer.found.label}{rank}"
@@ -260,7 +260,7 @@ def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | T
 
 
 def _rows(rows: int, bar: float | None, n: int) -> str:
-    """A count of rows and its half width, as a share of so many and by itself."""
+    """A count of rows and its half width, as a share of ``n`` rows and by itself."""
     share = 100 / n if n else 0.0
     if bar is None:
         return f"{rows * share:.2f}%, no error bar known: {rows:,} of {n:,} rows"
@@ -298,7 +298,7 @@ def share(part: float) -> str:
 
 
 def spending_bar(spent: float, width: int = 20) -> str:
-    """A bar of so many characters, in markup; redder as it fills up."""
+    """A bar of ``width`` characters in markup, which turns red as it fills up."""
     full = max(1, min(width, round(width * spent))) if spent else 0
     colour = "green" if spent < 0.5 else "yellow" if spent < 0.9 else "red"
     return f"[{colour}]{'━' * full}[/{colour}][dim]{'─' * (width - full)}[/dim]"

@@ -134,10 +134,10 @@ def command(
     access = Access(settings.web_bind, web_port, operator_token=operator, analyst_token=analyst)
     app = create_app(settings)
     if read:
-        app.beside.append(lambda: run_sources(settings, read, definition_of))
+        app.side_tasks.append(lambda: run_sources(settings, read, definition_of))
     if settings.metrics_port is not None:
         figures = app.runtime.metrics.exposition
-        app.beside.append(
+        app.side_tasks.append(
             partial(serve_metrics, access, settings.web_bind, settings.metrics_port, figures)
         )
     Pages(

@@ -101,7 +101,7 @@ def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> No
 
 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:
-    """An answer of many values as a data frame.
+    """Returns an answer of many values as a data frame.
 
     A table has one row for each cell, and a table of sums their totals and means too. A batch has one row for
     each condition. Of sums, ``count`` is the number of rows that have a value, and ``rows`` that of all rows,
@@ -185,10 +185,23 @@ def _floats(values: Sequence[float | None]) -> Any:
 
 
 def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
-    """Answers side by side, one row each, as ``ask_many`` returns them; columns that none has are left out.
+    """Returns a data frame with one row for each reply of ``ask_many``, without empty columns.
 
     Raises:
         StreamDPError: pandas is not installed.
+
+    Example:
+        >>> from stream_dp.client import answers_frame
+        >>> from stream_dp.messages import Answer
+        >>> answer = Answer.read({
+        ...     "version": 1, "dataset": "people", "query_id": "q-1", "analyst": "ann",
+        ...     "status": "answered", "kind": "predicate", "n": 200, "value": 0.25, "count": 50,
+        ...     "error_bar": 0.01, "error_bar_simultaneous": 0.02, "confidence": 0.99,
+        ...     "difficulty": "easy", "path": "certified", "privacy_loss": {"share": 0.0, "blocks": 0},
+        ...     "budget": {"spent": 0.0, "left": 1.0}, "phase": 1, "window": [1, 1],
+        ... })
+        >>> answers_frame([answer])["value"].tolist()
+        [0.25]
     """
     _need_pandas()
     import pandas as pd

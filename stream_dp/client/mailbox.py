@@ -182,7 +182,9 @@ class Mailbox:
         """Lets the rejection of a record that was just sent, or of one of its queries, settle ``future``.
 
         Args:
+            future: The future to settle.
             place: ``(topic, partition, offset)``.
+            query_id: The id of the query, if the record holds several.
         """
         with self._lock:
             self._check_open()

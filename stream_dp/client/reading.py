@@ -37,6 +37,7 @@ class TopicReader:
         """Yields the key and value of each record up to the current end, in order for each key.
 
         Args:
+            role: The role of the topic.
             latest: The largest number of records from each partition.
             since_ms: The time of the first record to read, in milliseconds since 1970.
 
@@ -89,6 +90,8 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
     It writes nothing and leaves no consumer group behind.
 
     Args:
+        broker: The broker that holds the topic.
+        topic: The full name of the topic.
         most: The largest number of values.
 
     Raises:

@@ -152,6 +152,7 @@ class Budget:
         """The budget that ``privacy`` allows.
 
         Args:
+            privacy: The lifetime guarantee to every row.
             approximate: Whether some looks are (e, d)-private with d > 0. Then half of delta is
                 kept for them; else the conversion from zCDP has all of it.
 

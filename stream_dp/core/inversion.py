@@ -40,6 +40,7 @@ def gaussian(sigma: Fraction, size: int) -> IntArray:
     Args:
         sigma: In ``[MIN_SIGMA, MAX_SIGMA]``; ``Pr[x]`` is proportional to ``exp(-x**2 / (2 * sigma**2))``.
             The first draws of a scale take longer than those that follow: they make its table.
+        size: The number of draws.
     """
     bits = np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
     sizes = _sizes(sigma, (bits >> np.uint64(1)).astype(np.int64))

@@ -61,6 +61,7 @@ class NoiseSource(Protocol):
         Args:
             sigma: Scale in rows, a float's exact value. ``Pr[x]`` is proportional to
                 ``exp(-x**2 / (2 * sigma**2))``.
+            size: The number of draws.
 
         Raises:
             ValueError: ``sigma`` is not the exact value of a float, or not in ``[MIN_SCALE, MAX_SCALE]``.
@@ -77,6 +78,7 @@ class NoiseSource(Protocol):
         Args:
             scale: Scale in rows, a float's exact value. ``Pr[x]`` is proportional to
                 ``exp(-abs(x) / scale)``.
+            size: The number of draws.
 
         Raises:
             ValueError: ``scale`` is not the exact value of a float, or not in ``[MIN_SCALE, MAX_SCALE]``.

@@ -266,7 +266,7 @@ def identity(name: str, *facts: object) -> bytes:
         *facts: What makes it the same.
 
     Raises:
-        TypeError: As ``canonical``.
+        TypeError: ``canonical`` does not accept a fact.
     """
     return blake2b(canonical((name, *facts)), digest_size=IDENTITY_BYTES).digest()
 

@@ -214,7 +214,7 @@ class LinearQuery:
 
     @property
     def kind(self) -> str:
-        """As in ``messages.QueryFields``: a predicate, a table or a sum."""
+        """The kind, named as in ``messages.QueryFields``: a predicate, a table or a sum."""
         if self.total is not None:
             return "sum"
         return "table" if self.group_by else "predicate"
@@ -231,10 +231,10 @@ class KindQuery:
     """A query of another kind; which fields it has depends on the kind.
 
     Attributes:
-        kind: As in ``messages.QueryFields``.
+        kind: The kind, named as in ``messages.QueryFields``.
         window: Absolute block indices; contiguous, not empty.
         attribute: Index of the attribute it is about; None where it is about rows.
-        predicate: Which rows or bins are meant; those of every row where left out.
+        predicate: The rows or bins that are meant. Default: all of them.
         predicates: The same for each query of a batch.
         numbers: A rank, or two thresholds, as shares.
         key: 16 bytes that are the same whenever the same is asked, the window included.

@@ -39,6 +39,7 @@ def _die_with_this_process() -> Callable[[], None] | None:
 
 
 def main(grace_s: float, command: list[str]) -> int:
+    """Runs the server until it ends or is asked to stop, and returns its exit code."""
     asked_to_stop = False
 
     def on_signal(number: int, _frame: object) -> None:

@@ -24,6 +24,8 @@ def majority_attack(respond: Respond, *, n_rows: int, n_queries: int) -> Signs:
     """Asks each query of the answers so far; the majority of all answers, shape (n_rows,).
 
     Args:
+        respond: Answers a query, given the answers so far.
+        n_rows: The number of private bits.
         n_queries: k, odd, so that there is a majority.
     """
     if n_queries % 2 == 0:

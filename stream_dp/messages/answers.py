@@ -154,10 +154,20 @@ class Answer(Reply):
 
     @staticmethod
     def read(message: bytes | Mapping[str, Any]) -> Answer:
-        """The answer that a message holds, as an instance of its class.
+        """Reads the answer in a message, as an instance of its class.
 
         Raises:
             ValueError: The message is not an answer, or only a newer release can read it.
+
+        Example:
+            >>> from stream_dp.messages import Answer
+            >>> message = {
+            ...     "version": 1, "dataset": "people", "query_id": "q-1", "analyst": "ann",
+            ...     "status": "refused", "kind": "predicate",
+            ...     "reason": {"code": "no_phase", "message": "no phase is open yet", "retriable": True},
+            ... }
+            >>> Answer.read(message).reason.code
+            'no_phase'
         """
         document = from_json(message) if isinstance(message, bytes) else message
         return _class_of(document).model_validate(document)

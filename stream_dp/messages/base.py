@@ -134,14 +134,19 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
 
 
 class Request(BaseModel):
+    """The base of messages to the worker. Unknown fields are forbidden."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Reply(BaseModel):
+    """The base of messages from the worker. Unknown fields are ignored."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 def tupled(value: object) -> object:
+    """Converts a list to a tuple and returns other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -61,7 +61,13 @@ TOPICS: Mapping[str, TopicSettings] = {
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Topic names under one prefix."""
+    """The names of the topics under one prefix.
+
+    Example:
+        >>> from stream_dp.messages import Topics
+        >>> Topics("test.").name("answers")
+        'test.answers'
+    """
 
     prefix: str = "stream-dp."
 

@@ -84,6 +84,9 @@ async def answer(
     """Answers or refuses a query that was not answered before, and drafts it for the commit.
 
     Args:
+        dataset: The data set that is asked.
+        analyst: The name of the analyst.
+        query: The query.
         asked_ms: Timestamp of its record; -1 where that has none.
 
     Returns:
@@ -131,7 +134,7 @@ def _refusal(dataset: Dataset) -> Refused | None:
 
 
 def _window(phases: int, query: QueryFields) -> tuple[range, str | None]:
-    """The blocks asked, of so many, and a note where they are not what was asked for."""
+    """Returns the blocks that the query covers, and a note if they differ from the ones asked for."""
     if query.window is None:
         return range(phases), None
     first = phases - query.window.last_phases

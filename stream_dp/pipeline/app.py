@@ -199,7 +199,9 @@ class StreamApp(faust.App):
         self.waiting = 0  # records in the inbox
         self.fetched: dict[TP, int] = {}  # the offset behind the last record that was handed over
         self.gaps: dict[TP, int] = {}  # the same, where the record after it has not followed
-        self.beside: list[Callable[[], Awaitable[None]]] = []  # tasks whose failure ends the worker
+        self.side_tasks: list[
+            Callable[[], Awaitable[None]]
+        ] = []  # tasks whose failure ends the worker
         self.failure: BaseException | None = None
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
@@ -260,7 +262,7 @@ class StreamApp(faust.App):
             self.runtime.watch_witness,
             self._watch_group,
             self._pass_leftovers,
-            *self.beside,
+            *self.side_tasks,
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(

@@ -57,8 +57,8 @@ def read_columns(value: bytes) -> dict[str, Column | Repeated]:
 
     Raises:
         ImportError: pyarrow is not installed.
-        InvalidMessage: It is not such a stream, or has a form that is not read. The error names columns by
-            their number, for their names may be a row. ``too_large`` where it has over 2**23 values.
+        InvalidMessage: It is not such a stream, or has an unsupported form. The error names columns by
+            their number, because their names may be a row. ``too_large`` if it has over 2**23 values.
 
     Arrow columnar format 1.5, "Encapsulated message format" and "IPC streaming format".
     """

@@ -107,6 +107,7 @@ def step_of(
     """The part of each piece that one step does: a bounded number of queries and values for each data set.
 
     Args:
+        pieces: What is left of each record.
         values_of: How many values the answer to a query on a data set may have.
     """
     steps: list[tuple[Piece, Request | None]] = []

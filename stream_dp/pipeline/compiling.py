@@ -29,7 +29,7 @@ __all__ = ["MOST_CELLS", "MOST_SUMS", "MOST_SUMS_AND_ROWS", "Compiled", "as_sent
 _log = logging.getLogger(__name__)
 
 MOST_CELLS = 50_000
-"""Of a table: its answer still fits into one record."""
+"""The most cells of a table whose answer still fits into one record."""
 
 MOST_SUMS = 30_000
 """Cells of a table of sums, which says seven numbers of each in place of four."""
@@ -93,7 +93,7 @@ def _count(universe: Universe, query: QueryFields) -> Compiled:
 def _grouped(
     universe: Universe, query: QueryFields, predicate: Predicate, *, most: int
 ) -> tuple[int, ...]:
-    """The axes of a table of at most so many cells."""
+    """Returns the axes of a table after checking its number of cells."""
     if not query.group_by:
         return ()
     group_by = compile_group_by(universe, query.group_by, predicate)

@@ -291,7 +291,7 @@ class Dataset:
         self.accepted()
 
     def accepted(self) -> None:
-        """Says that this data set is in force; also to whoever defines it again in the same words."""
+        """Announces that this data set is accepted, also to a client that sends the same definition again."""
         n_rows = rows_that_open(self._mechanism, self.definition)
         note = large_delta(self.definition.privacy.delta, n_rows)
         self.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
@@ -312,7 +312,7 @@ class Dataset:
         self.gone()
 
     def gone(self) -> None:
-        """Says that this data set is retired; also to whoever retires it again."""
+        """Announces that this data set is retired, also to a client that retires it again."""
         self.announce(Event(dataset=self.name, event="dataset_retired"))
 
     def quarantine(self, cause: str) -> None:
@@ -354,7 +354,7 @@ class Dataset:
         self._mechanism.recall(snapshot.verified)
 
     async def recover(self) -> None:
-        """Settles looks that a crash interrupted: their charge stays, another look is charged anew."""
+        """Settles looks that a crash interrupted: their charge stays, another look is charged again."""
         for seq, intent in self._lost:
             for description in json.loads(intent):
                 self._mechanism.lost(description)
@@ -377,6 +377,8 @@ class Dataset:
         """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id.
 
         Args:
+            batch_id: The id of the batch.
+            rows: The rows of the batch.
             source: The records that the rows were read from, in the commit of which the next range is set.
         """
         assert source is None or self.expects(source), "the caller refuses other ranges"

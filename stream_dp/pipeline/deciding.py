@@ -109,6 +109,7 @@ class Decider:
         """Does one step of a record; ``piece`` is what is left of it then.
 
         Args:
+            piece: What is left of the record.
             request: The part of the piece that this step does.
             known: What is stored under the ids of the step; what it stores is added.
         """

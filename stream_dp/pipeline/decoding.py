@@ -47,17 +47,23 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 @dataclass(frozen=True, slots=True)
 class Define:
+    """A request to define a data set."""
+
     dataset: str
     definition: Definition
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
+    """A request to retire a data set."""
+
     dataset: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
+    """A request to take in a batch of rows."""
+
     dataset: str
     batch: Batch
 
@@ -72,6 +78,8 @@ class BadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
+    """A request to answer queries about a data set."""
+
     dataset: str
     analyst: str
     queries: Sequence[QueryFields | BadQuery]

@@ -87,7 +87,7 @@ class Holdings:
         self._undefined.pop(name, None)
 
     async def guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
-        """Runs a step of one data set that may have been revoked meanwhile."""
+        """Runs a step of one data set that may have been revoked in the meantime."""
         try:
             await step
         except Fenced as error:
@@ -155,7 +155,7 @@ class Holdings:
         snapshot = await persistently(partial(self._store.acquire, name, new=False))
         await self._check_ledger(snapshot)
         if generation != self._ownership.generation or not self._ownership.is_held(name):
-            return  # revoked meanwhile
+            return  # revoked in the meantime
         if snapshot.definition is None:
             self._undefined[name] = snapshot
             return

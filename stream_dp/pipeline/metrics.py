@@ -196,7 +196,7 @@ _OF_A_DATASET = {
     "privacy_spent_epsilon": "Epsilon spent on the phase with the least left",
     "budget_spent_ratio": "Share of the budget spent on the phase with the least left",
     "phase": "Phases opened",
-    "phase_rows_needed": "Rows that open the next phase once so many wait",
+    "phase_rows_needed": "Number of waiting rows at which the next phase opens",
     "rows_waiting": "Rows that wait for the next phase",
     "rows_sealed": "Rows in phases",
     "rows_accepted_total": "Rows accepted",

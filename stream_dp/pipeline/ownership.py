@@ -1,4 +1,4 @@
-"""Which partitions are this worker's, and up to where each of their topics is read.
+"""Tracks the partitions of this worker, and up to where each of their topics is read.
 
 A record counts only while its partition is held, and only if the partition was held all along since the
 record was fetched. ``Ownership`` answers that question, and says where a worker may have died before.
@@ -107,6 +107,7 @@ class Ownership:
         """Holds these partitions and no others from now on; returns whether some are new.
 
         Args:
+            partitions: The partitions that the worker holds from now on.
             generation: The generation of the consumer group. Records of another one are dropped from now
                 on: they were fetched before, wait in some buffer, and are read again. Taken now, they would
                 be taken before those that come earlier in the log.
@@ -152,7 +153,7 @@ class Ownership:
             if position < first:
                 raise ServerUnavailable(
                     f"{topic_partition} was read to offset {position} and begins at {first}: records were "
-                    "deleted before they were read. Restore them, or start afresh under another topic "
+                    "deleted before they were read. Restore them, or start again under another topic "
                     "prefix, and raise retention.ms"
                 )
             if position > end:
@@ -207,7 +208,7 @@ class Ownership:
         return doubt is not None and doubt.left > 0 and record.offset < doubt.end
 
     def doubted(self, record: Record) -> None:
-        """Counts a record in doubt: a worker that died had only so many in hand."""
+        """Counts a record in doubt: a worker that died had a limited number in hand."""
         if (doubt := self._doubts.get(record.topic_partition)) is not None:
             doubt.left -= 1
 
@@ -226,7 +227,7 @@ def lost_records(topic_partition: str, read: int, end: int) -> ServerUnavailable
     """What to raise where a log ends before what was read of it."""
     return ServerUnavailable(
         f"{topic_partition} was read to offset {read} and ends at {end}: the topic was deleted and made "
-        "again, or cut. Restore it, or start afresh under another topic prefix"
+        "again, or cut. Restore it, or start again under another topic prefix"
     )
 
 

@@ -170,9 +170,7 @@ class Packing:
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
 
     def batch(self, source_range: SourceRange, rows: Sequence[Sequence[object]]) -> bytes:
-        """A batch of these rows: all cells of the universe with their counts, where these are few; else
-        columns.
-        """
+        """Packs these rows: as the counts of all cells if the universe is small, or else as columns."""
         head = self._head(source_range)
         values: dict[str, list[object]] = {
             name: list(column)
@@ -499,11 +497,11 @@ def _batch_id(of: SourceRange) -> str:
 
 
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What is read of the partitions that are ours, until they are assigned anew.
+    """The reading position in our partitions, until they are assigned again.
 
     Attributes:
-        assignment: How often they were assigned anew. Each assignment goes back to the committed offsets, so
-            what was fetched under an earlier one would be read twice.
+        assignment: The number of assignments so far. Each one goes back to the committed offsets, so records
+            that were fetched under an earlier one would be read twice.
     """
 
     def __init__(self) -> None:

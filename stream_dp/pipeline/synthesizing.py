@@ -30,9 +30,12 @@ def synthesized(
     The same again after a restart: the seed follows from the arguments.
 
     Args:
+        dataset: The name of the data set.
+        universe: The possible rows.
+        mechanism: The mechanism whose published answers the rows follow.
         phase: Phases opened so far, at least 1.
         releases: Releases since the newest one opened.
-        n_rows: As many as are wanted.
+        n_rows: The number of rows to draw.
     """
     seed = hashlib.sha256(f"{dataset} {phase} {releases}".encode()).digest()
     try:

@@ -106,7 +106,8 @@ class Witness:
     """Compares the store with the ledger topic.
 
     Args:
-        name: A name for the topic, another one when the topic is deleted and made again.
+        log: The ledger topic.
+        name: The name of this topic. It changes if the topic is deleted and created again.
     """
 
     def __init__(self, log: Log, name: str) -> None:

@@ -146,6 +146,7 @@ class Worker:
         """Holds these partitions from now on; ``run_owner`` takes over their data sets.
 
         Args:
+            partitions: The partitions that the worker holds from now on.
             generation: The generation of the consumer group, see ``Ownership.assigned``.
         """
         if generation != self.ownership.generation:
@@ -260,7 +261,7 @@ class Worker:
 
     def _enqueue(self, record: Record, request: Request | None, *, suspect: bool = False) -> None:
         if not self.ownership.is_mine(record):
-            return  # revoked meanwhile; its next owner reads it again
+            return  # revoked in the meantime; its next owner reads it again
         self._backlog.add(Piece(record, request, suspect=suspect))
         self.ownership.taken(record)
 
@@ -342,7 +343,7 @@ class Worker:
             else:
                 decision = self._decider.handle(piece, request, known)
                 await self._holdings.guarded(generation, name, decision)
-                # One that was revoked meanwhile is left to its next owner, with all that is to leave for it.
+                # One that was revoked is left to its next owner, with all that is to leave for it.
                 if (dataset := self.datasets.get(name)) is not None:
                     self._releaser.gathered.append(dataset.collect())
                 if not piece.finished:

@@ -1,4 +1,4 @@
-"""Which mechanism suits a schema, a row rate, an accuracy and a number of queries, before there are rows.
+"""Recommends a mechanism for a schema, a row rate, an accuracy and a number of queries, before rows exist.
 
 Every price comes from the mechanism that would charge it; what is worked out here is only how many such
 prices a line adds up to. Queries are spread evenly over the phases: after each, half of them are about all
@@ -136,9 +136,9 @@ class Estimate:
     """What one mechanism can do for a need.
 
     Attributes:
-        part: Of the queries, what it surely answers within the error; None where only a trial tells.
-        share: Of the fullest line, what all queries take; above 1 what they would take. None where
-            unknown.
+        part: The share of the queries that it surely answers within the error. None if only a trial tells.
+        share: The share of the fullest line that all queries take. Above 1 it is what they would take. None
+            if unknown.
         error: Least that it can promise to all queries, as a share of the rows; None where there is none
             or only a trial tells.
         rows: Least rows a phase with which it can promise the error to all queries; None as above. Where
@@ -254,7 +254,8 @@ def _fullest(need: Need, price: Callable[[int], float]) -> float:
     """What all queries take of the fullest line.
 
     Args:
-        price: What one query about so many phases takes of each line.
+        need: The need of the data set.
+        price: The share of each line that one query about a number of phases takes.
     """
     prices = [0.0, *(price(length) for length in range(1, need.phases + 1))]
     if math.isinf(max(prices)):
@@ -309,7 +310,7 @@ def _least_error(need: Need, share: Callable[[Need], float]) -> float | None:
 
 
 def _afforded(queries: int, share: float) -> int:
-    """How many queries a line affords, where so many take ``share`` of it."""
+    """Returns how many queries a line can afford if this many take ``share`` of it."""
     return min(_MOST_QUERIES, math.floor(queries / share))
 
 
@@ -378,7 +379,7 @@ def _by_composition(need: Need, name: Name, composition: Composition, promise: F
 
 
 def _weights(need: Need) -> Estimate:
-    """As if every query were hard."""
+    """Returns the estimate as if every query were hard."""
     check_kept_cells(need.universe.n_cells)
     composition = composition_of(need.privacy)
 
@@ -465,7 +466,7 @@ def _stable(need: Need) -> Estimate:
 
 
 def _gated(need: Need) -> Estimate:
-    """As if every query were hard, and about every phase."""
+    """Returns the estimate as if every query were hard and about every phase."""
 
     def rows(segments: int) -> int:
         return Gated(_ANY_UNIVERSE, need.privacy, need.accuracy, segments=segments).min_rows

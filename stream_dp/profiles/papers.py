@@ -20,6 +20,8 @@ def with_stages(
     """The mechanism for as many queries as the settings say, or for stages that begin with as many.
 
     Args:
+        settings: The settings of a papers' profile.
+        setup: The universe, guarantee and accuracy of the data set.
         make: Makes the mechanism for a promise, an accuracy and a number of queries in each phase.
     """
     if settings.doubling:

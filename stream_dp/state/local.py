@@ -37,7 +37,15 @@ class _Dataset:
 
 
 class LocalStore:
-    """Keeps everything in memory. Several workers of one process may share it, and fence each other."""
+    """A store that keeps everything in memory. Workers of one process may share it and fence each other.
+
+    Example:
+        >>> import asyncio
+        >>> from stream_dp.state.local import LocalStore
+        >>> store = LocalStore()
+        >>> asyncio.run(store.ledger("people"))
+        []
+    """
 
     def __init__(self) -> None:
         self._datasets: dict[str, _Dataset] = {}

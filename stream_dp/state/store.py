@@ -44,7 +44,7 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
     Args:
         dataset: Name of the data set.
         code: FENCED, CONFLICT, DUPLICATE, BUDGET or CORRUPT.
-        facts: What the scripts return beside the code. Places and ids, never contents.
+        facts: The further facts that the scripts return: positions and ids, never contents.
     """
     what, detail = (*facts, "", "")[:2]
     if code == "FENCED":
@@ -130,7 +130,7 @@ class Transition:
         pending: Rows appended to those that wait. Private.
         seal: Bytes of the next block. What waited is dropped first (the caller put it into the block), then
             ``pending`` is appended. Private.
-        vault: Private bytes to keep by name, beside the blocks: secrets drawn once. The same name again
+        vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
         charges: Added to the spent of their blocks, all or none; a block may be the one sealed here.
         transcript: Measurements appended.
@@ -186,9 +186,9 @@ class LedgerRead:
     """What a part of the ledger topic says of one data set.
 
     Attributes:
-        start: Offset that ``compared`` gave for it; the topic was read from there or from before.
-        seq: Of its furthest entry there; None when there was none.
-        entry: That entry, as it came first.
+        start: The offset that ``compared`` gave for it. The topic was read from there or from before.
+        seq: The number of its furthest entry there. None if there was none.
+        entry: The furthest entry, in its first copy.
     """
 
     start: int
@@ -237,7 +237,7 @@ class DatasetStore(Protocol):
             What ``commit`` would have raised of each, in order; None for those that are done.
 
         Raises:
-            StoreUnavailable: Which of them happened is unknown; commit the same ones again.
+            StoreUnavailable: It is unknown which of them happened. Commit the same ones again.
         """
         ...
 
@@ -250,7 +250,7 @@ class DatasetStore(Protocol):
         ...
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
-        """Ledger entries from index ``start`` on, at most so many of them."""
+        """Returns at most ``most`` ledger entries from index ``start`` on."""
         ...
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
@@ -270,7 +270,7 @@ class DeploymentStore(Protocol):
         ...
 
     async def watermarks(self) -> dict[str, int]:
-        """ "topic:partition" -> offset below which every record is done with."""
+        """Returns, for each "topic:partition", the offset below which every record is done."""
         ...
 
     async def mark(
@@ -303,6 +303,7 @@ class DeploymentStore(Protocol):
 
         Args:
             holder: The worker, in a word.
+            partitions: The partitions that it has in hand.
 
         Returns:
             Those that it took over from another one that still had them in hand: it died, or does not know

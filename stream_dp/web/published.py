@@ -126,7 +126,7 @@ class PublishedDataset:
         self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
 
     def answer(self, value: bytes, at: int) -> None:
-        """A record of the answers. Quotes are no answers, and one that is sent again is the same."""
+        """Takes a record of the answers. It ignores quotes and repeated answers."""
         answer = documents.read_answer(value) if len(value) <= _LARGEST_ANSWER else None
         if not isinstance(answer, NoisyAnswer | RefusedAnswer):
             return
@@ -146,7 +146,7 @@ class PublishedDataset:
 
 
 def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
-    """What a list shows of an answer: its figures, and the size of what has many."""
+    """Returns the entry of an answer in a list. A table or a batch shows only its size."""
     line = {
         **answer.model_dump(include=_SHOWN, exclude_none=True),
         "kind": answer.kind or _ALIKE.get(type(answer)),
@@ -217,6 +217,7 @@ class Published:
         Args:
             role: The role of the topic, one of ``READ``.
             key: The name of the data set.
+            value: The value of the record.
             at: The time of the record, in milliseconds since 1970.
         """
         with self.lock:

@@ -27,7 +27,7 @@ from stream_dp.errors import CorruptState, InvalidDefinition
 
 MIN_EPSILON = Fraction(1, 2**30)
 MIN_DELTA = Fraction(1, 2**900)
-"""Of a look: down to these all scales, and the rows that they ask for, can be computed and drawn."""
+"""The least loss of a look for which all scales, and the rows that they need, can be computed and drawn."""
 
 
 class KindLook(Look):
@@ -36,7 +36,7 @@ class KindLook(Look):
     @property
     @abstractmethod
     def loss(self) -> Loss:
-        """Of the look; of the whole run where it is one of a run's."""
+        """The loss of the look, or of the whole run if the look belongs to a run."""
 
 
 class Answerer(ABC):
@@ -44,15 +44,15 @@ class Answerer(ABC):
 
     Args:
         universe: The possible rows.
-        budget: Of each line.
-        share: What one look takes of a line, in (0, 1].
-        failure_probability: With which a stated error may be exceeded.
+        budget: The budget of each line.
+        share: The share of a line that one look takes, in (0, 1].
+        failure_probability: The probability with which a stated error may be exceeded.
 
     Attributes:
-        name: Of the setting that turns it on, and in the ledger.
-        kinds: Of queries, that it answers.
+        name: The name of the setting that turns it on, and its name in the ledger.
+        kinds: The kinds of queries that it answers.
         approximate: Whether its looks have a delta.
-        in_order: Attributes that it reads row by row, in order of arrival.
+        in_order: The attributes that it reads row by row, in order of arrival.
 
     Raises:
         InvalidDefinition: The share buys less than noise can be drawn for.
@@ -196,7 +196,7 @@ def counts_of(data: Blocks, attribute: int, window: range) -> IntArray:
 
 
 def secret_of(data: Blocks, name: str, size: int) -> Secret:
-    """The secret of a run, of so many integers.
+    """Returns the secret of a run, which has ``size`` integers.
 
     Raises:
         CorruptState: It is not there, or not such a secret; another one would void the run's guarantee.

@@ -56,6 +56,7 @@ class Exponential:
         How long it takes follows from the scores; a server must keep that time from everybody.
 
         Args:
+            noise: The source of randomness.
             scores: One a candidate, private.
 
         Raises:

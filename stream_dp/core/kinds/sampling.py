@@ -41,6 +41,7 @@ def choose(noise: NoiseSource, bounds: Callable[[int], tuple[Sequence[int], Sequ
     where it lies; when they leave it open, more are.
 
     Args:
+        noise: The source of randomness.
         bounds: ``bounds(precision)``: integers at most and at least ``2^precision`` times the weights, in any
             unit of weight, closer to each other the larger ``precision`` is.
     """

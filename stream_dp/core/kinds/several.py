@@ -70,7 +70,7 @@ class WithKinds(Mechanism):
 
     Args:
         counts: Answers predicate, table and sum queries, and keeps the lines.
-        answerers: Of other kinds; always in the same order for one definition.
+        answerers: The answerers of other kinds, always in the same order for one definition.
     """
 
     def __init__(self, counts: Calibrated, answerers: Sequence[Answerer]) -> None:

@@ -122,6 +122,7 @@ def log_tau(rows: int, n_cells: int, n_queries: int, last: int) -> LogTau:
 
     Args:
         rows: Rows of a hypothesis in all blocks.
+        n_cells: N, the number of cells of the universe.
         n_queries: Queries of all phases so far.
         last: Smallest L among them.
     """

@@ -108,7 +108,7 @@ class Constants:
 
 
 def proved_rows(representation: Representation, papers: int, n_cells: int, error: Fraction) -> int:
-    """m from which on hard queries do not run out: the papers', or the far fewer rows of a polytope."""
+    """Returns the m from which on hard queries do not run out: the papers', or far fewer for a polytope."""
     return sufficient_rows(n_cells, error) if representation == "polytope" else papers
 
 
@@ -216,6 +216,11 @@ def check_settings(
 def check_bounds(
     facts: Constants, privacy: Privacy, accuracy: Accuracy, max_tau: float | None
 ) -> None:
+    """Refuses parameters that fail with too high a probability or need too many rows.
+
+    Raises:
+        InvalidDefinition: A number is above its limit. The error names the setting and the fix.
+    """
     field_name, limit = "privacy.delta", privacy.delta
     if max_tau is not None and max_tau < limit:
         field_name, limit = "mechanism.max_tau", max_tau

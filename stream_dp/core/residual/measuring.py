@@ -168,6 +168,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
 
     Args:
         shape: Sizes of the universe's attributes.
+        data: The bytes of a release.
 
     Raises:
         CorruptState: They are cut short, too long, of another universe, or in an unknown version.

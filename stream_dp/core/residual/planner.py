@@ -298,7 +298,10 @@ def _count(
     """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
 
     Args:
+        evidence: What is known about the query.
+        prices: The prices of noise scales, in units of a line.
         room: Units that each block may spend, shape (len(window),).
+        limit: The largest variance that is precise enough.
     """
     squared_sensitivity = _squared_sensitivity(evidence)
     now = evidence.by_block()

@@ -38,7 +38,7 @@ class Composition(Protocol):
         ...
 
     def charge(self, block: int, loss: Fraction) -> Charge:
-        """That loss in units of a line, rounded up."""
+        """Returns this loss in units of a line, rounded up."""
         ...
 
     def epsilon(self, charge: Charge) -> float:

@@ -31,7 +31,7 @@ _FORMAT: Final = Format("gated count", 1)
 
 
 def segment_loss(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
-    """epsilon of a whole segment: ``1/b_t + 2/b_q``, for replace-one neighbours.
+    """The epsilon of a whole segment: ``1/b_t + 2/b_q``, for replace-one neighbours.
 
     Where every query is below and the last above, shift the threshold's noise by one, and the last
     query's by two: then all comparisons come out as on the neighbour (Dwork & Roth 2014, Theorem 3.23).
@@ -115,6 +115,7 @@ class Segment:
         """Whether the prediction stands; False ends the segment.
 
         Args:
+            noise: The source of randomness.
             count: True rows. Secret.
             predicted: ``g``, published.
             threshold: T of this query's window; from public numbers, at least 1.

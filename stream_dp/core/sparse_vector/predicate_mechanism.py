@@ -53,7 +53,7 @@ class PredicateMechanism(LinearMechanism):
         return tuple(self._sizes)
 
     def spent(self, block: int) -> float:
-        """epsilon of a block's line so far, at the promised delta."""
+        """The epsilon of a block's line so far, at the promised delta."""
         return self._composition.epsilon(self._lines.spent(block))
 
     # ------------------------------------------------------------ phases and charges

@@ -38,9 +38,10 @@ def synthetic(
     """Draws ``n_rows`` rows for a window.
 
     Args:
+        mechanism: The mechanism whose published answers the rows follow.
         window: Open phases. Where a crash lost the tables of the newest one, the rows stand for those
             before it.
-        n_rows: As many as are wanted, at least 1; the window's own number is public.
+        n_rows: The number of rows to draw, at least 1. The window's own number is public.
         generator: Public randomness, for the rounding and the order of the rows.
 
     Raises:

@@ -79,7 +79,7 @@ class Shares(Basis):
         window: The phases that the rows stand for.
         size: How many rows those have; public.
         shape: Cells of each attribute.
-        shares: Of each cell, row-major, shape (n_cells,); not negative.
+        shares: The share of each cell, row-major, shape (n_cells,). Not negative.
     """
 
     window: range
@@ -100,7 +100,7 @@ class PrunedShares(Shares):
     Attributes:
         answers: Cells and share of each published answer about this very window.
         error_bar: How far each answer may be from the truth, as a share.
-        confidence: With which all of them are that near.
+        confidence: The probability that all of them are that near.
     """
 
     answers: Sequence[tuple[_Mask, Fraction]] = field(repr=False)
@@ -125,8 +125,8 @@ class NoisyTable(Basis):
         window: The phases that the rows stand for.
         size: How many rows those have; public.
         counts: The noisy counts, of the universe's shape.
-        deviation: Of the noise of a cell, in rows.
-        failure_probability: With which some cell may be further off than is said.
+        deviation: The standard deviation of the noise of a cell, in rows.
+        failure_probability: The probability that some cell is further off than stated.
     """
 
     window: range
@@ -154,7 +154,7 @@ class SmallTables(Basis):
         window: The phases that the rows are to stand for.
         shape: Cells of each attribute.
         tables: Everything published.
-        failure_probability: With which some cell may be further off than is said.
+        failure_probability: The probability that some cell is further off than stated.
     """
 
     window: range

@@ -55,6 +55,7 @@ def model_of(tables: ResidualMemory, shape: tuple[int, ...], window: range) -> M
     """Fits a model to what is published of a window.
 
     Args:
+        tables: The residuals of the published tables.
         shape: Sizes of the universe's attributes.
         window: Holds at least one row.
     """

@@ -40,6 +40,8 @@ def drawn(
 
     Args:
         model: Each attribute once, after its parents.
+        n_rows: The number of rows to draw.
+        generator: Public randomness.
 
     Returns:
         The cell of each row, one array of shape (n_rows,) an attribute, in the order of their indices.
@@ -91,6 +93,8 @@ def whole_rows(shares: _Floats, n_rows: int, generator: np.random.Generator) -> 
 
     Args:
         shares: Sum to 1, shape (n_cells,).
+        n_rows: The number of rows to draw.
+        generator: Public randomness.
     """
     wanted = shares * n_rows
     counts = np.floor(wanted).astype(np.int64)

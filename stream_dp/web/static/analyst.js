@@ -281,7 +281,7 @@ function sumByGroupAnswer(place, question, { table: found }) {
 function foundAnswer(place, question, answer) {
   const rank = answer.error_bar ? ` ± ${share(answer.error_bar)} of the rows` : "";
   if (answer.found) place.append(h("p", { class: "figure" }, answer.found.label, h("small", {}, rank)));
-  else place.append(h("p", {}, "No answer: a few rows could change it, so naming it could tell on them."));
+  else place.append(h("p", {}, "No answer: a few rows could change it, so naming it could reveal something about them."));
 }
 
 // One function for each kind of answer that can be asked in SQL; stream-dp ask prints the others.
@@ -295,7 +295,7 @@ const DRAWINGS = {
   mode: foundAnswer,
 };
 
-const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw such an answer; stream-dp ask prints it."));
+const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw this answer. Use stream-dp ask to print it."));
 
 function showAnswer({ question, answer }) {
   const place = h("div", { class: "answer" });

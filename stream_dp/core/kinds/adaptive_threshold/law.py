@@ -169,7 +169,9 @@ def chunk_counts(rank: int, cuts: Sequence[int], n_rows: int) -> list[int]:
     """Rows of each chunk that are at or before a threshold with ``rank`` rows. Private.
 
     Args:
+        rank: The number of rows at or before the threshold.
         cuts: Ranks 1 to m - 1, ascending.
+        n_rows: The number of rows in all chunks.
     """
     return [min(max(rank, a), b) - a for a, b in pairwise([0, *cuts, n_rows])]
 
@@ -205,6 +207,8 @@ class AdaptiveThresholds:
 
         Args:
             rank: Rows whose value is at most the threshold, exact. Private.
+            secret: The secret of the run.
+            noise: The source of randomness.
 
         Raises:
             RuntimeError: The run was abandoned.

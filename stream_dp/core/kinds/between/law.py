@@ -134,6 +134,8 @@ class BetweenThresholds:
             count: Exact; replacing one row must move it by at most 1. Private.
             low: Public threshold.
             high: Public threshold, at least ``plan.min_gap`` above.
+            secret: The secret of the run.
+            noise: The source of randomness.
 
         Raises:
             ValueError: The gap is too small for the plan's privacy.

@@ -75,6 +75,7 @@ class ResponsePlan:
 
         Args:
             bits: Their private bits, ones and minus ones, shape (n,). Private.
+            noise: The source of randomness.
         """
         if np.any(np.abs(bits) != 1):
             raise ValueError("a bit is 1 or -1")

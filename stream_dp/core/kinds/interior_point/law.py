@@ -124,6 +124,8 @@ class InteriorPoint:
 
         Args:
             count: Rows at or before the point, exact. Private.
+            secret: The secret of the run.
+            noise: The source of randomness.
 
         Raises:
             RuntimeError: A point is kept already, or the run was abandoned.

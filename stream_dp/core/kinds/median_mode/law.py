@@ -78,6 +78,7 @@ class StablePlan:
         Args:
             answer: Exact. Private.
             distance: The least number of rows to replace that changes it, at least 1. Private.
+            noise: The source of randomness.
         """
         noisy = distance + int(noise.laplace(self.scale, 1)[0])
         return answer if noisy > self.threshold else None
@@ -110,7 +111,9 @@ def stable_median(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int
     """The lower median's bin if it is stable: one look.
 
     Args:
+        plan: The public parameters of the look.
         counts: Rows in each bin, exact, shape (n_bins,); at least one row. Private.
+        noise: The source of randomness.
     """
     return plan.release(*order_statistic(counts, -(-int(counts.sum()) // 2)), noise)
 
@@ -135,7 +138,9 @@ def stable_mode(plan: StablePlan, counts: IntArray, noise: NoiseSource) -> int |
     """The most frequent bin if it is stable, that is, if it leads by enough rows: one look.
 
     Args:
+        plan: The public parameters of the look.
         counts: Rows in each bin, exact, shape (n_bins,). Private.
+        noise: The source of randomness.
     """
     return plan.release(*mode(counts), noise)
 
@@ -171,6 +176,7 @@ class DisjointMode:
 
         Args:
             counts: Rows in each bin, exact, shape (n_bins,); at least a row a block. Private.
+            noise: The source of randomness.
         """
         n_rows = int(counts.sum())
         if n_rows < self.n_blocks:
@@ -255,6 +261,7 @@ class ResampledMode:
 
         Args:
             counts: Rows in each bin, exact, shape (n_bins,); ``n_rows`` in all. Private.
+            noise: The source of randomness.
         """
         if int(counts.sum()) != self.n_rows:
             raise ValueError("the plan is for another number of rows")

@@ -186,6 +186,7 @@ class PrefixPlan:
 
         Args:
             counts: Rows of each bin, exact, shape (n_bins,); at least one row. Private.
+            noise: The source of randomness.
 
         Raises:
             ValueError: No exact sampler can do it: the queries are not nested, and the histograms too many.

@@ -125,6 +125,7 @@ class PartitionPlan:
 
         Args:
             counts: Rows in each bin, exact, shape (n_bins,). Private.
+            noise: The source of randomness.
         """
         if counts.shape != (self.n_bins,):
             raise ValueError("there must be one count a bin")

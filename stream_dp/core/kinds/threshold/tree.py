@@ -79,6 +79,7 @@ class TreePlan:
 
         Args:
             counts: Rows in each bin, exact, shape (n_bins,). Private.
+            noise: The source of randomness.
         """
         if counts.shape != (self.n_bins,):
             raise ValueError("there must be one count a bin")
@@ -226,6 +227,7 @@ def search(n_values: int, rank: int, at_most: Callable[[int], int]) -> int:
 
     Args:
         n_values: Values are 0 to ``n_values - 1``.
+        rank: The number of rows to reach.
         at_most: Answers how many rows have a value of at most this, exactly or not.
     """
     below, found = -1, n_values - 1

@@ -28,7 +28,7 @@ from stream_dp.core.residual.belief.forms import Floats, Form, View
 
 
 def two_sided(log_probability: float) -> float:
-    """z with ``log(Pr[|Z| > z])`` = ``log_probability`` for a standard normal Z.
+    """Returns the z with ``log(Pr[|Z| > z])`` = ``log_probability`` for a standard normal Z.
 
     Takes a logarithm because simultaneous bars ask for probabilities far below the floats.
     """
@@ -91,6 +91,8 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
     """What bounds the live answers of a form.
 
     Args:
+        form: The form of the query.
+        view: The published residuals about the window.
         values: Their best estimates, shape (answers,).
         variances: The variances of these, shape (answers,) or (1,).
     """

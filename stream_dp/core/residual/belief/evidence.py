@@ -68,6 +68,7 @@ class Belief:
 
         Args:
             key: Identifies what was asked, whatever the window.
+            block: The absolute index of the block.
             values: All its answers, shape (n_answers,).
             variance: The variance of the independent noise on each.
         """

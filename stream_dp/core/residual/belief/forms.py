@@ -57,6 +57,8 @@ def spectrum(array: Floats, *, first_axis: int = 0, average: bool) -> Floats:
     """All parts of ``array`` at once, along the axes from ``first_axis`` on.
 
     Args:
+        array: An array with one axis for each attribute.
+        first_axis: The first axis to split. Earlier axes are kept.
         average: Average over the attributes outside T (weights of a query), else sum (counts).
     """
     for axis in range(first_axis, array.ndim):
@@ -385,6 +387,7 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     """Returns the form of a query that is not a constant.
 
     Args:
+        query: The query.
         shape: Sizes of all attributes of the universe.
     """
     predicate = query.predicate

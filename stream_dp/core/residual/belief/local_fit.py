@@ -44,6 +44,7 @@ def maximum_entropy(
     Args:
         sizes: Cells along each axis.
         targets: Non-negative counts over ascending axes, fitted in this order again and again.
+        n_rows: The sum of the counts.
 
     Returns:
         Non-negative counts, shape ``sizes``.

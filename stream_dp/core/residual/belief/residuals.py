@@ -79,7 +79,7 @@ class _Interaction:
         self._totals.clear()
 
     def variances(self, start: int, stop: int) -> Floats:
-        """v in each block, infinite where never measured, shape (stop - start,)."""
+        """Returns v in each block, infinite where never measured, shape (stop - start,)."""
         known = self._variances[start:stop]
         missing = stop - start - len(known)
         return np.append(known, np.full(missing, math.inf)) if missing else known
@@ -132,6 +132,7 @@ class ResidualMemory:
 
         Args:
             attributes: Indices, ascending, at least one.
+            block: The absolute index of the block.
             table: Noisy counts, shape (size of each attribute).
             variance: The variance of the independent noise on each cell.
         """
