@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import faust
 
@@ -22,8 +23,8 @@ source = app.topic(SOURCE, key_type=bytes, value_type=bytes, value_serializer="r
 target = app.topic(TARGET, key_type=bytes, value_type=bytes, value_serializer="raw")
 
 
-@app.agent(source)
-async def echo(stream):
+@app.agent(source)  # type: ignore[untyped-decorator]
+async def echo(stream: Any) -> None:
     async for event in stream.events():
         await target.send(key=event.key, value=event.value)
 

@@ -69,7 +69,7 @@ def heavy() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def waits(client: Client, busy: threading.Event) -> list[float]:
     """Seconds until each reply to queries about the quiet data set, one after the other."""
-    found = []
+    found: list[float] = []
     while busy.is_set() or len(found) < 20:
         begun = time.monotonic()
         client.ask("quiet", "first >= 5", timeout_s=300)

@@ -38,7 +38,7 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import Query, compile_where
+from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.lab.trial import Truth
 from stream_dp.messages import Answer, CountAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION
@@ -61,7 +61,7 @@ class ThroughKafka:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         """The phase was opened by the batch that was sent."""
 
-    def ask(self, query: Query, data: Blocks) -> float | None:
+    def ask(self, query: LinearQuery, data: Blocks) -> float | None:
         """The answer that came back for the next query of the stream."""
         answer = self.answers[sum(self.paths.values())]
         self.unverified = None
@@ -112,7 +112,7 @@ def through_kafka(
             data.append(Block.seal(FLIGHTS, FLIGHTS.encode_columns(columns)))
             truth, sizes, before = Truth(data), data.sizes, score.seconds
             for a in asked:
-                query = Query(compile_where(FLIGHTS, a.where), a.window(phase + 1))
+                query = LinearQuery(compile_where(FLIGHTS, a.where), a.window(phase + 1))
                 margin = error * sum(sizes[query.window.start : query.window.stop])
                 score.ask(query, data, truth.count(query), margin)
             score.seconds = before

@@ -14,6 +14,7 @@ from workloads import (
     FAILURE_PROBABILITY,
     FLIGHTS,
     CalibratedMethod,
+    Method,
     console,
     flight_queries,
     flights_by_month,
@@ -39,7 +40,7 @@ def main() -> None:
     for error, seed in product(asked.error, asked.seed):
         n_queries = 3000 if error >= 0.02 else 1000
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
-        methods = [
+        methods: list[Method] = [
             CalibratedMethod(FLIGHTS, accuracy, noise),
             gaussian(FLIGHTS, accuracy, noise),
             whole_table(FLIGHTS, accuracy, noise),

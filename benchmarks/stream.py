@@ -252,6 +252,8 @@ def main() -> None:
 
             return fill
 
+        batch_rows = 0
+
         def fill_batches() -> int:
             nonlocal batch_rows
             batch_rows = load.put_batches(60)

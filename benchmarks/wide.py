@@ -14,6 +14,7 @@ from workloads import (
     DATA,
     FAILURE_PROBABILITY,
     CalibratedMethod,
+    Method,
     adult,
     adult_queries,
     console,
@@ -39,7 +40,7 @@ def main() -> None:
     noise = PooledNoise()
     for kind, error, seed in product(asked.kind, asked.error, asked.seed):
         accuracy = Accuracy(error, FAILURE_PROBABILITY)
-        methods = [
+        methods: list[Method] = [
             # One phase only, so nothing is kept for phases to come.
             CalibratedMethod(ADULT, accuracy, noise, pacing=False),
             gaussian(ADULT, accuracy, noise),

@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
@@ -148,8 +149,10 @@ class HalfNoise:
 @contextlib.contextmanager
 def _half() -> Iterator[None]:
     """Also where noise is no draw that is added: responses and histograms lose twice what is charged."""
-    keeps, rate = ResponsePlan.keeps.func, PrefixPlan.rate.fget
-    assert rate is not None
+    # Properties, of which mypy sees what they give.
+    kept: Any = ResponsePlan.keeps
+    rated: Any = PrefixPlan.rate
+    keeps, rate = kept.func, rated.fget
 
     def twice(plan: ResponsePlan) -> int:
         return keeps(ResponsePlan(2 * plan.epsilon))
@@ -595,7 +598,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
     for profile in ("median", "sequential", "memory"):
         for doubling in (False, True):
             name = f"{profile}, doubling" if doubling else profile
-            found[name] = lambda p=profile, d=doubling: _papers(p, doubling=d)
+            found[name] = partial(_papers, profile, doubling=doubling)
     return found | {
         "kind threshold": _threshold,
         "kind threshold, partition": _partition,

@@ -218,8 +218,8 @@ def test_what_keeps_a_worker_from_starting_is_one_sentence(
         assert (
             f"error: port {port} is taken by another program; pass another --web-port" in ended.err
         )
-    servers += ("--web-port", str(ports.choose("nobody", None)))
-    ended = run("worker", *servers)
+    web_port = str(ports.choose("nobody", None))
+    ended = run("worker", *servers, "--web-port", web_port)
     assert f"no Kafka broker answers at {nowhere}" in ended.err
     ended = run("worker", *servers, "--redis-url", "localhost:6379")
     assert "--redis-url: it is not a URL; write redis://HOST:PORT/0" in ended.err

@@ -179,8 +179,8 @@ def test_with_no_budget_left_a_refusal_says_so(
 def test_nobody_at_work_is_noticed_soon_and_said(
     deployment: Any, run: Run, definition: dict[str, Any]
 ) -> None:
-    servers = ("--bootstrap-servers", deployment.bootstrap_servers)
-    servers += ("--topic-prefix", deployment.prefix)
+    servers = ["--bootstrap-servers", deployment.bootstrap_servers]
+    servers += ["--topic-prefix", deployment.prefix]
     name = definition["dataset"]
     deployment.produce("catalog", {"version": 1, **definition}, key=name)
     ended = run("ask", name, "smoker", *servers, "--timeout", 10)

@@ -87,7 +87,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.kafka
 async def test_a_data_set_from_definition_to_answers(client: AsyncClient, people: str) -> None:
     assert people in await client.catalog()
-    answer = await client.ask(people, "city = 'Bonn'", query_id="q")
+    answer: Any = await client.ask(people, "city = 'Bonn'", query_id="q")
     assert answer.value == pytest.approx(1.0, abs=0.1)
     assert await client.ask(people, "city = 'Bonn'", query_id="q") == answer
     assert (await client.quote(people, "smoker")).status == "quoted"

@@ -148,7 +148,9 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     rng = np.random.default_rng(7)
     frame = pd.DataFrame(
         {
-            "city": rng.choice(["Bonn", "Graz", "Oslo", None], 4000, p=[0.5, 0.3, 0.1, 0.1]),
+            "city": rng.choice(
+                np.array(["Bonn", "Graz", "Oslo", None]), 4000, p=[0.5, 0.3, 0.1, 0.1]
+            ),
             "age": np.where(rng.random(4000) < 0.2, math.nan, rng.integers(0, 90, 4000)),
             "smoker": rng.random(4000) < 0.25,
         }
@@ -166,7 +168,7 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
 def test_many_threads_get_each_their_own_answer(client: Client, people: str) -> None:
     cities = ["Bonn", "Graz"] * 20
 
-    def ask(number: int) -> Answer:
+    def ask(number: int) -> Any:
         return client.ask(people, f"city = '{cities[number]}'", query_id=f"q{number}")
 
     with ThreadPoolExecutor(8) as pool:
@@ -278,7 +280,7 @@ def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str)
     with pytest.raises(InvalidInput, match="asks quantile itself"):
         client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
     with pytest.raises(InvalidInput, match="it is already a Query"):
-        client.ask(people, Query.mode("city"), last_phases=2)
+        client.ask(people, Query.mode("city"), last_phases=2)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="is no condition"):
         client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
 
@@ -297,21 +299,23 @@ def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
     name = definition["dataset"]
     cells = [{"city": "Bonn", "age": 40, "count": 3000}, {"city": "Graz", "count": 3000}]
     assert client.send(name, cells=cells).phase == 1
-    both = client.ask(name, "SELECT COUNT(*), COUNT(age), AVG(age)")
+    both: Any = client.ask(name, "SELECT COUNT(*), COUNT(age), AVG(age)")
     assert (both.rows, both.rows_bar, both.n) == (6000, 0.0, 6000)
     assert both.count == pytest.approx(3000, abs=600)
     assert both.mean == pytest.approx(41.0, abs=15)
-    some = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
+    some: Any = client.ask(name, "SELECT COUNT(*), AVG(age) WHERE city = 'Graz'")
     assert some.rows == pytest.approx(3000, abs=some.rows_bar)
     assert some.count == pytest.approx(0, abs=600)
     asked = Query.sum("age", "city = 'Graz'", count_rows=True)
-    assert client.ask(name, asked).rows == some.rows
+    again: Any = client.ask(name, asked)
+    assert again.rows == some.rows
     frame = client.table(name, "SELECT city, COUNT(*), AVG(age) GROUP BY city")
     assert list(frame.columns)[-3:] == ["mean_bar", "rows", "rows_bar"]
     graz = frame[frame["city"] == "Graz"]
     assert graz["rows"].item() == pytest.approx(3000, abs=graz["rows_bar"].item())
     assert graz["count"].item() == pytest.approx(0, abs=600)
-    assert client.ask(name, "SELECT COUNT(age)").count == pytest.approx(3000, abs=600)
+    ages: Any = client.ask(name, "SELECT COUNT(age)")
+    assert ages.count == pytest.approx(3000, abs=600)
 
 
 def test_a_quote_spends_nothing(client: Client, people: str) -> None:

@@ -70,7 +70,7 @@ async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, ow
 
 # Checks -----------------------------------------------------------------------------------------
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], type[StreamDPError]]] = {
     "an old token": ({"token": 0}, Fenced),
     "a token from the future": ({"token": 2}, Fenced),
     "an earlier seq": ({"seq": 1}, Conflict),

@@ -75,9 +75,9 @@ class Drive:
     def ask(self, query: LinearQuery) -> Outcome:
         step = self.mechanism.answer(query)
         if not hasattr(step, "take"):
-            return step  # type: ignore[no-any-return]
+            return step
         release = self.look(step)
-        return self.mechanism.conclude(query, step, release)  # type: ignore[no-any-return]
+        return self.mechanism.conclude(query, step, release)
 
     def lose(self, query: LinearQuery) -> None:
         """A crash between the look and its release."""

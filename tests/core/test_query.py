@@ -31,7 +31,7 @@ FLIGHTS = Universe(
 CARRIER, DELAY, DISTANCE, CANCELLED = range(4)
 
 # Raw values, at least one in each cell; None is a missing value.
-RAW = {
+RAW: dict[str, list[Any]] = {
     "carrier": ["AA", "UA", "7", 7, "ZZ", None],
     "arr_delay": [-5, 0, 9, 10, 11, 29, 30, 400, None],
     "distance": [0, 100.5, 1999.9, 2000],

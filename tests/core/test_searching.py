@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from functools import partial
+
 import pytest
 
 from stream_dp.core.searching import least
@@ -12,7 +15,7 @@ def test_it_is_the_first_that_a_walk_through_all_of_them_finds(numbers: range) -
     for bound in range(numbers.start - 1, numbers.stop + 2):
         found = [n for n in numbers if n >= bound]
         expected = found[0] if found else numbers.stop
-        assert least(numbers, lambda n, bound=bound: n >= bound) == expected
+        assert least(numbers, partial(operator.le, bound)) == expected
 
 
 def test_a_huge_range_takes_few_calls() -> None:

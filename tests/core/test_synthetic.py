@@ -78,13 +78,13 @@ def test_the_rows_are_as_close_to_hard_answers_as_promised(
     found = synthetic(mechanism, window, n_rows, generator())
     assert [len(column) for column in found.columns] == [n_rows] * 2
     assert (found.n_rows, found.window) == (2 * 10**17, window)
-    hard = [c for c, about, _ in mechanism.hard_answers if about == window]
-    assert len(found.answers) == len(hard) > 0
+    answered = [c for c, about, _ in mechanism.hard_answers if about == window]
+    assert len(found.answers) == len(answered) > 0
     lacking = max(0.0, 1.0 - float(mechanism.hypothesis(window).sum()))
     assert max(gap.distance for gap in found.answers) <= 0.02 * mechanism.constants.error + lacking
     inside = shares(found.columns, (0, 1), cells.shape).reshape(-1)
-    for chosen, gap in zip(hard, found.answers, strict=True):
-        assert abs(inside[chosen].sum() - run.truth(run.query(chosen))) <= gap.error
+    for cells_of, gap in zip(answered, found.answers, strict=True):
+        assert abs(inside[cells_of].sum() - run.truth(run.query(cells_of))) <= gap.error
     # The first phase alone is another window, with answers of its own.
     assert synthetic(mechanism, range(1), 100, generator()).answers
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,7 +243,7 @@ def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
 
 
 def test_columns_rows_and_cells_say_the_same() -> None:
-    rows = [
+    rows: list[dict[str, object]] = [
         {"carrier": "AA", "arr_delay": 5, "cancelled": False},
         {"carrier": "ZZ", "cancelled": True},
         {"carrier": None, "arr_delay": -100, "cancelled": 1},
@@ -259,12 +260,12 @@ def test_columns_rows_and_cells_say_the_same() -> None:
 
 
 def test_an_empty_batch_has_no_rows() -> None:
-    empty = {name: [] for name in FLIGHTS.names}
+    empty: dict[str, list[object]] = {name: [] for name in FLIGHTS.names}
     for rows in (FLIGHTS.encode_rows([]), FLIGHTS.encode_cells([]), FLIGHTS.encode_columns(empty)):
         assert rows.n_rows == rows.n_entries == 0
 
 
-WHOLE = {"carrier": ["AA"], "arr_delay": [1], "cancelled": [True]}
+WHOLE: dict[str, Any] = {"carrier": ["AA"], "arr_delay": [1], "cancelled": [True]}
 
 
 @pytest.mark.parametrize(

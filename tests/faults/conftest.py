@@ -62,8 +62,8 @@ class Life:
         said = []
         answers: dict[tuple[str, str], set[bytes]] = {}
         for record in self.deployment.read("answers"):
-            name = record.key.decode(), dict(record.headers)["query_id"].decode()
-            answers.setdefault(name, set()).add(record.value)
+            answer = record.key.decode(), dict(record.headers)["query_id"].decode()
+            answers.setdefault(answer, set()).add(record.value)
         numbers = range(1, self.phases + 1)
         asked = {
             (name, f"{p}-{n}")

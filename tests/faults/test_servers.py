@@ -49,7 +49,7 @@ def test_a_broker_and_a_store_restart_while_queries_are_asked(
     )
     life = make_life(deployment, ["flights", "trains"])
     worker = deployment.worker().wait_ready()
-    restarted = []
+    restarted: list[ValkeyServer | KafkaServer] = []
 
     def restart() -> None:
         own_valkey.stop()

@@ -124,7 +124,8 @@ def test_worker_and_client_show_a_password_over_tls_and_are_told_when_it_is_wron
     with Client(ana, topic_prefix=deployment.prefix) as client:
         client.define(DEFINITION)
         client.send("flights", rows=[{"carrier": "AA"}] * 20_000)
-        assert client.ask("flights", "carrier = 'AA'").value == pytest.approx(1, abs=0.1)
+        answer: Any = client.ask("flights", "carrier = 'AA'")
+        assert answer.value == pytest.approx(1, abs=0.1)
 
     assert refused.wait() == 1
     assert "does not admit worker by PLAIN" in refused.output

@@ -68,26 +68,24 @@ def documents() -> Iterator[tuple[str, Any]]:
         )
     ):
         yield "queries", {**QUERY, "query_id": f"where-{n}", "where": where}
-    for n, more in enumerate(
-        (
-            {"kind": "table", "group_by": [WORD]},
-            {"kind": "sum", "attribute": WORD},
-            {"kind": "quantile", "attribute": WORD, "rank": 0.5},
-            {"window": {WORD: 1}},
-        )
-    ):
+    queries: list[dict[str, Any]] = [
+        {"kind": "table", "group_by": [WORD]},
+        {"kind": "sum", "attribute": WORD},
+        {"kind": "quantile", "attribute": WORD, "rank": 0.5},
+        {"window": {WORD: 1}},
+    ]
+    for n, more in enumerate(queries):
         yield "queries", {**QUERY, "query_id": f"kind-{n}", **more}
-    for n, form in enumerate(
-        (
-            {"rows": [ROW]},
-            {"rows": [{"carrier": WORD, "delay": WORD}]},
-            {"rows": [WORD]},
-            {"columns": {WORD: [WORD]}},
-            {"columns": {"carrier": WORD, "delay": WORD}},
-            {"cells": [{**ROW, "count": 1}]},
-            {"cells": [{"carrier": WORD, "count": WORD}]},
-        )
-    ):
+    forms: list[dict[str, Any]] = [
+        {"rows": [ROW]},
+        {"rows": [{"carrier": WORD, "delay": WORD}]},
+        {"rows": [WORD]},
+        {"columns": {WORD: [WORD]}},
+        {"columns": {"carrier": WORD, "delay": WORD}},
+        {"cells": [{**ROW, "count": 1}]},
+        {"cells": [{"carrier": WORD, "count": WORD}]},
+    ]
+    for n, form in enumerate(forms):
         yield "batches", {**BATCH, "batch_id": f"form-{n}", **form}
 
 
@@ -119,8 +117,8 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
             deployment.produce(role, value, key=key)
         arrow = [("content-type", ARROW.encode()), ("batch_id", b"arrow")]
         for role in INPUTS:
-            for value in (None, b"{}", WORD.encode()):
-                deployment.produce(role, value, key=f" {WORD}".encode(), partition=partition)
+            for other in (None, b"{}", WORD.encode()):
+                deployment.produce(role, other, key=f" {WORD}".encode(), partition=partition)
                 for headers in ([(WORD, WORD.encode())], [("content-type", WORD.encode())], arrow):
                     if value is not None:  # an empty one would retire the data set
                         deployment.produce(role, value, key=b"flights", headers=headers)

@@ -51,7 +51,7 @@ ROWS = (
     + [{"carrier": "ZZ", "delay": None, "cancelled": False}] * 1_000
 )
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("carrier", "delay", "cancelled")}
-CELLS = [
+CELLS: list[dict[str, Any]] = [
     {"carrier": "AA", "delay": 5, "cancelled": False, "count": 6_000},
     {"carrier": "UA", "delay": 45, "cancelled": True, "count": 3_000},
     {"carrier": "ZZ", "delay": None, "cancelled": False, "count": 1_000},
@@ -137,7 +137,7 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 def test_a_data_set_of_every_profile_answers(deployment: Any) -> None:
     worker = deployment.worker().wait_ready()
-    many = [{**cell, "count": 100 * int(cell["count"])} for cell in CELLS]  # type: ignore[call-overload]
+    many = [{**cell, "count": 100 * int(cell["count"])} for cell in CELLS]
     with deployment.client() as client:
         for name, changes in PROFILES.items():
             client.define({**FLIGHTS, **changes, "dataset": name})

@@ -51,7 +51,7 @@ def cluster(tmp_path: Path) -> Iterator[list[str]]:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
         for client, process_settings in zip(clients[1:], urls[1:], strict=True):
             port = int(process_settings.split(":")[2].split("/")[0])
-            bus = int(client.config_get("cluster-port")["cluster-port"])
+            bus = int(client.config_get("cluster-port")["cluster-port"] or 0)
             clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
         _until(
             lambda: all(c.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for c in clients)

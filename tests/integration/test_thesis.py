@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from stream_dp.client import Query
-from stream_dp.messages import Answer
 
 pytestmark = pytest.mark.kafka
 
@@ -62,7 +61,7 @@ def _condition(cells: list[int]) -> dict[str, Any]:
     return {"any": both}
 
 
-def _phases(client: Any, name: str, seed: int) -> list[tuple[int, list[int], Answer]]:
+def _phases(client: Any, name: str, seed: int) -> list[tuple[int, list[int], Any]]:
     """Sends three blocks and asks after each; (phase, cells asked, answer) in the order asked."""
     chance = random.Random(seed)
     found = []

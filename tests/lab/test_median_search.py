@@ -106,7 +106,7 @@ def test_a_packing_data_set_has_its_value_as_only_approximate_median_and_is_near
 def test_the_search_uses_more_rows_than_the_bound_and_no_more_than_are_proved_enough() -> None:
     rng, sizes = np.random.default_rng(4), [2**6, 2**12, 2**18]
     terms = {"alpha": 0.05, "epsilon": 1.0, "failure_probability": 0.1}
-    found = list(experiment(rng, sizes=sizes, n_searches=500, **terms))  # type: ignore[arg-type]
+    found = list(experiment(rng, sizes=sizes, n_searches=500, **terms))
     assert [row.size for row in found] == sizes
     for row in found:
         assert packing_bound(row.size, **terms) == row.bound < row.used < row.enough

@@ -45,7 +45,7 @@ def test_fresh_responses_give_the_vector_away_as_published(
 
     def respond(vectors: Signs) -> Signs:
         shown.append(len(vectors))
-        return plan.respond(bits, noise)  # type: ignore[arg-type]
+        return plan.respond(bits, noise)
 
     found = majority_attack(respond, n_rows=n, n_queries=k)
     spread = math.sqrt((1 - expected**2) / n)
@@ -57,7 +57,7 @@ def test_fresh_responses_give_the_vector_away_as_published(
 def test_one_response_for_all_queries_gives_no_more_than_itself() -> None:
     n, plan = 20_000, ResponsePlan(Fraction(1, 2))
     bits = np.random.default_rng(3).choice([-1, 1], n)
-    response = plan.respond(bits, Uniform(4))  # type: ignore[arg-type]
+    response = plan.respond(bits, Uniform(4))
     found = majority_attack(lambda vectors: response, n_rows=n, n_queries=101)
     assert agreement(found, bits) == pytest.approx(float(plan.agreement), abs=4.9 / math.sqrt(n))
     assert agreement(found, bits) < private_agreement(0.5, 0.0) + 4.9 / math.sqrt(n)

@@ -109,5 +109,5 @@ def test_rows_of_a_sample_are_drawn_together() -> None:
     sample = Rows(tuple(np.arange(3, dtype=np.uint8) for _ in range(2)))
     drawn = resampled_rows(sample, np.random.default_rng(1), 500)
     assert drawn.n_rows == 500
-    assert np.array_equal(*drawn.codes)
+    assert np.array_equal(drawn.codes[0], drawn.codes[1])
     assert set(drawn.codes[0].tolist()) == {0, 1, 2}

@@ -43,7 +43,7 @@ class Crash(BaseException):
     """The process died here: nobody may catch it but the test."""
 
 
-class Fuse:
+class _Fuse:
     """Counts effects and blows at one of them; -1 never blows."""
 
     def __init__(self, at: int = -1, point: CrashPoint | None = None) -> None:
@@ -91,7 +91,7 @@ class Looked:
 class WatchedStore:
     """What one process sees of the store: every step is on the trail, and before and after each the fuse."""
 
-    def __init__(self, store: LocalStore, world: World, process: int, fuse: Fuse) -> None:
+    def __init__(self, store: LocalStore, world: World, process: int, fuse: _Fuse) -> None:
         self._store = store
         self._world = world
         self._process = process
@@ -141,7 +141,7 @@ class WatchedStore:
 class Process:
     """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""
 
-    def __init__(self, world: World, number: int, fuse: Fuse, **changes: Any) -> None:
+    def __init__(self, world: World, number: int, fuse: _Fuse, **changes: Any) -> None:
         self.world = world
         self.number = number
         self.store = WatchedStore(world.store, world, number, fuse)
@@ -261,7 +261,7 @@ class World:
     """
 
     Crash = Crash
-    Fuse = Fuse
+    Fuse = _Fuse
 
     def __init__(self, *, seed: int = 1) -> None:
         self.partitions = 2
@@ -349,12 +349,12 @@ class World:
 
     # -- running
 
-    def process(self, fuse: Fuse | None = None, **changes: Any) -> Process:
+    def process(self, fuse: _Fuse | None = None, **changes: Any) -> Process:
         """A new worker process; it holds nothing until it is assigned."""
-        self.processes.append(Process(self, len(self.processes), fuse or Fuse(), **changes))
+        self.processes.append(Process(self, len(self.processes), fuse or _Fuse(), **changes))
         return self.processes[-1]
 
-    async def run(self, *fuses: Fuse, rounds: Sequence[Callable[[World], object]] = ()) -> int:
+    async def run(self, *fuses: _Fuse, rounds: Sequence[Callable[[World], object]] = ()) -> int:
         """Runs a worker until everything is read, starting it again whenever it dies.
 
         Args:
@@ -511,14 +511,14 @@ def _same_answer(world: World) -> Iterator[str]:
             seen[name].add(event.outgoing.value)
             if event.stored is None or answer_from_bytes(event.stored)[1] != event.outgoing.value:
                 yield f"P1: {name} left before it was stored"
-    for name, values in seen.items():
+    for answered, values in seen.items():
         if len(values) > 1:
-            yield f"P1: {name} has {len(values)} different answers"
+            yield f"P1: {answered} has {len(values)} different answers"
 
 
 def _quotes(world: World) -> set[tuple[str, ...]]:
     """Quotes are not answers: they spend nothing, are not stored, and the next one may differ."""
-    found = set()
+    found: set[tuple[str, ...]] = set()
     for place, records in world.log.items():
         for record in records if place.startswith("in.queries:") else ():
             document = _parsed(record) or {}

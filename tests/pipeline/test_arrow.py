@@ -166,7 +166,7 @@ def test_a_column_has_the_values_that_pyarrow_says(name: str) -> None:
 
 
 def test_batches_may_have_dictionaries_of_their_own() -> None:
-    parts = [["a", "b", "a"], ["c", None, "b"], ["c"], [None]]
+    parts: list[list[str | None]] = [["a", "b", "a"], ["c", None, "b"], ["c"], [None]]
     tables = [pa.table({"a": pa.array(part, pa.string()).dictionary_encode()}) for part in parts]
     assert values(read_columns(stream(*tables))["a"]) == [v for part in parts for v in part]
 

@@ -74,7 +74,7 @@ async def test_a_phase_seals_everything_that_waits(world: Any, process: Any) -> 
 
 
 async def test_empty_batches_count_nothing_and_open_nothing(world: Any, process: Any) -> None:
-    columns = {name: [] for name in ("carrier", "delay", "cancelled")}
+    columns: dict[str, list[object]] = {name: [] for name in ("carrier", "delay", "cancelled")}
     world.batch("flights", "rows", rows=[])
     world.batch("flights", "columns", columns=columns)
     world.batch("flights", "cells", cells=[])

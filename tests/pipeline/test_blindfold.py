@@ -43,15 +43,15 @@ from stream_dp.core.kinds.several import NamedLook
 from stream_dp.core.kinds.threshold.answerer import CurvesLook
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.threshold.tree import _nodes
-from stream_dp.core.median import memory
 from stream_dp.core.median.doubling import StageLook
+from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_answers
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.messages import Event, KindsSpec, MechanismSpec
-from stream_dp.pipeline import deciding, decoding, sources, worker
+from stream_dp.pipeline import deciding, decoding, replying, sources, worker
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import Health
@@ -270,8 +270,9 @@ def _moved(draws: Ints, then: Statistic, now: Statistic) -> Ints:
 
 
 def _differ(then: Statistic, now: Statistic) -> bool:
-    values = (getattr(one, "bits", getattr(one, "counts", one)) for one in (then, now))
-    return not np.array_equal(*values)
+    before: Any = getattr(then, "bits", getattr(then, "counts", then))
+    after: Any = getattr(now, "bits", getattr(now, "counts", now))
+    return not np.array_equal(before, after)
 
 
 class Compensating:
@@ -612,8 +613,10 @@ LIVES: Final = PROFILES | {f"kind {name}": life for name, life in KINDS.items()}
 
 def test_every_profile_kind_and_look_is_compared() -> None:
     """A new one is compared as soon as it can be chosen, or this fails."""
-    specs = typing.get_args(typing.get_args(MechanismSpec)[0])
-    profiles = {spec.model_fields["profile"].annotation for spec in specs if inspect.isclass(spec)}
+    specs: tuple[Any, ...] = typing.get_args(typing.get_args(MechanismSpec)[0])
+    profiles = {
+        spec.model_fields["profile"].annotation for spec in specs if hasattr(spec, "model_fields")
+    }
     chosen = {life.definition.get("mechanism", {}).get("profile") for life in PROFILES.values()}
     assert {typing.get_args(profile)[0] for profile in profiles} == (chosen - {None}) | {
         "calibrated"
@@ -1066,13 +1069,13 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = deciding.answering.Replying.answered
+    answered = replying.Replying.answered
 
     def noting(self: Any, *arguments: Any) -> Any:
         reply = answered(self, *arguments)
         return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
 
-    patch.setattr(deciding.answering.Replying, "answered", noting)
+    patch.setattr(replying.Replying, "answered", noting)
 
 
 @broken("released")
@@ -1160,7 +1163,7 @@ def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
 
     async def asking(self: Dataset, batch_id: str, rows: Any, *more: Any) -> bytes:
         for _ in range(_unlisted(rows)):
-            await self._store.problems()
+            await self._store.ledger(self.name)
         return await accept(self, batch_id, rows, *more)
 
     patch.setattr(Dataset, "accept", asking)
@@ -1247,7 +1250,7 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
 
 
 def _memory_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
-    patch.setattr(memory.EasinessTest, "is_easy", lambda *_, **__: easy)
+    patch.setattr(EasinessTest, "is_easy", lambda *_, **__: easy)
 
 
 def _segment_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:

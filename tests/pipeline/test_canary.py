@@ -167,11 +167,12 @@ DEFINITIONS: list[dict[str, Any]] = [
 
 
 def test_each_field_of_each_message_is_a_place() -> None:
-    for documents, models in (
+    every: tuple[tuple[Any, list[Any]], ...] = (
         (DEFINITIONS, [Definition]),
         (BATCHES, [Batch]),
         (QUERIES, [SingleQuery, QueryEnvelope]),
-    ):
+    )
+    for documents, models in every:
         names = {str(path[-1]) for document in documents for path in paths(document) if path}
         for model in models:
             assert fields(model) <= names, model
@@ -208,7 +209,7 @@ def replaced(document: Any, path: Path, value: Any) -> Any:
     """A copy with another value at one place."""
     if not path:
         return value
-    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy: Any = dict(document) if isinstance(document, dict) else list(document)
     copy[path[0]] = replaced(copy[path[0]], path[1:], value)
     return copy
 

@@ -213,7 +213,11 @@ EDGES: dict[str, dict[str, Any]] = {
 
 NOT_PAPERS = [name for name, one in PROFILES.items() if not issubclass(one.spec, PhasedSpec)]
 REQUIRED: dict[str, dict[str, Any]] = {"gated": {"segments": 10**6}}
-SOME = {"boolean": {"eq": True}, "category": {"eq": "x"}, "number": {"ge": 0}}
+SOME: dict[str, dict[str, Any]] = {
+    "boolean": {"eq": True},
+    "category": {"eq": "x"},
+    "number": {"ge": 0},
+}
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "adaptive_threshold": {"share": 0.05, "chunks": 4, "queries": 50},
 }
 
-PREDICATES = [{"where": AA}, {"where": SHORT}, {"where": {"all": [AA, SHORT]}}]
-TABLES = [
+PREDICATES: list[dict[str, Any]] = [
+    {"where": AA},
+    {"where": SHORT},
+    {"where": {"all": [AA, SHORT]}},
+]
+TABLES: list[dict[str, Any]] = [
     *PREDICATES,
     {"where": {"any": [AA, LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
@@ -112,7 +116,7 @@ TABLES = [
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"]},
     {"where": {"attribute": "delay", "ge": 7}},  # cuts a bin
 ]
-QUERIES = [
+QUERIES: list[dict[str, Any]] = [
     {"kind": "threshold", "attribute": "delay", "where": LATE},
     {"kind": "threshold", "attribute": "delay"},
     {"kind": "quantile", "attribute": "delay", "rank": 0.75},
@@ -133,9 +137,9 @@ def _papers(representation: str, *, doubling: bool = False, **mechanism: Any) ->
     return {"mechanism": {**mechanism, **settings}}
 
 
-MEDIAN = {"profile": "median", "queries": 6}
-SEQUENTIAL = {"profile": "sequential", "queries_per_phase": 6, "phases": 3}
-MEMORY = {"profile": "memory", "queries_per_phase": 10, "phases": 3}
+MEDIAN: dict[str, Any] = {"profile": "median", "queries": 6}
+SEQUENTIAL: dict[str, Any] = {"profile": "sequential", "queries_per_phase": 6, "phases": 3}
+MEMORY: dict[str, Any] = {"profile": "memory", "queries_per_phase": 10, "phases": 3}
 
 DATASETS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "calibrated": (
@@ -351,7 +355,8 @@ def _load_log(world: Any) -> None:
 
 def _dump(client: redis.Redis, prefix: str) -> Iterator[dict[str, Any]]:
     for key in sorted(client.scan_iter(match=f"{{{prefix}*", count=1_000)):
-        kind = client.type(key).decode()
+        named: Any = client.type(key)
+        kind = named.decode()
         read: Mapping[str, Callable[[bytes], Content]] = {
             "hash": client.hgetall,
             "list": lambda key: client.lrange(key, 0, -1),

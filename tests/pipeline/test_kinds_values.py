@@ -180,7 +180,7 @@ async def test_several_kinds_on_one_data_set_share_its_lines_over_phases_and_res
         "mode": {"share": 0.05, "groups": 2_000},
         **VECTOR,
     }
-    queries = {
+    queries: dict[str, dict[str, Any]] = {
         "predicate": {"where": {"attribute": "carrier", "eq": "AA"}},
         "threshold": {"attribute": "delay", "where": {"attribute": "delay", "ge": 30}},
         "quantile": {"attribute": "delay", "rank": 0.9},

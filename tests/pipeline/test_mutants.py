@@ -96,7 +96,8 @@ def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
     look = Dataset.look
 
     async def first(self: Dataset, looks: Any) -> Any:
-        return await look(self, [_Taken(one, self) for one in looks])
+        taken: list[Any] = [_Taken(one, self) for one in looks]
+        return await look(self, taken)
 
     patch.setattr(Dataset, "look", first)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.universe import Universe
-from stream_dp.pipeline import compiling, deciding, decoding, worker
+from stream_dp.pipeline import answering, compiling, deciding, decoding, worker
 from stream_dp.pipeline.holding import MOST_ATTEMPTS
 from stream_dp.pipeline.quarantine import lift
 
@@ -110,15 +110,15 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
     defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
-    answering = deciding.answering.answer
+    real = answering.answer
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
             await dataset.flush()
             raise defined.Crash
-        return await answering(dataset, analyst, query, **facts)
+        return await real(dataset, analyst, query, **facts)
 
-    monkeypatch.setattr(deciding.answering, "answer", answer)
+    monkeypatch.setattr(answering, "answer", answer)
     record = defined.ask_many("flights", [{"query_id": "first"}, {"query_id": "second"}])
     assert await _deaths(defined) == MOST_ATTEMPTS
     assert defined.answer("first")["status"] == "answered"

@@ -76,10 +76,9 @@ def test_no_record_raises(value: bytes) -> None:
 def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> None:
     """By public numbers alone; either way the data set counts the same rows."""
     draw = np.random.default_rng(n_rows)
-    rows = [
-        [draw.choice(["AA", "UA", "ZZ", None]), draw.choice([-5.0, 3.0, 12.0, 99.0, None])]
-        for _ in range(n_rows)
-    ]
+    carriers = np.array(["AA", "UA", "ZZ", None])
+    delays = np.array([-5.0, 3.0, 12.0, 99.0, None])
+    rows = [[draw.choice(carriers), draw.choice(delays)] for _ in range(n_rows)]
     value = Packing(source(), UNIVERSE, PATHS).batch(spelt(len(rows)), rows)
     batch = Batch.read(json.loads(value))
     plain = UNIVERSE.encode_columns(
@@ -106,7 +105,7 @@ def test_a_batch_lists_all_cells_or_one_entry_a_row(n_rows: int, form: str) -> N
 
 
 def test_where_rows_are_answered_one_by_one_they_are_never_only_counted() -> None:
-    rows = [["AA", 3.0], ["UA", None]] * 1000
+    rows: list[list[object]] = [["AA", 3.0], ["UA", None]] * 1000
     value = Packing(source(), UNIVERSE, PATHS, in_order=True).batch(spelt(len(rows)), rows)
     columns = Batch.read(json.loads(value)).columns
     assert columns is not None
@@ -134,7 +133,7 @@ def test_no_message_makes_a_batch_that_is_refused_or_cut_otherwise(
         if read.columns is not None
         else UNIVERSE.encode_cells(read.cells or [])
     )
-    columns = {"carrier": [rows[0][0]], "delay": [rows[0][1]], "cancelled": [False]}
+    columns: dict[str, Any] = {"carrier": [rows[0][0]], "delay": [rows[0][1]], "cancelled": [False]}
     counted = np.flatnonzero(encoded.entry_counts)[0]
     assert [code[counted] for code in encoded.codes] == [
         code[0] for code in UNIVERSE.encode_columns(columns).codes

@@ -219,13 +219,16 @@ def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
 ) -> None:
     share, rows = (0.0001234567890123456,) * most, (10**18,) * most
     sums = (-1.2345678901234567e300,) * most
+    facts: dict[str, Any] = {
+        **dict.fromkeys(("values", "error_bars"), share),
+        **dict.fromkeys(("totals", "total_bars", "means", "mean_bars"), sums),
+        "counts": rows,
+        **({"rows": rows, "rows_bars": sums} if counted else {}),
+    }
     table = SumTable(
         attributes=("carrier",),
         labels=(tuple(map(str, range(most))),),
-        **dict.fromkeys(("values", "error_bars"), share),
-        **dict.fromkeys(("totals", "total_bars", "means", "mean_bars"), sums),
-        counts=rows,
-        **({"rows": rows, "rows_bars": sums} if counted else {}),
+        **facts,
     )
     answer = SumByGroupAnswer(
         dataset="d",

@@ -144,7 +144,7 @@ def test_what_cannot_be_an_entry_is_our_own_mistake() -> None:
         (GENESIS, 0, "flights", "charge", {"answer": float("nan")}),
     ):
         with pytest.raises(ValueError):
-            append(*arguments)  # type: ignore[arg-type]
+            append(*arguments)
 
 
 def test_entries_written_by_earlier_releases_stay_readable() -> None:

@@ -17,8 +17,9 @@ import pytest
 from scipy.stats import binomtest, chi2, norm
 
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.outcome import Answered, Path, Refused, TableAnswered
+from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
@@ -85,7 +86,7 @@ class Trials:
     ) -> Answered | TableAnswered:
         query = LinearQuery(predicate, range(block, block + 1), group_by)
         step = self.mechanism.answer(query)
-        if not isinstance(step, Answered | TableAnswered | Refused):
+        if isinstance(step, Look):
             self.mechanism.charged(step.charges)
             release = step.take(self.noise, self.data)
             self.mechanism.absorb(release)
@@ -233,11 +234,10 @@ def test_simultaneous_bars_hold_against_whoever_picks_the_worst_conjunction(
     n_blocks = 300
     trials = Trials(make_seeded_noise(7), error=0.3, base_share=0.5, n_blocks=n_blocks)
     every = [
-        Predicate.conjunction({0: np.array(a), 1: np.array(b)})
+        Predicate.conjunction({0: np.array(a, dtype=bool), 1: np.array(b, dtype=bool)})
         for a in np.ndindex(2, 2, 2)
         for b in np.ndindex(2, 2, 2, 2)
         if 0 < sum(a) < 3 and 0 < sum(b) < 4
-        for a, b in [(np.array(a, dtype=bool), np.array(b, dtype=bool))]
     ]
     truths = [trials.truth(predicate) for predicate in every]
     beyond_ordinary = beyond_simultaneous = 0

@@ -28,7 +28,7 @@ DEFINITION = {
     "accuracy": {"error": 0.1, "failure_probability": 0.01},
     "phase": {"min_rows": 2000},
 }
-WELL = {"ready": True, "partitions": (0,), "store_problems": ()}
+WELL: dict[str, Any] = {"ready": True, "partitions": (0,), "store_problems": ()}
 
 
 class Worker:
@@ -108,7 +108,7 @@ def test_both_views_say_what_does_not_answer_since_when_and_what_it_means(
     visit: Callable[[str], Any], worker: Worker, server: str, stale: bool
 ) -> None:
     since = time.mktime((2026, 11, 21, 21, 3, 12, 0, 0, -1))
-    gone = {"broker_away_since" if server == "Kafka" else "store_away_since": since}
+    gone: dict[str, Any] = {"broker_away_since" if server == "Kafka" else "store_away_since": since}
     pages = {"operator": visit("/"), "analyst": visit("/ask")}
     pages["analyst"].until("document.querySelector('#schema .attribute')")
     worker.health = Health(**WELL, **gone)

@@ -34,7 +34,7 @@ COMPOSITIONS: list[Composition] = [Basic(PURE), Concentrated(PRIVACY)]
 
 @pytest.fixture(params=COMPOSITIONS, ids=["laplace", "gaussian"])
 def composition(request: pytest.FixtureRequest) -> Composition:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 # ---------------------------------------------------------------- figures

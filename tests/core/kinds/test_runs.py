@@ -31,7 +31,7 @@ from tests.noise import ScriptedNoise
 ALARM = 1e-6
 CITIES = tuple(f"c{i}" for i in range(100))
 UNIVERSE = Universe(
-    (Category("city", CITIES, other=False), Number("age", range(1, 20), True, missing=True))
+    (Category("city", CITIES, other=False), Number("age", tuple(range(1, 20)), True, missing=True))
 )
 CITY, AGE = 0, 1
 N_AGES = 20  # and one bin for missing values
@@ -183,7 +183,7 @@ class TestBetween(Driven):
             if number % 20 == 0:
                 served = self.served(noise)
                 bar = placed(served.ask(between([99]))).error_bar
-                assert bar is not None
+            assert bar is not None
             low = round(0.3 - bar - 0.001, 4)
             cells = range(number % 20, 30 + number % 20)
             wrong += placed(served.ask(between(cells, low, low + 0.4))).side is Side.BELOW
@@ -443,9 +443,7 @@ class TestPoints(Driven):
         stated = []
         for age in (4, 5):
             answer = served.ask(up_to(kind.name, age))
-            stated.append(
-                answer.confidence if isinstance(answer, Placed) else answer.error_bar  # type: ignore[union-attr]
-            )
+            stated.append(answer.confidence if isinstance(answer, Placed) else answer.error_bar)
         assert stated[0] is not None
         assert stated[1] is None
 

@@ -267,7 +267,8 @@ def test_the_point_has_the_most_entropy_of_all_that_satisfy_the_answers(
     matrix = np.array([row for row, _, _ in bounds])
     low = np.array([value - tolerance for _, value, tolerance in bounds])
     high = np.array([value + tolerance for _, value, tolerance in bounds])
-    found = optimize.minimize(
+    # The stubs of scipy know no list of constraints.
+    found = optimize.minimize(  # type: ignore[call-overload]
         divergence,
         np.full(n_blocks * n_cells, 1.0 / n_cells),
         method="SLSQP",

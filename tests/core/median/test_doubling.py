@@ -31,7 +31,7 @@ def doubling(universe: Universe, kind: str = "median", first: int = 4) -> Doubli
     def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Phased:
         if kind == "median":
             return Median(universe, privacy, accuracy, queries=queries, representation="polytope")
-        made = {"sequential": Sequential, "memory": Memory}[kind]
+        made = Sequential if kind == "sequential" else Memory
         return made(
             universe,
             privacy,

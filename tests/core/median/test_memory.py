@@ -269,6 +269,7 @@ def test_no_line_is_below_the_worst_loss_so_far(phases: int) -> None:
                 A_ub=np.tril(np.ones((j, j))),
                 b_ub=bad * np.arange(1, j + 1),
             )
+            assert worst.fun is not None
             loss = -worst.fun + primes[came - 1 : j].sum() / 2.0
             assert loss <= alpha * float(harmonic(j))
             if came == j >= 3:
@@ -418,6 +419,7 @@ def test_w6b_with_few_rows_a_hypothesis_the_hard_limit_binds_and_refuses(
         assert outcome.code is RefusalCode.HARD_QUERIES_EXHAUSTED
         assert f"{limit}" in outcome.message
         assert memory.hard == limit
+    assert isinstance(outcome, Refused)
     assert "last phase" in outcome.message
     assert run.ask(query) == outcome  # and stays so
 

@@ -65,7 +65,7 @@ _THINNING = 10
 def _worst_p_value(points: Floats, law: Callable[[Floats], Floats]) -> float:
     """The least p-value of a cell's law, Bonferroni-corrected; ``points`` of shape (..., n_cells)."""
     kept = points[::_THINNING].reshape(-1, points.shape[-1])
-    return kept.shape[1] * min(float(stats.kstest(column, law).pvalue) for column in kept.T)
+    return kept.shape[1] * min(float(stats.kstest(column, law).pvalue) for column in kept.T)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_cells", [1, 2, 3, 5])
@@ -140,8 +140,8 @@ def test_points_of_a_product_cut_by_joint_half_spaces_are_those_that_rejection_k
     free = rng.dirichlet(np.ones(n_cells + 1), size=(200_000, len(sizes)))[..., :n_cells]
     kept = np.ones(len(free), dtype=np.bool_)
     for query, window, value, tolerance in cuts:
-        weights = np.array([n if i in window else 0 for i, n in enumerate(sizes)], dtype=float)  # type: ignore[operator]
-        shares = free[..., query].sum(axis=-1) @ weights / weights.sum()
+        weights = np.array([n if i in window else 0 for i, n in enumerate(sizes)], dtype=float)
+        shares = free[..., list(query)].sum(axis=-1) @ weights / weights.sum()
         kept &= np.abs(shares - float(value)) <= float(tolerance)  # type: ignore[arg-type]
     exact = free[kept].reshape(-1, n_cells * len(sizes))
     assert len(exact) > 2_000

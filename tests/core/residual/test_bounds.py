@@ -57,7 +57,8 @@ def extremes(counts: Floats, subsets: list[tuple[int, ...]]) -> tuple[float, flo
     target = np.zeros(2**k)
     target[-1] = 1.0
     low, high = (
-        linprog(sign * target, A_eq=np.array(rows), b_eq=values, method="highs").fun * sign
+        float(linprog(sign * target, A_eq=np.array(rows), b_eq=values, method="highs").fun or 0.0)
+        * sign
         for sign in (1.0, -1.0)
     )
     return low, high
@@ -68,7 +69,9 @@ def extremes(counts: Floats, subsets: list[tuple[int, ...]]) -> tuple[float, flo
 def test_without_noise_the_bounds_are_the_tightest_there_are(k: int, seed: int) -> None:
     """Against linear programming over all tables with the same marginals."""
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(500, rng.dirichlet(np.full(2**k, 0.4))).reshape((2,) * k) * 1.0
+    counts = (
+        rng.multinomial(500, rng.dirichlet(np.full(2**k, 0.4))).reshape((2,) * k).astype(np.float64)
+    )
     one = np.array([False, True])
     predicate = Predicate.conjunction(dict.fromkeys(range(k), one))
     low, high = evidence_of(counts, pairs(k), predicate).interval(NEVER)
@@ -80,7 +83,7 @@ def test_without_noise_the_bounds_are_the_tightest_there_are(k: int, seed: int) 
 def test_without_noise_the_truth_always_lies_between(seed: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(2, 5, k).tolist())
-    counts = rng.multinomial(1000, rng.dirichlet(np.full(math.prod(shape), 0.2))) * 1.0
+    counts = rng.multinomial(1000, rng.dirichlet(np.full(math.prod(shape), 0.2))).astype(np.float64)
     counts = counts.reshape(shape)
     factors = {}
     for a, n in enumerate(shape):
@@ -89,7 +92,7 @@ def test_without_noise_the_truth_always_lies_between(seed: int, k: int) -> None:
         factors[a] = factor
     inside = Predicate.conjunction(factors)
     outside = Predicate.of_mask(tuple(range(k)), ~inside.mask)
-    subsets = pairs(k) if k > 1 else [(0,)]
+    subsets: list[tuple[int, ...]] = pairs(k) if k > 1 else [(0,)]
     lows, highs = [], []
     for predicate in (inside, outside):
         truth = counts[predicate.mask].sum()

@@ -191,7 +191,7 @@ def test_integer_noise_on_different_residuals_is_uncorrelated_though_not_indepen
     weights = np.exp(-(support**2) / 2.0)
     weights /= weights.sum()
     noise = np.stack(np.meshgrid(*[support] * 4, indexing="ij")).reshape(2, 2, -1)
-    chance = math.prod(np.meshgrid(*[weights] * 4, indexing="ij")).ravel()
+    chance = np.prod(np.meshgrid(*[weights] * 4, indexing="ij"), axis=0).ravel()
     parts = spectrum(np.moveaxis(noise, -1, 0), first_axis=1, average=False)
     rows, columns = 2.0 * parts[:, 1, 0], 2.0 * parts[:, 0, 1]
     assert (chance * rows * columns).sum() == pytest.approx(0.0, abs=1e-12)

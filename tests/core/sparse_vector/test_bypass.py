@@ -32,7 +32,7 @@ HALF, EVEN = np.arange(16) < 8, np.arange(16) % 2 == 0
 
 @pytest.fixture(params=[PURE, ZCDP], ids=["pure", "zcdp"])
 def composition(request: pytest.FixtureRequest) -> Composition:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture
@@ -112,7 +112,8 @@ def test_what_cannot_pay_for_a_test_pays_for_counts_and_then_gets_a_prediction_o
     poor = Basic(Privacy(float(3 * e), 0.0))
     run = make_run(poor)
     train(run.mechanism)
-    rng, outcomes = np.random.default_rng(1), []
+    rng = np.random.default_rng(1)
+    outcomes: list[Any] = []
     while not outcomes or outcomes[-1].path is Path.MEASURED:
         outcomes.append(run.ask(run.query(rng.random(16) < 0.5)))
     one = poor.charge(0, poor.of_count(poor.scale(ACCURACY, ROWS))).rho

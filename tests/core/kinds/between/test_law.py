@@ -46,7 +46,7 @@ class Law:
         self._plan = plan
         self._gap = gap
         script = ScriptedNoise()
-        plan.draw(script)  # type: ignore[arg-type]
+        plan.draw(script)
         self._offsets = range(-int(40 * script.asked[-1]), int(40 * script.asked[-1]) + 1)
         self.weights = stats.dlaplace.pmf(np.array(self._offsets), 1 / float(script.asked[-1]))
         self._known: dict[int, Floats] = {}
@@ -64,7 +64,7 @@ class Law:
 
         def side(nu: int) -> Side:
             script.constant = nu
-            return run.look(count, 0, self._gap, secret=secret, noise=script)  # type: ignore[arg-type]
+            return run.look(count, 0, self._gap, secret=secret, noise=script)
 
         def first(holds: Callable[[Side], bool]) -> int:
             """The least noise from which on a side holds; sides come in order."""
@@ -134,7 +134,7 @@ def hockey_stick(plan: BetweenPlan, gap: int, *, redrawn: bool = False, n: int =
 class AnyGap(BetweenPlan):
     """Looks whatever the gap, to see what that does."""
 
-    min_gap = -(10**6)  # type: ignore[assignment]
+    min_gap = -(10**6)
 
 
 class NarrowNoise(AnyGap):
@@ -328,7 +328,7 @@ class TestRun:
     def test_a_gap_too_small_is_refused(self) -> None:
         run = BetweenThresholds(self.PLAN)
         with pytest.raises(ValueError, match="apart"):
-            run.look(0, 0, self.PLAN.min_gap - 1, secret=Secret([0]), noise=ScriptedNoise())  # type: ignore[arg-type]
+            run.look(0, 0, self.PLAN.min_gap - 1, secret=Secret([0]), noise=ScriptedNoise())
 
     def test_a_large_offset_makes_the_thresholds_cross_and_below_is_tested_first(self) -> None:
         run = BetweenThresholds(self.PLAN)

@@ -75,9 +75,8 @@ def test_what_is_stable_is_named_for_one_look_at_each_block_and_repeated_for_not
     for _ in range(3):
         world.open(CLEAR)
     first = world.ask(kind, attribute, last=2)
-    assert first == Found(
-        attribute, code, 1000, *((0.0, 1.0) if kind == "median" else (None, None)), Path.MEASURED
-    )
+    low, high = (0.0, 1.0) if kind == "median" else (None, None)
+    assert first == Found(attribute, code, 1000, low, high, Path.MEASURED)
     assert world.rho == {1: pytest.approx(0.1 * UNITS), 2: pytest.approx(0.1 * UNITS)}
     assert world.delta == {1: pytest.approx(0.1 * UNITS), 2: pytest.approx(0.1 * UNITS)}
     for _ in range(2):

@@ -162,8 +162,8 @@ class TestExactPrivacy:
 
     def test_with_noise_a_tenth_too_narrow_it_would_not(self) -> None:
         class Narrow(StablePlan):
-            scale = Fraction(9, 10)  # type: ignore[assignment]
-            threshold = PLAN.threshold  # type: ignore[assignment]
+            scale = Fraction(9, 10)
+            threshold = PLAN.threshold
 
         assert worst_delta(Narrow(PLAN.epsilon, PLAN.delta), order_statistic, 18) > PLAN.delta
 

@@ -29,7 +29,7 @@ Counts = npt.NDArray[np.int64]
 
 def exact_tree(counts: Counts, epsilon: int = 1) -> Tree:
     plan = TreePlan(len(counts), Fraction(epsilon))
-    return Tree.of(plan, [plan.measure(counts, ScriptedNoise())], int(counts.sum()))  # type: ignore[arg-type]
+    return Tree.of(plan, [plan.measure(counts, ScriptedNoise())], int(counts.sum()))
 
 
 histograms = st.lists(st.integers(0, 9), min_size=2, max_size=40).map(np.array)
@@ -64,7 +64,7 @@ def test_replacing_a_row_moves_the_nodes_by_at_most_2_levels_less_1_and_some_row
     n_bins = 2**levels
     plan = TreePlan(n_bins, Fraction(1))
     single = [
-        plan.measure(np.eye(n_bins, dtype=np.int64)[bin_], ScriptedNoise())  # type: ignore[arg-type]
+        plan.measure(np.eye(n_bins, dtype=np.int64)[bin_], ScriptedNoise())
         for bin_ in range(n_bins)
     ]
     moved = max(int(np.abs(a - b).sum()) for a, b in itertools.combinations(single, 2))
@@ -76,7 +76,7 @@ def test_replacing_a_row_moves_the_nodes_by_at_most_2_levels_less_1_and_some_row
 def test_the_sensitivity_holds_for_universes_that_are_no_power_of_two(n_bins: int) -> None:
     plan = TreePlan(n_bins, Fraction(1))
     single = [
-        plan.measure(np.eye(n_bins, dtype=np.int64)[bin_], ScriptedNoise())  # type: ignore[arg-type]
+        plan.measure(np.eye(n_bins, dtype=np.int64)[bin_], ScriptedNoise())
         for bin_ in range(n_bins)
     ]
     moved = max(int(np.abs(a - b).sum()) for a, b in itertools.combinations(single, 2))
@@ -182,7 +182,7 @@ def test_a_range_has_the_noise_of_the_nodes_that_do_not_cancel_and_its_bar_cover
     plan, n_runs = TreePlan(37, Fraction(1, 2)), 6000
     p = math.exp(-1 / plan.scale)
     of_node = 2 * 2 * p / (1 - p) ** 2
-    exact = plan.measure(np.full(37, 20_000), ScriptedNoise())  # type: ignore[arg-type]
+    exact = plan.measure(np.full(37, 20_000), ScriptedNoise())
     for factor in (1.0, 1.1):
         draws = quick_noise(7, factor).laplace(plan.scale, n_runs * 2 * 36)
         trees = [
@@ -266,7 +266,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ValueError, match="two bins"):
         TreePlan(1, Fraction(1))
     with pytest.raises(ValueError, match="one count a bin"):
-        TreePlan(3, Fraction(1)).measure(np.zeros(4, dtype=np.int64), ScriptedNoise())  # type: ignore[arg-type]
+        TreePlan(3, Fraction(1)).measure(np.zeros(4, dtype=np.int64), ScriptedNoise())
 
 
 def test_the_loss_is_the_one_that_the_noise_pays_for() -> None:
