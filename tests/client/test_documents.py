@@ -156,9 +156,9 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     ]
     frame: Any = answers_frame(replies).set_index("query_id")
     assert list(frame["status"]) == ["answered"] * 3 + ["refused", "rejected"]
-    assert frame.loc["a", ["value", "count", "error_bar"]].tolist() == [0.25, 5, 0.1]
-    assert frame.loc["b", ["kind", "attribute", "found"]].tolist() == ["median", "age", "18 to 64"]
-    assert frame.loc["c", ["total", "total_bar", "mean"]].tolist() == [125.5, 9.0, 25.1]
-    assert frame.loc["c", ["count", "rows", "rows_bar"]].tolist() == [5, 7, 2.0]
+    assert list(frame.loc["a", ["value", "count", "error_bar"]]) == [0.25, 5, 0.1]
+    assert list(frame.loc["b", ["kind", "attribute", "found"]]) == ["median", "age", "18 to 64"]
+    assert list(frame.loc["c", ["total", "total_bar", "mean"]]) == [125.5, 9.0, 25.1]
+    assert list(frame.loc["c", ["count", "rows", "rows_bar"]]) == [5, 7, 2.0]
     assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2
     assert "side" not in frame.columns  # nobody has one

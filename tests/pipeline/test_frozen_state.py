@@ -350,7 +350,8 @@ def _load_log(world: Any) -> None:
 
 def _dump(client: Any, prefix: str) -> Iterator[dict[str, Any]]:
     for key in sorted(client.scan_iter(match=f"{{{prefix}*", count=1_000)):
-        kind = client.type(key).decode()
+        named: Any = client.type(key)
+        kind = named.decode()
         read: Mapping[str, Callable[[bytes], Content]] = {
             "hash": client.hgetall,
             "list": lambda key: client.lrange(key, 0, -1),
