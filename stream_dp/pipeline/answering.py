@@ -10,7 +10,7 @@ from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import identity
-from stream_dp.core.query import AnyQuery
+from stream_dp.core.query import EVERYTHING, AnyQuery, compile_where
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import as_sent, compile_query
@@ -47,11 +47,19 @@ def values_of(dataset: Dataset, query: QueryFields) -> int:
     sizes = dict(zip(dataset.universe.names, dataset.universe.shape, strict=True))
     if query.group_by:
         return math.prod(sizes.get(name, 1) for name in query.group_by)
-    if query.kind == "threshold" and query.where is None:
+    if query.kind == "threshold" and _is_whole_curve(dataset, query):
         return sizes.get(query.attribute or "", 1)
     if query.kind == "correlated_vector":
         return MOST_RESPONSES // _BITS_A_VALUE
     return 1
+
+
+def _is_whole_curve(dataset: Dataset, query: QueryFields) -> bool:
+    """Whether a threshold query asks for every threshold, because its condition holds for every row."""
+    try:
+        return compile_where(dataset.universe, query.where) == EVERYTHING
+    except InvalidQuery:
+        return False
 
 
 def answer_name(analyst: str, query_id: str) -> str:

@@ -52,6 +52,21 @@ async def test_a_record_asks_for_so_many_values_and_the_rest_is_rejected_free(
     assert filled.answer("q3")["status"] == "answered"
 
 
+@pytest.mark.parametrize("where", [None, {"all": []}, {"not": {"any": []}}])
+async def test_a_curve_counts_as_all_its_values_however_every_row_is_asked_for(
+    world: Any, monkeypatch: pytest.MonkeyPatch, where: dict[str, Any] | None
+) -> None:
+    def define(world: Any) -> None:
+        world.define("flights", kinds={"threshold": {"share": 0.1}})
+
+    await world.run(rounds=[define, lambda world: world.cells("flights", "one")])
+    monkeypatch.setattr(backlog, "MOST_VALUES", 10)  # delay has four bins
+    asked: dict[str, Any] = {"kind": "threshold", "attribute": "delay", "where": where}
+    world.ask_many("flights", [{"query_id": f"q{n}", **asked} for n in range(3)])
+    await world.run()
+    assert _codes(world) == {"q2": "too_much_work"}
+
+
 async def test_what_was_answered_before_counts_too_when_it_is_sent_again(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
