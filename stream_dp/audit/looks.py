@@ -57,8 +57,11 @@ class Looks:
     """The prices of a data set's looks. It remembers who has paid for which run and segment.
 
     Attributes:
+        composes: Whether the oracle can compose what the looks lose.
         undescribed: Whether the last look lacked facts of its mechanism, so that an earlier release wrote it.
     """
+
+    composes: Final = True
 
     def __init__(self, definition: Definition, line: Line) -> None:
         self._definition = definition

@@ -59,8 +59,11 @@ class Papers:
     """The prices of a data set under one of them. It remembers which queries were asked.
 
     Attributes:
+        composes: Whether the oracle can compose what the looks lose.
         undescribed: Whether the last look lacked constants, so that an earlier release wrote it.
     """
+
+    composes: Final = False
 
     def __init__(self, definition: Definition, settings: PhasedSpec) -> None:
         self._settings = settings

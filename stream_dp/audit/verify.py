@@ -285,7 +285,7 @@ class _Verification:
                 f"written by an earlier release, which did not say all that a price follows from: entries "
                 f"{some}{more}. What they say was checked; the rest is not checkable",
             )
-        if not isinstance(self._prices, Looks) or not self._oracle.tells:
+        if self._prices is None or not self._prices.composes or not self._oracle.tells:
             return
         report.full = self._oracle.full()
         self._within(None, "a full line", report.full)
