@@ -562,7 +562,7 @@ def test_a_ledger_without_a_definition_or_without_entries_is_a_fault() -> None:
     report = checked(chained([{"kind": "phase", "phase": 1, "rows": 10}]))
     assert "not the data set's definition" in report.faults[0].text
     (fault,) = checked([b"not an entry"]).faults[:1]
-    assert "is no entry" in fault.text
+    assert "is not an entry" in fault.text
 
 
 NONSENSE: list[Any] = [
