@@ -456,6 +456,6 @@ def event_line(event: Event) -> str:
 
 
 def rejection_line(rejected: Rejected) -> str:
-    """One rejection in words, with the place of the record."""
-    place = f"{rejected.topic}[{rejected.partition}]@{rejected.offset}"
-    return f"rejected {place}: {rejected.reason.message}"
+    """One rejection in words, with the position of the record."""
+    position = f"{rejected.topic}[{rejected.partition}]@{rejected.offset}"
+    return f"rejected {position}: {rejected.reason.message}"

@@ -89,15 +89,15 @@ def arrow_stream(data: Any, names: Sequence[str]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _check_columns(place: str, found: Sequence[str], names: Sequence[str]) -> None:
+def _check_columns(field_path: str, found: Sequence[str], names: Sequence[str]) -> None:
     if absent := [name for name in names if name not in found]:
         raise InvalidInput(
-            place,
+            field_path,
             f"there is no column {', '.join(absent)} (found: {', '.join(found)})",
             "rename the columns as the definition has them",
         )
     if twice := [name for name in names if found.count(name) > 1]:
-        raise InvalidInput(place, f"column {twice[0]} appears twice", "rename one of them")
+        raise InvalidInput(field_path, f"column {twice[0]} appears twice", "rename one of them")
 
 
 def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFrame:

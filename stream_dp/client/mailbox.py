@@ -77,17 +77,17 @@ class Mailbox:
     def _open(self, config: dict[str, object]) -> KafkaConsumer:
         try:
             consumer = KafkaConsumer(**config, enable_auto_commit=False, max_poll_records=2000)
-            places = []
+            assigned = []
             for topic, role in self._roles.items():
                 partitions = consumer.partitions_for_topic(topic)
                 if not partitions:
                     consumer.close()
                     raise no_topic(self._topics, role)
-                places += [TopicPartition(topic, number) for number in partitions]
-            consumer.assign(places)
-            consumer.seek_to_end(*places)
-            for place in places:
-                consumer.position(place)
+                assigned += [TopicPartition(topic, number) for number in partitions]
+            consumer.assign(assigned)
+            consumer.seek_to_end(*assigned)
+            for partition in assigned:
+                consumer.position(partition)
         except KafkaError as error:
             raise no_broker(self._broker, error) from error
         return consumer
@@ -177,18 +177,18 @@ class Mailbox:
         return future
 
     def expect_rejection(
-        self, future: Future[Reply], place: Key, query_id: str | None = None
+        self, future: Future[Reply], record: Key, query_id: str | None = None
     ) -> None:
         """Lets the rejection of a record that was just sent, or of one of its queries, settle ``future``.
 
         Args:
             future: The future to settle.
-            place: ``(topic, partition, offset)``.
+            record: ``(topic, partition, offset)``.
             query_id: The id of the query, if the record holds several.
         """
         with self._lock:
             self._check_open()
-            for key in {("record", *place, None), ("record", *place, query_id)}:
+            for key in {("record", *record, None), ("record", *record, query_id)}:
                 if future.done():
                     return
                 if key in self._rejections:

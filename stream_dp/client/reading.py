@@ -52,22 +52,25 @@ class TopicReader:
                 numbers = consumer.partitions_for_topic(topic)
                 if not numbers:
                     raise no_topic(self._topics, role)
-                places = [TopicPartition(topic, number) for number in numbers]
-                ends = consumer.end_offsets(places)
-                starts = consumer.beginning_offsets(places)
+                partitions = [TopicPartition(topic, number) for number in numbers]
+                ends = consumer.end_offsets(partitions)
+                starts = consumer.beginning_offsets(partitions)
                 if since_ms:
-                    later = consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+                    later = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
                     starts = {
-                        place: at.offset if at else ends[place] for place, at in later.items()
+                        partition: at.offset if at else ends[partition]
+                        for partition, at in later.items()
                     }
-                consumer.assign(places)
-                for place in places:
-                    start = starts[place]
+                consumer.assign(partitions)
+                for partition in partitions:
+                    start = starts[partition]
                     consumer.seek(
-                        place, start if latest is None else max(start, ends[place] - latest)
+                        partition, start if latest is None else max(start, ends[partition] - latest)
                     )
                 heard_s = time.monotonic()
-                while any(consumer.position(place) < ends[place] for place in places):
+                while any(
+                    consumer.position(partition) < ends[partition] for partition in partitions
+                ):
                     arrived = consumer.poll(timeout_ms=500)
                     for records in arrived.values():
                         found += [(record.key.decode(), record.value) for record in records]
@@ -105,17 +108,23 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
             # It asks for all topics, because asking for one by name could create it.
             if topic not in consumer.topics():
                 raise ServerUnavailable(f"there is no topic {topic}; name one that exists")
-            places = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic) or ()]
-            consumer.assign(places)
-            ends, starts = consumer.end_offsets(places), consumer.beginning_offsets(places)
-            for place in places:
-                consumer.seek(place, max(starts[place], ends[place] - -(-most // len(places))))
+            partitions = [
+                TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic) or ()
+            ]
+            consumer.assign(partitions)
+            ends, starts = consumer.end_offsets(partitions), consumer.beginning_offsets(partitions)
+            for partition in partitions:
+                consumer.seek(
+                    partition, max(starts[partition], ends[partition] - -(-most // len(partitions)))
+                )
             left, heard_s = most, time.monotonic()
-            while left and any(consumer.position(place) < ends[place] for place in places):
+            while left and any(
+                consumer.position(partition) < ends[partition] for partition in partitions
+            ):
                 arrived = consumer.poll(timeout_ms=500)
-                for place, records in arrived.items():
+                for partition, records in arrived.items():
                     for record in records:
-                        if left and record.offset < ends[place]:
+                        if left and record.offset < ends[partition]:
                             left -= 1
                             yield record.value
                 if arrived:

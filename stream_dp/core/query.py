@@ -338,8 +338,8 @@ class _Compiler:
 
     What is wrong is said without what was written: refusals are public, and by mistake it may be a row.
 
-    A fault is raised with its place relative to the node; every node on the way up puts its own before it, so
-    that a query without faults spells no places out.
+    A fault is raised with its path relative to the node. Every node on the way up adds its own path, so
+    that a query without faults builds no paths.
     """
 
     def __init__(self, universe: Universe, max_cells: int, max_nodes: int, max_depth: int) -> None:
@@ -476,13 +476,13 @@ def _fault(problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery
     return InvalidQuery("", problem, fix, reason=reason)
 
 
-def _within(place: str, fault: InvalidQuery) -> InvalidQuery:
-    """The fault as seen from the node that has ``place`` in it."""
-    return InvalidQuery(place + fault.field, fault.problem, fault.fix, reason=fault.reason)
+def _within(field_path: str, fault: InvalidQuery) -> InvalidQuery:
+    """The fault as seen from the node that has ``field_path`` in it."""
+    return InvalidQuery(field_path + fault.field, fault.problem, fault.fix, reason=fault.reason)
 
 
 def _check_cells(
-    universe: Universe, attributes: Iterable[int], max_cells: int, place: str
+    universe: Universe, attributes: Iterable[int], max_cells: int, field_path: str
 ) -> tuple[int, ...]:
     """The attributes, ascending, when their cells are few enough."""
     ascending = tuple(sorted(attributes))
@@ -490,7 +490,7 @@ def _check_cells(
     if n_cells > max_cells:
         names = ", ".join(universe.names[a] for a in ascending)
         raise InvalidQuery(
-            place,
+            field_path,
             f"{names} have {n_cells} cells together, and at most {max_cells} can be asked about",
             "use fewer attributes at once",
             reason="too_many_cells",
@@ -693,7 +693,7 @@ def _number(value: object) -> float:
 def _each(
     find: Callable[[object], _Found], values: object, *, length: int | None = None
 ) -> list[_Found]:
-    """What is found for each value of a list; a fault is at the value's place in it."""
+    """What is found for each value of a list; the path of a fault ends with the index of the value."""
     found = []
     for i, value in enumerate(_list(values, length=length)):
         try:

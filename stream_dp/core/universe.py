@@ -104,10 +104,10 @@ class _Attribute:
                 'use another, such as "n_items"',
             )
 
-    def _check_size(self, place: str) -> None:
+    def _check_size(self, field_path: str) -> None:
         if not 2 <= self.size <= MAX_CELLS:
             raise InvalidDefinition(
-                place,
+                field_path,
                 f"the attribute has {self.size} cells",
                 f"give it 2 to {MAX_CELLS}; one cell tells rows apart by nothing",
             )
@@ -119,14 +119,14 @@ class Repeated:
 
     Attributes:
         values: What rows may hold; some may be held by none.
-        places: Index into ``values`` of each row's value, shape (n_entries,).
+        indices: The index into ``values`` of each row's value, shape (n_entries,).
     """
 
     values: Sequence[object] = field(repr=False)
-    places: npt.NDArray[np.integer[Any]] = field(repr=False)
+    indices: npt.NDArray[np.integer[Any]] = field(repr=False)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,21 @@ class Category(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = "values"
+        field_path = "values"
         if not self.values:
-            raise InvalidDefinition(place, "no value is listed", "list the values to tell apart")
+            raise InvalidDefinition(
+                field_path, "no value is listed", "list the values to tell apart"
+            )
         for value in self.values:
             if not isinstance(value, str) or len(value) > MAX_VALUE or not _is_text(value):
                 raise InvalidDefinition(
-                    place, "a value is not a text", f"use strings of at most {MAX_VALUE} characters"
+                    field_path,
+                    "a value is not a string",
+                    f"use strings of at most {MAX_VALUE} characters",
                 )
         if len(set(self.values)) != len(self.values):
-            raise InvalidDefinition(place, "a value is listed twice", "list each value once")
-        self._check_size(place)
+            raise InvalidDefinition(field_path, "a value is listed twice", "list each value once")
+        self._check_size(field_path)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -240,34 +244,36 @@ class Number(_Attribute):
 
     def __post_init__(self) -> None:
         self._check()
-        place = "edges"
+        field_path = "edges"
         if not self.edges:
-            raise InvalidDefinition(place, "no edge is given", "give at least one")
+            raise InvalidDefinition(field_path, "no edge is given", "give at least one")
         if not all(_is_exact_float(e) for e in self.edges):
             raise InvalidDefinition(
-                place, "an edge is not a finite 64-bit float", "use finite numbers up to 2**53"
+                field_path, "an edge is not a finite 64-bit float", "use finite numbers up to 2**53"
             )
         edges = tuple(float(e) + 0.0 for e in self.edges)  # + 0.0 turns -0.0 into 0.0
         if max(map(abs, edges)) > _LARGEST_EDGE:
             raise InvalidDefinition(
-                place, f"an edge is beyond {_LARGEST_EDGE:g}", "leave room for a number beyond it"
+                field_path,
+                f"an edge is beyond {_LARGEST_EDGE:g}",
+                "leave room for a number beyond it",
             )
         if any(low >= high for low, high in pairwise(edges)):
-            raise InvalidDefinition(place, "the edges do not increase", "sort them, each once")
+            raise InvalidDefinition(field_path, "the edges do not increase", "sort them, each once")
         if self.integer and not all(e.is_integer() for e in edges):
             raise InvalidDefinition(
-                place, "an edge is fractional", 'use whole edges, or leave out "integer"'
+                field_path, "an edge is fractional", 'use whole edges, or leave out "integer"'
             )
         object.__setattr__(self, "edges", edges)
         if self.representatives is not None:
             self._check_representatives(self.representatives)
-        self._check_size(place)
+        self._check_size(field_path)
 
     def _check_representatives(self, representatives: tuple[float, ...]) -> None:
-        place = "representatives"
+        field_path = "representatives"
         if len(representatives) != len(self.edges) + 1:
             raise InvalidDefinition(
-                place,
+                field_path,
                 f"there are {len(representatives)} for {len(self.edges) + 1} bins",
                 "give one a bin: one more than edges",
             )
@@ -275,7 +281,7 @@ class Number(_Attribute):
             range(len(self.edges) + 1)
         ):
             raise InvalidDefinition(
-                place,
+                field_path,
                 "one is not in its bin",
                 "give a number of each bin, in the order of the bins",
             )
@@ -410,10 +416,12 @@ class Universe:
                 f"there are {len(self.attributes)} of them",
                 f"declare 1 to {MAX_ATTRIBUTES}",
             )
-        for place, name in enumerate(self.names):
-            if name in self.names[:place]:
+        for position, name in enumerate(self.names):
+            if name in self.names[:position]:
                 raise InvalidDefinition(
-                    f"attributes.{place}.name", "an attribute before it has this name", "rename one"
+                    f"attributes.{position}.name",
+                    "an attribute before it has this name",
+                    "rename one",
                 )
 
     @cached_property
@@ -435,16 +443,16 @@ class Universe:
         """Index of each attribute by its name."""
         return {name: index for index, name in enumerate(self.names)}
 
-    def index(self, name: str, place: str = "attribute") -> int:
+    def index(self, name: str, field_path: str = "attribute") -> int:
         """Index of the attribute called ``name``.
 
         Raises:
-            InvalidQuery: There is none, at ``place`` of the query; says which names are near.
+            InvalidQuery: There is none, at ``field_path`` of the query; says which names are near.
         """
         try:
             return self.positions[name]
         except (KeyError, TypeError):
-            raise unknown_name(name, self.names, place) from None
+            raise unknown_name(name, self.names, field_path) from None
 
     def encode_columns(self, columns: Mapping[str, Column | Repeated]) -> Rows:
         """Rows given column by column: one entry a row.
@@ -489,16 +497,18 @@ class Universe:
         check_total(sum(counts), "cells.count")  # type: ignore[arg-type]
         return Rows(codes, np.array(counts, dtype=np.int64))
 
-    def _check_names(self, place: str, given: set[str], *, complete: bool) -> None:
+    def _check_names(self, field_path: str, given: set[str], *, complete: bool) -> None:
         # The offending name is not repeated: in a row it is content.
         if given - set(self.names):
             raise InvalidBatch(
-                place, "a name is not an attribute of the data set", f"use {', '.join(self.names)}"
+                field_path,
+                "a name is not an attribute of the data set",
+                f"use {', '.join(self.names)}",
             )
         if complete and len(given) < len(self.names):
             absent = ", ".join(n for n in self.names if n not in given)
             raise InvalidBatch(
-                place, f"there is no column {absent}", "add a column for every attribute"
+                field_path, f"there is no column {absent}", "add a column for every attribute"
             )
 
 
@@ -567,7 +577,7 @@ class Rows:
 
 def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
     if isinstance(column, Repeated):
-        return np.take(attribute.encode(column.values), column.places)
+        return np.take(attribute.encode(column.values), column.indices)
     return attribute.encode(column)
 
 
@@ -610,11 +620,11 @@ def number_text(number: float) -> str:
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 
 
-def unknown_name(name: object, names: Sequence[str], place: str) -> InvalidQuery:
+def unknown_name(name: object, names: Sequence[str], field_path: str) -> InvalidQuery:
     """The error for a name that no attribute has, with the near ones. It does not repeat the name."""
     near = difflib.get_close_matches(name[:MAX_NAME], names, 3) if isinstance(name, str) else []
     fix = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(names)}"
-    return InvalidQuery(place, "there is no such attribute", fix, reason="unknown_attribute")
+    return InvalidQuery(field_path, "there is no such attribute", fix, reason="unknown_attribute")
 
 
 def _all_mappings(items: Sequence[object]) -> bool:
@@ -723,10 +733,10 @@ def check_kept_cells(n_cells: int) -> None:
         )
 
 
-def check_total(n_rows: int, place: str) -> None:
+def check_total(n_rows: int, field_path: str) -> None:
     """Raises InvalidBatch when int64 sums could wrap."""
     if n_rows > MAX_ROWS:
-        raise InvalidBatch(place, "the counts sum to more than 2**62", "send fewer rows")
+        raise InvalidBatch(field_path, "the counts sum to more than 2**62", "send fewer rows")
 
 
 __all__ = [

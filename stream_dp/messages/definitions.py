@@ -496,8 +496,8 @@ def _as_written(value: float) -> Fraction:
 
 def _one_in(n: int) -> str:
     """Formats 1/n with one digit, rounded down so that the result is never more than 1/n."""
-    places = len(str(n - 1)) if n > 1 else 0
-    return f"{float(f'{10**places // n}e-{places}'):g}"
+    digits = len(str(n - 1)) if n > 1 else 0
+    return f"{float(f'{10**digits // n}e-{digits}'):g}"
 
 
 __all__ = [

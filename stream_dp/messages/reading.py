@@ -90,13 +90,16 @@ def _read_patiently(value: bytes, *, private: bool) -> object:
     except RecursionError:
         raise InvalidMessage("value", "it is nested too deeply", "flatten it") from None
     except ValueError as error:
-        place = (
+        position = (
             f" (line {error.lineno}, column {error.colno})"
             if isinstance(error, json.JSONDecodeError) and not private
             else ""
         )
         raise InvalidMessage(
-            "value", f"it is not JSON{place}", "write one JSON object in UTF-8", reason="bad_json"
+            "value",
+            f"it is not JSON{position}",
+            "write one JSON object in UTF-8",
+            reason="bad_json",
         ) from None
     if not private:  # an error must not depend on a row
         _check_nesting(found)

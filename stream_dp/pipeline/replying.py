@@ -286,7 +286,7 @@ def _with_binning(released: _Released) -> dict[str, Any]:
     assert isinstance(attribute, Number), "numbers are added up"
     low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
     binning = (
-        f"in addition to the bars: a value of {name} counts as its bin's representative, which is up to "
+        f"beside the bars: a value of {name} counts as its bin's representative, which is up to "
         f"{number_text(attribute.binning_error)} off between {low} and {high}, and beyond them by any amount"
     )
     said = binning if note is None else f"{note}; {binning}"

@@ -95,10 +95,10 @@ class Asking:
                 asked.dataset, query, quote=asked.quote, timeout_s=_TIMEOUT_S
             )
         except InvalidQuery as error:
-            place = _POSITION.fullmatch(error.field)
+            position = _POSITION.fullmatch(error.field)
             return _error(
                 f"{error.problem}; {error.fix}",
-                **({"line": int(place[1]), "column": int(place[2])} if place else {}),
+                **({"line": int(position[1]), "column": int(position[2])} if position else {}),
             )
         except InvalidInput as error:
             return _error(f"{error.problem}; {error.fix}")
@@ -122,5 +122,5 @@ class Asking:
             client.close()
 
 
-def _error(message: str, **place: int) -> dict[str, Any]:
-    return {"error": {"message": message, **place}}
+def _error(message: str, **position: int) -> dict[str, Any]:
+    return {"error": {"message": message, **position}}

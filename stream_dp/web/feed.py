@@ -132,11 +132,11 @@ class Feed:
             looked_s = time.monotonic()
             while self._wanted():
                 arrived = consumer.poll(timeout_ms=_POLL_MS)
-                for place, records in arrived.items():
+                for partition, records in arrived.items():
                     for record in records:
                         self._take(record)
-                    self._positions[place] = records[-1].offset + 1
-                    self._skip(consumer, place)
+                    self._positions[partition] = records[-1].offset + 1
+                    self._skip(consumer, partition)
                 self._note_progress(consumer)
                 if arrived:
                     self._stopping.wait(_BREATH_S if self._goals else _PAUSE_S)
@@ -148,20 +148,20 @@ class Feed:
             consumer.close()
 
     def _open(self, consumer: KafkaConsumer) -> None:
-        places = [
+        partitions = [
             TopicPartition(topic, number)
             for topic in self._roles
             for number in consumer.partitions_for_topic(topic) or ()
         ]
-        consumer.assign(places)
-        starts, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
-        for place in places:
-            start = starts[place]
-            if self._roles[place.topic] not in _FROM_THE_START:
-                start = max(start, ends[place] - _LATEST)
-            self._positions.setdefault(place, start)
-            consumer.seek(place, max(self._positions[place], starts[place]))
-        self._goals = {place: ends[place] for place in places}
+        consumer.assign(partitions)
+        starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        for partition in partitions:
+            start = starts[partition]
+            if self._roles[partition.topic] not in _FROM_THE_START:
+                start = max(start, ends[partition] - _LATEST)
+            self._positions.setdefault(partition, start)
+            consumer.seek(partition, max(self._positions[partition], starts[partition]))
+        self._goals = {partition: ends[partition] for partition in partitions}
 
     def _take(self, record: Any) -> None:
         key = (record.key or b"").decode(errors="replace")
@@ -169,19 +169,21 @@ class Feed:
         with contextlib.suppress(ValueError, KeyError, IndexError, TypeError):
             self._published.take(self._roles[record.topic], key, record.value, record.timestamp)
 
-    def _skip(self, consumer: KafkaConsumer, place: TopicPartition) -> None:
+    def _skip(self, consumer: KafkaConsumer, partition: TopicPartition) -> None:
         """Skips records that a page could not show in time."""
-        end = consumer.highwater(place)
-        if self._roles[place.topic] not in _MAY_SKIP or end is None:
+        end = consumer.highwater(partition)
+        if self._roles[partition.topic] not in _MAY_SKIP or end is None:
             return
         start = end - _RECORDS_A_POLL
-        if end - self._positions[place] > _MOST_BEHIND:
-            self.skipped += start - self._positions[place]
-            self._positions[place] = start
-            consumer.seek(place, start)
+        if end - self._positions[partition] > _MOST_BEHIND:
+            self.skipped += start - self._positions[partition]
+            self._positions[partition] = start
+            consumer.seek(partition, start)
 
     def _note_progress(self, consumer: KafkaConsumer) -> None:
         """Notes that the old records are read once the consumer has passed them."""
         self._goals = {
-            place: goal for place, goal in self._goals.items() if consumer.position(place) < goal
+            partition: goal
+            for partition, goal in self._goals.items()
+            if consumer.position(partition) < goal
         }

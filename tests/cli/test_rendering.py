@@ -44,7 +44,9 @@ SUM = {
 }
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
 
-NOT_NAMED = "so naming it could tell on them. Asking again is free, and says the same"
+NOT_NAMED = (
+    "so naming it could reveal something about them. Asking again is free and gives the same reply"
+)
 
 SAID: list[tuple[dict[str, Any], str]] = [
     (

@@ -9,7 +9,7 @@ from stream_dp.core.baselines.table import TableRelease
 from stream_dp.core.kinds.between.answerer import BetweenRelease
 from stream_dp.core.kinds.correlated_vector.answerer import ResponsesRelease
 from stream_dp.core.kinds.median_mode.answerer import StableRelease
-from stream_dp.core.kinds.points import Place, PointRelease
+from stream_dp.core.kinds.points import PointRelease, RunKey
 from stream_dp.core.kinds.prefix_batch.answerer import BatchRelease
 from stream_dp.core.kinds.threshold.answerer import CurvesRelease
 from stream_dp.core.mechanism import Release
@@ -41,8 +41,8 @@ EASY, HARD = (QueryRelease(1, 0, WINDOW, EVERYTHING, hard, 7 * hard) for hard in
         (ResponsesRelease(0, b"1"), ResponsesRelease(0, b"2")),
         (BetweenRelease(1, WINDOW, KEY, Side.BELOW), BetweenRelease(1, WINDOW, KEY, Side.ABOVE)),
         (
-            PointRelease(1, Place(0, WINDOW), 3, (Side.BELOW,)),
-            PointRelease(1, Place(0, WINDOW), 3, (Side.ABOVE,)),
+            PointRelease(1, RunKey(0, WINDOW), 3, (Side.BELOW,)),
+            PointRelease(1, RunKey(0, WINDOW), 3, (Side.ABOVE,)),
         ),
     ],
     ids=lambda release: type(release).__name__,

@@ -33,7 +33,7 @@ def stream(*tables: Any, **options: Any) -> bytes:
 
 def values(column: object) -> list[object]:
     if isinstance(column, Repeated):
-        return [column.values[place] for place in column.places]
+        return [column.values[index] for index in column.indices]
     assert isinstance(column, list)
     return column
 

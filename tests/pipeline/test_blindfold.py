@@ -182,7 +182,7 @@ def _of_between(look: BetweenLook, data: Blocks, _: Any) -> list[Statistic]:
 
 def _of_point(look: PointLook, data: Blocks, _: Any) -> list[Statistic]:
     """Rows up to the point: of all, or of each chunk that still searches, by the same cuts."""
-    counts = counts_of(data, look.place.attribute, look.place.window)
+    counts = counts_of(data, look.run_key.attribute, look.run_key.window)
     rank, run = int(counts[: look.code + 1].sum()), look.run
     if not isinstance(run, AdaptiveThresholds):
         return _whole(rank)

@@ -36,7 +36,7 @@ from stream_dp.core.kinds.correlated_vector.answerer import CorrelatedVectors, R
 from stream_dp.core.kinds.interior_point.answerer import Interior
 from stream_dp.core.kinds.loss import Secret
 from stream_dp.core.kinds.median_mode.answerer import Medians, StableRelease
-from stream_dp.core.kinds.points import Place, PointRelease
+from stream_dp.core.kinds.points import PointRelease, RunKey
 from stream_dp.core.kinds.prefix_batch.answerer import Batches, BatchRelease
 from stream_dp.core.kinds.several import WithKinds, _NamedRelease
 from stream_dp.core.kinds.threshold.answerer import CurvesRelease, Thresholds
@@ -243,7 +243,7 @@ EXAMPLES = {
         ).release_from_bytes(data),
     ),
     "point-v1": Example(
-        PointRelease(2, Place(DELAY, WINDOW), 3, tuple(Side)),
+        PointRelease(2, RunKey(DELAY, WINDOW), 3, tuple(Side)),
         lambda data: opened(
             Interior(FLIGHTS, BUDGET, 0.1, 0.05, points=100), 9, 9, 9
         ).release_from_bytes(data),

@@ -44,8 +44,8 @@ _SIDES = tuple(Side)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a run is about."""
+class RunKey:
+    """The attribute and the window of a run."""
 
     attribute: int
     window: range
@@ -61,7 +61,7 @@ class PointRelease:
     """
 
     number: int
-    place: Place
+    run_key: RunKey
     code: int
     sides: tuple[Side, ...] = field(repr=False)
 
@@ -72,8 +72,8 @@ class PointRelease:
 
     def to_bytes(self) -> bytes:
         return _FORMAT.pack(
-            fields("<IH", self.number, self.place.attribute),
-            pack_window(self.place.window),
+            fields("<IH", self.number, self.run_key.attribute),
+            pack_window(self.run_key.window),
             fields("<H", self.code),
             bytes(_SIDES.index(side) for side in self.sides),
         )
@@ -90,7 +90,7 @@ class PointLook(KindLook):
 
     run: InteriorPoint | AdaptiveThresholds
     number: int
-    place: Place
+    run_key: RunKey
     code: int
     secret: str
     begins: bool
@@ -102,10 +102,10 @@ class PointLook(KindLook):
 
     @property
     def description(self) -> dict[str, object]:
-        window, of_each = self.place.window, _parts(self.run)[0].plan
+        window, of_each = self.run_key.window, _parts(self.run)[0].plan
         facts: dict[str, object] = {
             "run": self.number,
-            "attribute": self.place.attribute,
+            "attribute": self.run_key.attribute,
             "window": [window.start, window.stop],
             "point": self.code,
             "thresholds": [of_each.low, of_each.high],
@@ -131,11 +131,11 @@ class PointLook(KindLook):
 
     def take(self, noise: NoiseSource, data: Blocks) -> PointRelease:
         secret = secret_of(data, self.secret, self.run.plan.secret_size)
-        counts = counts_of(data, self.place.attribute, self.place.window)
+        counts = counts_of(data, self.run_key.attribute, self.run_key.window)
         rank = int(counts[: self.code + 1].sum())
         said = self.run.look(rank, secret=secret, noise=noise)
         sides = (said,) if isinstance(said, Side) else said
-        return PointRelease(self.number, self.place, self.code, sides)
+        return PointRelease(self.number, self.run_key, self.code, sides)
 
 
 @dataclass(slots=True)
@@ -162,8 +162,8 @@ class PointRuns(Answerer, Generic[R]):
     ) -> None:
         super().__init__(universe, budget, share, failure_probability)
         self._number = 0
-        self._runs: dict[Place, PointRun[R]] = {}
-        self._published: dict[tuple[Place, int], Shown] = {}
+        self._runs: dict[RunKey, PointRun[R]] = {}
+        self._published: dict[tuple[RunKey, int], Shown] = {}
 
     @property
     @abstractmethod
@@ -175,7 +175,7 @@ class PointRuns(Answerer, Generic[R]):
         """The public state of a run that begins."""
 
     @abstractmethod
-    def _free(self, run: PointRun[R], place: Place, code: int) -> Shown | None:
+    def _free(self, run: PointRun[R], run_key: RunKey, code: int) -> Shown | None:
         """The answer that follows from what the run has published."""
 
     @abstractmethod
@@ -197,36 +197,36 @@ class PointRuns(Answerer, Generic[R]):
                 f"window: it has {self._rows(window):,} rows, and {asked.kind} needs {self.min_rows:,}; ask "
                 "about more phases, once they are open",
             )
-        place = Place(attribute, window)
-        published = self._published.get((place, code))
+        run_key = RunKey(attribute, window)
+        published = self._published.get((run_key, code))
         if published is not None:
             return replace(published, path=Path.REPEAT)
-        run = self._runs.get(place)
+        run = self._runs.get(run_key)
         if run is not None and not run.state.abandoned:
-            free = self._free(run, place, code)
-            return self._look(run.state, run.number, place, code) if free is None else free
-        return self._look(self._new(self._rows(window)), self._number + 1, place, code)
+            free = self._free(run, run_key, code)
+            return self._look(run.state, run.number, run_key, code) if free is None else free
+        return self._look(self._new(self._rows(window)), self._number + 1, run_key, code)
 
-    def _look(self, run: R, number: int, place: Place, code: int) -> PointLook:
+    def _look(self, run: R, number: int, run_key: RunKey, code: int) -> PointLook:
         begins = number > self._number
         return PointLook(
             run=run,
             number=number,
-            place=place,
+            run_key=run_key,
             code=code,
-            secret=self._secret(place),
+            secret=self._secret(run_key),
             begins=begins,
-            charges=self._charges(place.window) if begins else (),
+            charges=self._charges(run_key.window) if begins else (),
         )
 
-    def _secret(self, place: Place) -> str:
-        return f"{self.name} {place.attribute} {place.window.start} {place.window.stop}"
+    def _secret(self, run_key: RunKey) -> str:
+        return f"{self.name} {run_key.attribute} {run_key.window.start} {run_key.window.stop}"
 
     @property
     def secrets(self) -> frozenset[str]:
         return frozenset(
-            self._secret(place)
-            for place, run in self._runs.items()
+            self._secret(run_key)
+            for run_key, run in self._runs.items()
             if not run.state.abandoned and any(part.point is None for part in _parts(run.state))
         )
 
@@ -237,23 +237,25 @@ class PointRuns(Answerer, Generic[R]):
             CorruptState: It is neither of a run that is on, nor the first of the next one.
         """
         assert isinstance(release, PointRelease), "a release of another answerer"
-        run = self._entered(release.number, release.place)
+        run = self._entered(release.number, release.run_key)
         if len(release.sides) != sum(part.point is None for part in _parts(run.state)):
             raise CorruptState("a stored point has another number of sides than its run has parts")
         run.looks += 1
-        self._published[release.place, release.code] = self._folded(run, release)
+        self._published[release.run_key, release.code] = self._folded(run, release)
 
     def lost(self, look: Mapping[str, object]) -> None:
         attribute = look["attribute"]
         assert isinstance(attribute, int), "as it was described"
-        self._entered(look["run"], Place(attribute, window_of(look))).state.lost()
+        self._entered(look["run"], RunKey(attribute, window_of(look))).state.lost()
 
-    def _entered(self, number: object, place: Place) -> PointRun[R]:
+    def _entered(self, number: object, run_key: RunKey) -> PointRun[R]:
         """The run of a look that was taken."""
-        run = self._runs.get(place)
+        run = self._runs.get(run_key)
         if number == self._number + 1 and (run is None or run.state.abandoned):
             self._number += 1
-            run = self._runs[place] = PointRun(self._number, self._new(self._rows(place.window)))
+            run = self._runs[run_key] = PointRun(
+                self._number, self._new(self._rows(run_key.window))
+            )
         if run is None or run.number != number:
             raise CorruptState(f"the transcript has run {number} of {self.name} out of order")
         return run
@@ -264,7 +266,7 @@ class PointRuns(Answerer, Generic[R]):
         assert isinstance(release, PointRelease), "a release of another answerer"
         hard = bool(look.charges) or release.found
         path = Path.MEASURED if hard else Path.GATED
-        return replace(self._published[look.place, look.code], path=path)
+        return replace(self._published[look.run_key, look.code], path=path)
 
     def release_from_bytes(self, data: bytes) -> Release:
         reader = _FORMAT.read(data)
@@ -275,8 +277,8 @@ class PointRuns(Answerer, Generic[R]):
         shape = self._universe.shape
         reader.require(attribute < len(shape) and code < shape[attribute])
         reader.require(window.stop <= len(self._sizes) and max(sides, default=0) < len(_SIDES))
-        place = Place(attribute, window)
-        return PointRelease(number, place, code, tuple(_SIDES[side] for side in sides))
+        run_key = RunKey(attribute, window)
+        return PointRelease(number, run_key, code, tuple(_SIDES[side] for side in sides))
 
 
 def _parts(run: InteriorPoint | AdaptiveThresholds) -> tuple[InteriorPoint, ...]:
@@ -295,4 +297,4 @@ def _point(asked: KindQuery) -> int | Refused:
     return bins.stop - 1 if isinstance(bins, range) else bins
 
 
-__all__ = ["Place", "PointLook", "PointRelease", "PointRun", "PointRuns"]
+__all__ = ["PointLook", "PointRelease", "PointRun", "PointRuns", "RunKey"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stream_dp.core.accounting import Budget
 from stream_dp.core.kinds.adaptive_threshold.law import AdaptivePlan, AdaptiveThresholds
-from stream_dp.core.kinds.points import Place, PointRelease, PointRun, PointRuns
+from stream_dp.core.kinds.points import PointRelease, PointRun, PointRuns, RunKey
 from stream_dp.core.outcome import Answered, Path
 from stream_dp.core.universe import MAX_ROWS, Universe
 
@@ -48,7 +48,9 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
     def _new(self, n_rows: int) -> AdaptiveThresholds:
         return AdaptiveThresholds(replace(self._largest, n_rows=n_rows))
 
-    def _free(self, run: PointRun[AdaptiveThresholds], place: Place, code: int) -> Answered | None:
+    def _free(
+        self, run: PointRun[AdaptiveThresholds], run_key: RunKey, code: int
+    ) -> Answered | None:
         estimate = run.state.answer(code)
         return None if estimate is None else self._answered(run, estimate)
 

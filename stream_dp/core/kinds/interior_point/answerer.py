@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stream_dp.core.accounting import Budget
 from stream_dp.core.kinds.interior_point.law import InteriorPlan, InteriorPoint
-from stream_dp.core.kinds.points import Place, PointRelease, PointRun, PointRuns
+from stream_dp.core.kinds.points import PointRelease, PointRun, PointRuns, RunKey
 from stream_dp.core.outcome import Path, Placed, Side
 from stream_dp.core.universe import Universe
 
@@ -42,23 +42,23 @@ class Interior(PointRuns[InteriorPoint]):
         del n_rows
         return InteriorPoint(self._plan)
 
-    def _free(self, run: PointRun[InteriorPoint], place: Place, code: int) -> Placed | None:
+    def _free(self, run: PointRun[InteriorPoint], run_key: RunKey, code: int) -> Placed | None:
         side = run.state.answer(code)
-        return None if side is None else self._placed(run, place, side)
+        return None if side is None else self._placed(run, run_key, side)
 
     def _folded(self, run: PointRun[InteriorPoint], release: PointRelease) -> Placed:
         (said,) = release.sides
-        return self._placed(run, release.place, run.state.absorb(release.code, said))
+        return self._placed(run, release.run_key, run.state.absorb(release.code, said))
 
-    def _placed(self, run: PointRun[InteriorPoint], place: Place, side: Side) -> Placed:
+    def _placed(self, run: PointRun[InteriorPoint], run_key: RunKey, side: Side) -> Placed:
         promised = run.looks <= self._plan.n_points
         return Placed(
             side=side,
-            n=self._rows(place.window),
+            n=self._rows(run_key.window),
             error_bar=None,
             confidence=1.0 - self._failure_probability if promised else None,
             path=Path.CERTIFIED,
-            attribute=place.attribute,
+            attribute=run_key.attribute,
             code=run.state.point,
         )
 

@@ -46,7 +46,7 @@ def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
 
 
 @cache
-def places(k: int) -> tuple[Slices, ...]:
+def part_slices(k: int) -> tuple[Slices, ...]:
     """Where each subset's part lies in a spectrum over k attributes."""
     return tuple(
         tuple(slice(1, None) if member else 0 for member in subset) for subset in subsets(k)
@@ -342,8 +342,8 @@ class TableForm:
         counts = counts.reshape([1 + c for c in conditions])
         every = np.empty((2 ** len(conditions), len(self._cells)))
         for index, subset in enumerate(subsets(len(conditions))):
-            place = tuple(slice(1, None) if member else slice(1) for member in subset)
-            part = np.broadcast_to(counts[place], conditions).transpose(self._order)
+            part_slice = tuple(slice(1, None) if member else slice(1) for member in subset)
+            part = np.broadcast_to(counts[part_slice], conditions).transpose(self._order)
             every[index] = part.reshape(-1)[self._cells]
         return Events(every, tuple(shares), tuple(spreads), complement=False)
 
@@ -417,7 +417,7 @@ __all__ = [
     "conjunctions_log",
     "form_of",
     "part_infinite",
-    "places",
+    "part_slices",
     "spectrum",
     "subsets",
     "table",

@@ -80,8 +80,8 @@ def _measured(view: View, k: int) -> list[tuple[int, ...]]:
 
 def _published(view: View, axes: tuple[int, ...]) -> Floats:
     """The best estimate of the counts over ``axes``, made non-negative."""
-    place = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
-    part = view.spectrum[place]
+    part_slice = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
+    part = view.spectrum[part_slice]
     return non_negative(table(part, axes=range(part.ndim)), view.n_rows)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from stream_dp.core.residual.belief.forms import (
     Floats,
     part_infinite,
-    places,
+    part_slices,
     spectrum,
     subsets,
     variance_of_parted,
@@ -140,13 +140,13 @@ class ResidualMemory:
             raise IndexError(f"no block {block}; there are {len(self)}")
         parts = spectrum(np.asarray(table, dtype=np.float64), average=False)
         k = len(attributes)
-        for subset, place in zip(subsets(k)[1:], places(k)[1:], strict=True):
+        for subset, part_slice in zip(subsets(k)[1:], part_slices(k)[1:], strict=True):
             members = tuple(compress(attributes, subset))
             summed = math.prod(
                 self._shape[a] for a, member in zip(attributes, subset, strict=True) if not member
             )
             interaction = self._interactions.setdefault(members, _Interaction())
-            interaction.add(block, parts[place], variance * summed)
+            interaction.add(block, parts[part_slice], variance * summed)
         self._views.clear()
         self._view_entries = 0
 
@@ -183,13 +183,13 @@ class ResidualMemory:
         k = len(attributes)
         n_rows = float(self.rows(window))
         parts = np.zeros([self._shape[a] + 1 for a in attributes])
-        parts[places(k)[0]] = n_rows
+        parts[part_slices(k)[0]] = n_rows
         variances = np.full(2**k, math.inf)
         variances[0] = 0.0
         for index, interaction in self._known(attributes):
             estimate, variances[index] = interaction.total(window.start, window.stop)
             if estimate is not None:
-                parts[places(k)[index]] = estimate
+                parts[part_slices(k)[index]] = estimate
         return WindowView(n_rows, parts, variances)
 
     def _known(self, attributes: tuple[int, ...]) -> list[tuple[int, _Interaction]]:
