@@ -166,7 +166,7 @@ def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
     faults = examine()["bad"]
     assert len(faults) == 3
     assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
-    assert "start afresh under another --topic-prefix" in faults[2][1]
+    assert "start again under another --topic-prefix" in faults[2][1]
 
 
 def test_inputs_that_differ_in_their_partitions_are_bad(
@@ -174,7 +174,7 @@ def test_inputs_that_differ_in_their_partitions_are_bad(
 ) -> None:
     _grow(admin, deployment, ("queries",))
     ((fault, fix),) = examine()["bad"]
-    assert "the input topics differ in their partitions" in fault
+    assert "the input topics differ in their number of partitions" in fault
     assert "under another --topic-prefix" in fix
 
 
@@ -193,7 +193,7 @@ def test_a_topic_that_was_made_again_is_bad(
         except KafkaError:
             pass
     ((fault, _),) = examine()["bad"]
-    assert f"{deployment.prefix}batches was deleted and made again" in fault
+    assert f"{deployment.prefix}batches was deleted and created again" in fault
 
 
 def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
@@ -213,7 +213,7 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
             break
     (queries, (fault, fix)) = sorted(found["bad"], key=lambda one: "ledger" in one[0])
     assert queries[0] == (
-        f"{deployment.prefix}queries has message.timestamp.type CreateTime, not LogAppendTime: records "
+        f"{deployment.prefix}queries has message.timestamp.type CreateTime, not LogAppendTime: "
         "Kafka deletes records with old times before anyone reads them"
     )
     assert queries[1] == f"stream-dp topics create --topic-prefix {deployment.prefix}"

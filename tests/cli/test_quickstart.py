@@ -71,15 +71,15 @@ def test_after_a_rollback_what_doctor_says_works(shell: Callable[..., str], tmp_
         (state / "valkey").rename(state / "newest")
         assert "STREAM_DP_TOPIC_PREFIX=again. stream-dp up" in shell("stream-dp up", code=1)
         (fix,) = re.findall(r"fix: (run .*)", shell("stream-dp doctor", code=1))
-        (command,) = re.findall("prefix, `(STREAM_DP_TOPIC_PREFIX=.*?)`", fix)
+        (command,) = re.findall("prefix: `(STREAM_DP_TOPIC_PREFIX=.*?)`", fix)
         assert "topics again.*" in shell(command)
         assert "1 phase is open" in shell(send)
         assert shell(client).strip() == "20000"
         assert "all checks passed" in shell("stream-dp doctor")
 
-        down, put_back, up = re.findall("(`stream-dp down`|put .* as [^,]*|`stream-dp up`)", fix)[
-            :3
-        ]
+        down, put_back, up = re.findall(
+            "(`stream-dp down`|restore .* to [^,]*|`stream-dp up`)", fix
+        )[:3]
         shell(down.strip("`"))
         put_back = put_back.rpartition(" ")[2]
         assert put_back == str(state / "valkey")
@@ -130,7 +130,7 @@ def test_the_commands_of_the_readme_do_what_it_says(
         assert "already up: Kafka at 127.0.0.1:" in again
         (dashboard,) = re.findall(r"dashboard at (http://127\.0\.0\.1:\d+/)", again)
         with urllib.request.urlopen(dashboard) as page:
-            assert b"What a query would cost now" in page.read()
+            assert b"What a question would cost now" in page.read()
         assert "all checks passed" in shell("stream-dp doctor")
         example = f"python {ROOT / 'examples/analyst.py'}"  # finds the servers by itself
         assert "month 2: 25,000 rows, phase 2 is open" in shell(example)

@@ -51,7 +51,7 @@ def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(
     assert ages.keys() == {"< 18", "18 to 29", "30 to 44", ">= 45", ""}
     assert {row["smoker"] for row in rows} - {""} == {"true", "false"}
     first, second = ended.err.splitlines()
-    assert first == "400 rows in place of the 4,000 of phase 1"
+    assert first == "400 rows in place of the 4,000 rows of phase 1"
     assert second.startswith("The share of each cell of the ")
     assert second.endswith("about anything else nothing is proved.")
 

@@ -406,7 +406,7 @@ def test_nothing_is_sent_of_a_file_that_breaks_off(
     file.write_text(f"{good}\n" * 50 + "{\n" + f"{good}\n" * 50)
     ended = served("ingest", file, "--batch-rows", 10)
     assert ended.code == 1
-    assert f"{file.name} line 51: it is no JSON object" in ended.err
+    assert f"{file.name} line 51: it is not a JSON object" in ended.err
     assert counted(served, name) == 0
     file.write_text(f"{good}\n" * 101)
     assert served("ingest", file).code == 0

@@ -277,7 +277,7 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
 
 
 def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str) -> None:
-    with pytest.raises(InvalidInput, match="asks quantile itself"):
+    with pytest.raises(InvalidInput, match="already asks for quantile"):
         client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
     with pytest.raises(InvalidInput, match="it is already a Query"):
         client.ask(people, Query.mode("city"), last_phases=2)  # type: ignore[call-overload]

@@ -112,12 +112,10 @@ def test_worker_and_client_show_a_password_over_tls_and_are_told_when_it_is_wron
     create_topics(ana, deployment.topics, partitions=2)
     worker = deployment.worker(**environment)
     refused = deployment.worker(**{**environment, "kafka_password": "battery-staple"})
-    with pytest.raises(
-        ServerUnavailable, match=r"does not admit ana by SCRAM-SHA-512 \(.*\); mend"
-    ):
+    with pytest.raises(ServerUnavailable, match=r"does not admit ana by SCRAM-SHA-512 \(.*\); fix"):
         Client(replace(ana, password="battery-staple"))
     with pytest.raises(
-        ServerUnavailable, match=r"no TLS with .*self-signed.*; mend STREAM_DP_KAFKA_CA_FILE"
+        ServerUnavailable, match=r"no TLS with .*self-signed.*; fix STREAM_DP_KAFKA_CA_FILE"
     ):
         Client(replace(ana, ca_file=None))
     worker.wait_ready()

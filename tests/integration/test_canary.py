@@ -153,7 +153,7 @@ def _shown(worker: Any, view: str) -> Iterator[bytes]:
         for line in told:
             if line == b"event: here\n":
                 return
-            if line == b"event: queries\n":
+            if line == b"event: questions\n":
                 next(told)
             else:
                 yield line
