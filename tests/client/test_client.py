@@ -281,7 +281,7 @@ def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str)
         client.ask(people, Query("SELECT QUANTILE(age, 0.5)", kind="mode"))
     with pytest.raises(InvalidInput, match="it is already a Query"):
         client.ask(people, Query.mode("city"), last_phases=2)  # type: ignore[call-overload]
-    with pytest.raises(InvalidInput, match="is no condition"):
+    with pytest.raises(InvalidInput, match="is not a condition"):
         client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
 
 
