@@ -153,7 +153,6 @@ def test_every_part_comes_back_and_every_cut_is_found() -> None:
             reader.required(),
             reader.required_text(),
             reader.take(4),
-            reader.end(),  # type: ignore[func-returns-value]
         ]
         reader.end()
         return found
