@@ -44,11 +44,11 @@ __all__ = ["command"]
 _SAMPLED_ROWS: Final = 200_000
 _ANYBODY: Final = 10**12
 """A number of rows that no phase reaches in practice."""
-_CALIBRATED: Final = (Name.CALIBRATED, Name.LEAN)
+_CALIBRATED: Final = (Name.CALIBRATED, Name.WITHOUT_BASE)
 _TRIED: Final = (*_CALIBRATED, Name.COUNTS, Name.TABLE, Name.BYPASS)
 _TRIED_PURE: Final = (Name.PURE_COUNTS, Name.BYPASS)
 _CALLED: Final[Mapping[Name, str]] = {
-    Name.LEAN: "calibrated without a base release",
+    Name.WITHOUT_BASE: "calibrated without a base release",
     Name.PURE_COUNTS: "counts under a pure promise",
     Name.TREE: "trees of thresholds",
 }
@@ -305,7 +305,7 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
             )
         return estimate.problem.replace("**", "^")
     match estimate.name:
-        case Name.CALIBRATED | Name.LEAN:
+        case Name.CALIBRATED | Name.WITHOUT_BASE:
             assert trial is not None, "it is always tried"
             free = f"{_percent(trial.easy / trial.asked)} of the queries were free"
             return f"{_percent(estimate.opening)} when a phase opens; {free}"
@@ -340,9 +340,7 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
 def _hard(estimate: Estimate) -> str:
     if not estimate.queries:
         return "a phase has too few rows for a single hard query"
-    return (
-        f"can afford {_number(estimate.queries)} hard query{'' if estimate.queries == 1 else 's'}"
-    )
+    return f"can afford {_number(estimate.queries)} hard {'query' if estimate.queries == 1 else 'queries'}"
 
 
 def _footnotes(
@@ -353,6 +351,7 @@ def _footnotes(
         "answers: how many of the queries are answered within the error;",
         "≥ if the number of hard queries is not known in advance.",
         "budget: the largest part of its budget that any row spends.",
+        "no base: without a base release, with base_share 0.",
         "error, rows a phase: the smallest value at which all queries are answered.",
         f"The queries are spread evenly over {_phases(need.phases)};",
         f"half are about all rows so far, half about the last 1 to {RECENT} phases.",

@@ -178,12 +178,12 @@ def trial(
 
 def _mechanism(need: Need, name: Name) -> Mechanism | None:
     match name:
-        case Name.CALIBRATED | Name.LEAN:
+        case Name.CALIBRATED | Name.WITHOUT_BASE:
             return Calibrated(
                 need.universe,
                 need.privacy,
                 need.accuracy,
-                base_share=0.0 if name is Name.LEAN else None,
+                base_share=0.0 if name is Name.WITHOUT_BASE else None,
                 pacing=need.phases > 1,
             )
         case Name.COUNTS:

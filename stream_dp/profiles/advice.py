@@ -67,7 +67,7 @@ class Name(StrEnum):
     """A mechanism, as people are told of it."""
 
     CALIBRATED = "calibrated"
-    LEAN = "calibrated (lean)"
+    WITHOUT_BASE = "calibrated (no base)"
     COUNTS = "counts"
     PURE_COUNTS = "counts (delta 0)"
     TABLE = "whole_table"
@@ -209,8 +209,10 @@ def recommended(found: Sequence[Estimate]) -> Estimate:
     """
 
     def price(estimate: Estimate) -> tuple[bool, float]:
-        doubled = 2.0 if estimate.name is Name.LEAN else 1.0
-        return estimate.name not in {Name.CALIBRATED, Name.LEAN}, doubled * (estimate.share or 0.0)
+        doubled = 2.0 if estimate.name is Name.WITHOUT_BASE else 1.0
+        return estimate.name not in {Name.CALIBRATED, Name.WITHOUT_BASE}, doubled * (
+            estimate.share or 0.0
+        )
 
     serving = [estimate for estimate in found if estimate.serves]
     if serving:
@@ -335,15 +337,17 @@ def _calibrated(need: Need) -> Estimate:
     )
 
 
-def _lean(need: Need) -> Estimate:
-    return Estimate(Name.LEAN, part=None, definition={"mechanism": _lean_settings(need)})
+def _without_base(need: Need) -> Estimate:
+    return Estimate(
+        Name.WITHOUT_BASE, part=None, definition={"mechanism": _settings_without_base(need)}
+    )
 
 
 def _calibrated_settings(need: Need) -> dict[str, object]:
     return {"profile": "calibrated"} | ({"pacing": False} if need.phases == 1 else {})
 
 
-def _lean_settings(need: Need) -> dict[str, object]:
+def _settings_without_base(need: Need) -> dict[str, object]:
     return _calibrated_settings(need) | {"base_share": 0.0}
 
 
@@ -443,7 +447,7 @@ def _tree(need: Need) -> Estimate:
         share=share,
         error=_possible(least / need.n_rows),
         rows=math.ceil(least / need.accuracy.error),
-        definition={"mechanism": _lean_settings(need), "kinds": kinds},
+        definition={"mechanism": _settings_without_base(need), "kinds": kinds},
     )
 
 
@@ -459,7 +463,7 @@ def _stable(need: Need) -> Estimate:
         queries=math.floor(1.0 / _STABLE_SHARE),
         distance=_least(1, MAX_ROWS, lambda rows: plan.release_probability(rows) >= sure),
         definition={
-            "mechanism": _lean_settings(need),
+            "mechanism": _settings_without_base(need),
             "kinds": {"median": {"share": _STABLE_SHARE}},
         },
     )
@@ -561,7 +565,7 @@ _PAPERS: Final[Mapping[Name, type[Phased]]] = {
 }
 _ESTIMATES: Final[Mapping[Name, Callable[[Need], Estimate]]] = {
     Name.CALIBRATED: _calibrated,
-    Name.LEAN: _lean,
+    Name.WITHOUT_BASE: _without_base,
     Name.COUNTS: _counts,
     Name.PURE_COUNTS: _pure_counts,
     Name.TABLE: _table,

@@ -38,16 +38,16 @@ def best(need: Need, *names: Name, most: int = 240) -> Name:
 
 
 def test_a_year_of_flights_is_for_calibrated() -> None:
-    assert best(YEAR, Name.CALIBRATED, Name.LEAN) is Name.CALIBRATED
+    assert best(YEAR, Name.CALIBRATED, Name.WITHOUT_BASE) is Name.CALIBRATED
 
 
 def test_a_few_queries_need_no_tables_beforehand() -> None:
-    assert best(replace(YEAR, queries=60), Name.CALIBRATED, Name.LEAN) is Name.LEAN
+    assert best(replace(YEAR, queries=60), Name.CALIBRATED, Name.WITHOUT_BASE) is Name.WITHOUT_BASE
 
 
 def test_any_predicates_on_a_small_universe_with_few_rows_are_for_the_whole_table() -> None:
-    assert best(FEW, Name.CALIBRATED, Name.LEAN, Name.TABLE, most=400) is Name.TABLE
-    assert best(replace(FEW, n_rows=20_000), Name.CALIBRATED, Name.LEAN) is not Name.TABLE
+    assert best(FEW, Name.CALIBRATED, Name.WITHOUT_BASE, Name.TABLE, most=400) is Name.TABLE
+    assert best(replace(FEW, n_rows=20_000), Name.CALIBRATED, Name.WITHOUT_BASE) is not Name.TABLE
 
 
 def test_the_same_need_gives_the_same_trial_and_what_is_answered_is_within_the_error() -> None:

@@ -220,9 +220,11 @@ def test_with_the_rows_of_the_papers_their_mechanism_serves(need: Need) -> None:
 def test_a_calibrated_one_comes_first_then_what_takes_least() -> None:
     table = Estimate(Name.TABLE, part=1.0, share=0.1)
     calibrated = Estimate(Name.CALIBRATED, part=1.0, share=0.5)
-    lean = Estimate(Name.LEAN, part=SERVES, share=0.3)
-    assert recommended([table, calibrated, lean]) is calibrated
-    assert recommended([table, calibrated, replace(lean, share=0.2)]).name is Name.LEAN
+    without_base = Estimate(Name.WITHOUT_BASE, part=SERVES, share=0.3)
+    assert recommended([table, calibrated, without_base]) is calibrated
+    assert (
+        recommended([table, calibrated, replace(without_base, share=0.2)]).name is Name.WITHOUT_BASE
+    )
     few = replace(calibrated, part=0.9)
     assert recommended([table, few, Estimate(Name.COUNTS, part=1.0, share=0.2)]) is table
     assert recommended([replace(table, part=None), few]) is few
