@@ -103,18 +103,17 @@ class Ownership:
 
     # ------------------------------------------------------------ assignments
 
-    def assigned(self, partitions: Iterable[int], generation: int) -> bool:
-        """Holds these partitions and no others from now on; returns whether some are new.
+    def enter(self, generation: int) -> None:
+        """Holds nothing any more, and begins a generation of the consumer group.
 
-        Args:
-            partitions: The partitions that the worker holds from now on.
-            generation: The generation of the consumer group. Records of another one are dropped from now
-                on: they were fetched before, wait in some buffer, and are read again. Taken now, they would
-                be taken before those that come earlier in the log.
+        Records of another generation are dropped from now on: they were fetched before, wait in some buffer,
+        and are read again. Taken now, they would be taken before those that come earlier in the log.
         """
-        if generation != self.generation:
-            self._keep(frozenset())
-            self.generation = generation
+        self._keep(frozenset())
+        self.generation = generation
+
+    def assigned(self, partitions: Iterable[int]) -> bool:
+        """Holds these partitions and no others from now on; returns whether some are new."""
         held = frozenset(partitions)
         new = held - self.held
         self._keep(held)

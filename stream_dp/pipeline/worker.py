@@ -147,13 +147,13 @@ class Worker:
 
         Args:
             partitions: The partitions that the worker holds from now on.
-            generation: The generation of the consumer group, see ``Ownership.assigned``.
+            generation: The generation of the consumer group, see ``Ownership.enter``.
         """
         if generation != self.ownership.generation:
             # Nothing of another generation counts, not even what is held all along.
-            self.ownership.assigned((), generation)
+            self.ownership.enter(generation)
             self._let_go()
-        some_are_new = self.ownership.assigned(partitions, generation)
+        some_are_new = self.ownership.assigned(partitions)
         self._let_go()
         if some_are_new:
             self._to_take_over = True
