@@ -283,7 +283,7 @@ class SideAnswer(NoisyAnswer):
     Attributes:
         side: ``below`` both, ``between`` them, or ``above`` both.
         found: The last cell before the point that was kept, if there is one.
-        error_bar: By how much the count may be beyond a threshold, as a share of the ``n`` rows.
+        error_bar: The most rows by which the count may pass a threshold, as a share of the ``n`` rows.
     """
 
     side: Literal["below", "between", "above"]

@@ -358,7 +358,7 @@ class World:
         """Runs a worker until everything is read, starting it again whenever it dies.
 
         Args:
-            fuses: Of the first process, the second and so on; later ones live.
+            fuses: The fuses of the first process, the second and so on. Later processes live.
             rounds: Each produces when the one before is done, as clients do that wait for replies.
 
         Returns:

@@ -44,7 +44,7 @@ def hypothesis_rows(n_queries: int, error: Fraction) -> int:
 
     Args:
         n_queries: Queries that the hypothesis must survive: k, or K k for the memory mechanism.
-        error: In (0, 0.9).
+        error: The papers' eps, in (0, 0.9).
     """
     _, ln_k = ln_bounds(n_queries)
     _, ln_inverse = ln_bounds(1 / error)
