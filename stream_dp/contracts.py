@@ -211,13 +211,13 @@ def _describe_query(schema: dict[str, Any]) -> None:
 def _rules() -> list[dict[str, Any]]:
     """Returns the fields that each kind of query needs and allows."""
     rules = []
-    for kind, (needed, _) in FIELDS.items():
+    for kind, shape in FIELDS.items():
         is_kind: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
         if kind != "predicate":  # the default kind
             is_kind["required"] = ["kind"]
         then: dict[str, Any] = {
             "properties": {name: {"enum": [None, []]} for name in sorted(ABSENT[kind])},
-            "required": list(needed),
+            "required": list(shape.needs),
         }
         rules.append({"if": is_kind, "then": then})
     return rules

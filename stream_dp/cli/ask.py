@@ -135,14 +135,14 @@ def command(
 
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
     """Checks the options of a kind and names a wrong one as the command line writes it."""
-    needed, allowed = FIELDS[kind or "predicate"]
-    if query is None and {"where", "wheres"} & {*needed}:
+    shape = FIELDS[kind or "predicate"]
+    if query is None and {"where", "wheres"} & {*shape.needs}:
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
     for name, value in given.items():
         named_in_query = name == "attribute" and query is not None and kind != "sum"
-        if name in needed and value is None and not named_in_query:
+        if name in shape.needs and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{name}")
-        if name not in (*needed, *allowed) and value is not None:
+        if name not in shape.names and value is not None:
             problem = f"--kind {kind} has no --{name}" if kind else f"--{name} needs --kind"
             raise click.UsageError(problem)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from stream_dp import messages
 from stream_dp.messages import Answer
 
 __all__ = ["plain", "read", "read_answer", "to_json"]
@@ -59,7 +60,7 @@ def plain(value: object) -> object:
 def read_answer(value: bytes | None) -> Answer | None:
     """An answer off a topic, as the class of its kind; None when it was written by somebody else."""
     try:
-        return Answer.read(value or b"")
+        return messages.read_answer(value or b"")
     except ValueError:
         return None
 

@@ -192,8 +192,8 @@ def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
 
     Example:
         >>> from stream_dp.client import answers_frame
-        >>> from stream_dp.messages import Answer
-        >>> answer = Answer.read({
+        >>> from stream_dp.messages import read_answer
+        >>> answer = read_answer({
         ...     "version": 1, "dataset": "people", "query_id": "q-1", "analyst": "ann",
         ...     "status": "answered", "kind": "predicate", "n": 200, "value": 0.25, "count": 50,
         ...     "error_bar": 0.01, "error_bar_simultaneous": 0.02, "confidence": 0.99,

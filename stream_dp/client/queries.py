@@ -278,8 +278,8 @@ def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
 def _name_attribute(item: dict[str, Any]) -> None:
     """Adds the attribute that the conditions name if the kind needs one and none is given."""
     kind = item.get("kind", "predicate")
-    needed, _ = FIELDS.get(kind, ((), ()))
-    if "attribute" not in needed or kind == "sum" or "attribute" in item:
+    needs = FIELDS[kind].needs if kind in FIELDS else ()
+    if "attribute" not in needs or kind == "sum" or "attribute" in item:
         return
     named = set(_attributes_of([item.get("where"), item.get("wheres")]))
     if len(named) > 1:

@@ -4,41 +4,7 @@ Requests forbid unknown fields. Replies ignore unknown fields, so that a later r
 message has ``version: 1``, and a field never changes its meaning.
 """
 
-from stream_dp.messages.answers import (
-    ANSWERS,
-    AdaptiveThresholdAnswer,
-    Answer,
-    Batched,
-    BetweenAnswer,
-    BudgetShares,
-    CellsAnswer,
-    CorrelatedVectorAnswer,
-    CountAnswer,
-    FoundAnswer,
-    FoundCell,
-    InteriorPointAnswer,
-    MedianAnswer,
-    ModeAnswer,
-    NoisyAnswer,
-    PredicateAnswer,
-    PrefixBatchAnswer,
-    PricedAnswer,
-    PrivacyLoss,
-    QuantileAnswer,
-    QuotedAnswer,
-    Reason,
-    RefusedAnswer,
-    SideAnswer,
-    SumAnswer,
-    SumByGroupAnswer,
-    SumTable,
-    Table,
-    TableAnswer,
-    ThresholdAnswer,
-    ThresholdCurveAnswer,
-    UnknownAnswer,
-    Vector,
-)
+from stream_dp.messages.answers import UnknownAnswer, read_answer
 from stream_dp.messages.base import (
     DATASET_PATTERN,
     TOPIC_PATTERN,
@@ -56,7 +22,6 @@ from stream_dp.messages.definitions import (
     CountsSpec,
     Definition,
     GatedSpec,
-    KindsSpec,
     MechanismSpec,
     MedianSpec,
     MemorySpec,
@@ -69,6 +34,33 @@ from stream_dp.messages.definitions import (
     WholeTableSpec,
     large_delta,
 )
+from stream_dp.messages.forms import (
+    Answer,
+    BudgetShares,
+    CellsAnswer,
+    CountAnswer,
+    FoundAnswer,
+    FoundCell,
+    NoisyAnswer,
+    PricedAnswer,
+    PrivacyLoss,
+    QuotedAnswer,
+    Reason,
+    RefusedAnswer,
+    SideAnswer,
+    Table,
+)
+from stream_dp.messages.kinds import ABSENT, ANSWERS, FIELDS, KindsSpec
+from stream_dp.messages.kinds.adaptive_threshold import AdaptiveThresholdAnswer
+from stream_dp.messages.kinds.between import BetweenAnswer
+from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer, Vector
+from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
+from stream_dp.messages.kinds.median import MedianAnswer
+from stream_dp.messages.kinds.mode import ModeAnswer
+from stream_dp.messages.kinds.prefix_batch import Batched, PrefixBatchAnswer
+from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer, SumTable
+from stream_dp.messages.kinds.threshold import QuantileAnswer, ThresholdAnswer, ThresholdCurveAnswer
 from stream_dp.messages.reading import read_json
 from stream_dp.messages.replies import (
     Event,
@@ -79,8 +71,6 @@ from stream_dp.messages.replies import (
     WorstGap,
 )
 from stream_dp.messages.requests import (
-    ABSENT,
-    FIELDS,
     Batch,
     LastPhases,
     QueryEnvelope,
@@ -169,5 +159,6 @@ __all__ = [
     "WholeTableSpec",
     "WorstGap",
     "large_delta",
+    "read_answer",
     "read_json",
 ]

@@ -10,11 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    StrictBool,
     StringConstraints,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages.base import (
@@ -25,6 +23,7 @@ from stream_dp.messages.base import (
     tupled,
     validated,
 )
+from stream_dp.messages.kinds import KindsSpec
 
 MAX_SYNTHETIC_ROWS = 10_000
 """The most cells of all attributes together. With 64 attributes of 65,536 cells a message still fits."""
@@ -305,100 +304,6 @@ MechanismSpec = Annotated[
 ]
 
 
-class _KindSpec(Request):
-    """The settings that turn on a kind of query.
-
-    Attributes:
-        share: The share of the line of each block that one look takes. See docs/mechanisms.md for what
-            counts as one look.
-    """
-
-    share: Annotated[float, Field(gt=0, le=1)]
-
-
-class ThresholdSpec(_KindSpec):
-    """The kinds ``threshold`` and ``quantile``: one look for each attribute and block, then all is free.
-
-    Attributes:
-        partition: Whether bins are first joined to segments. It helps with very many bins and few rows.
-    """
-
-    partition: StrictBool = False
-
-
-class StableMedianSpec(_KindSpec):
-    """The kind ``median``: the exact bin, or no answer. Each new query is a look."""
-
-
-class ModeSpec(_KindSpec):
-    """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.
-
-    Attributes:
-        groups: The number of groups of rows that have one vote each. Default: every row has a vote.
-    """
-
-    groups: Annotated[int, Field(ge=1)] | None = None
-
-
-class PrefixBatchSpec(_KindSpec):
-    """The kind ``prefix_batch``: one synthetic histogram answers all conditions of a batch."""
-
-
-class CorrelatedVectorSpec(_KindSpec):
-    """The kind ``correlated_vector``: each row responds once, when its phase opens. Queries are free.
-
-    Attributes:
-        attribute: The boolean attribute whose bits are answered.
-    """
-
-    attribute: AttributeName
-
-
-class BetweenSpec(_KindSpec):
-    """The kind ``between``: a run of comparisons that ends after a number of answers "between"."""
-
-    answers: Annotated[int, Field(ge=1, le=1000)]
-
-
-class InteriorPointSpec(_KindSpec):
-    """The kind ``interior_point``: a run for each attribute and window, for a number of points."""
-
-    points: Annotated[int, Field(ge=1, le=10**9)]
-
-
-class AdaptiveThresholdSpec(_KindSpec):
-    """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds."""
-
-    chunks: Annotated[int, Field(ge=2, le=1000)]
-    queries: Annotated[int, Field(ge=1, le=10**9)]
-
-
-class KindsSpec(Request):
-    """The kinds of queries other than counts, and their settings. A kind without settings is refused."""
-
-    threshold: ThresholdSpec | None = None
-    median: StableMedianSpec | None = None
-    mode: ModeSpec | None = None
-    prefix_batch: PrefixBatchSpec | None = None
-    correlated_vector: CorrelatedVectorSpec | None = None
-    between: BetweenSpec | None = None
-    interior_point: InteriorPointSpec | None = None
-    adaptive_threshold: AdaptiveThresholdSpec | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: object) -> object:
-        """Refuses unknown kinds. The error maps a query such as "quantile" to its kind "threshold"."""
-        if isinstance(given, dict) and (unknown := sorted(given.keys() - cls.model_fields.keys())):
-            known = ", ".join(cls.model_fields).replace(
-                "threshold,", "threshold (quantiles too),", 1
-            )
-            raise PydanticCustomError(
-                "kind_unknown", "unknown kind", {"given": unknown[0][:64], "known": known}
-            )
-        return given
-
-
 class Definition(Request):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes."""
 
@@ -503,32 +408,23 @@ def _one_in(n: int) -> str:
 __all__ = [
     "MAX_SYNTHETIC_ROWS",
     "AccuracySpec",
-    "AdaptiveThresholdSpec",
     "AttributeSpec",
-    "BetweenSpec",
     "BooleanAttribute",
     "BypassSpec",
     "CalibratedSpec",
     "CategoryAttribute",
-    "CorrelatedVectorSpec",
     "CountsSpec",
     "Definition",
     "GatedSpec",
-    "InteriorPointSpec",
-    "KindsSpec",
     "MechanismSpec",
     "MedianSpec",
     "MemorySpec",
-    "ModeSpec",
     "NumberAttribute",
     "PhaseSpec",
     "PhasedSpec",
-    "PrefixBatchSpec",
     "PrivacySpec",
     "ProfileSpec",
     "SequentialSpec",
-    "StableMedianSpec",
-    "ThresholdSpec",
     "WeightsSpec",
     "WholeTableSpec",
     "large_delta",

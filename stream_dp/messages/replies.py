@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stream_dp.messages.answers import Reason
 from stream_dp.messages.base import Reply
+from stream_dp.messages.forms import Reason
 
 
 class Event(Reply):

@@ -17,6 +17,7 @@ from stream_dp.messages.base import (
     tupled,
     validated,
 )
+from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
 
 
 class SourceRange(Request):
@@ -80,31 +81,6 @@ class Batch(Request):
         return validated(cls, document, InvalidMessage)
 
 
-FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "predicate": ((), ("where",)),
-    "table": (("group_by",), ("where",)),
-    "sum": (("attribute",), ("where", "group_by", "count_rows")),
-    "threshold": (("attribute",), ("where",)),
-    "quantile": (("attribute", "rank"), ()),
-    "median": (("attribute",), ()),
-    "mode": (("attribute",), ()),
-    "prefix_batch": (("attribute", "wheres"), ()),
-    "correlated_vector": (("attribute",), ()),
-    "between": (("where", "low", "high"), ()),
-    "interior_point": (("attribute", "where"), ()),
-    "adaptive_threshold": (("attribute", "where"), ()),
-}
-"""The fields that each kind of query needs, and those that it may have."""
-
-_OF_KINDS = dict.fromkeys(name for fields in FIELDS.values() for names in fields for name in names)
-
-ABSENT: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(name for name in _OF_KINDS if name not in {*needed, *allowed})
-    for kind, (needed, allowed) in FIELDS.items()
-}
-"""The fields that each kind of query must not have, always in the same order."""
-
-
 class LastPhases(Request):
     """The most recent phases. A larger number than there are phases means all of them."""
 
@@ -125,20 +101,7 @@ class QueryFields(Request):
     """
 
     query_id: Id
-    kind: Literal[
-        "predicate",
-        "table",
-        "sum",
-        "threshold",
-        "quantile",
-        "median",
-        "mode",
-        "prefix_batch",
-        "correlated_vector",
-        "between",
-        "interior_point",
-        "adaptive_threshold",
-    ] = "predicate"
+    kind: QueryKind = "predicate"
     where: dict[str, Any] | None = None
     wheres: Annotated[
         tuple[dict[str, Any], ...], BeforeValidator(tupled), Field(max_length=1_000)
@@ -154,8 +117,7 @@ class QueryFields(Request):
 
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> QueryFields:
-        needed, _ = FIELDS[self.kind]
-        for name in needed:
+        for name in FIELDS[self.kind].needs:
             if getattr(self, name) in (None, ()):
                 raise ValueError(f'kind "{self.kind}" needs {name}: add it')
         for name in ABSENT[self.kind]:
@@ -210,8 +172,6 @@ class QueryEnvelope(Request):
 
 
 __all__ = [
-    "ABSENT",
-    "FIELDS",
     "Batch",
     "LastPhases",
     "QueryEnvelope",

@@ -9,7 +9,7 @@ import pytest
 from rich.table import Table
 
 from stream_dp.cli.rendering import answer_line, answer_lines, kinds_table, output
-from stream_dp.messages import Answer, Definition, NoisyAnswer
+from stream_dp.messages import Definition, NoisyAnswer, read_answer
 
 FACTS: dict[str, Any] = {
     "dataset": "people",
@@ -27,7 +27,7 @@ FACTS: dict[str, Any] = {
 
 
 def noisy(**fields: Any) -> NoisyAnswer:
-    answer = Answer.read({**FACTS, **fields})
+    answer = read_answer({**FACTS, **fields})
     assert isinstance(answer, NoisyAnswer)
     return answer
 
@@ -135,7 +135,7 @@ def test_an_answer_says_what_of_what(reply: dict[str, Any], said: str) -> None:
 
 def test_every_kind_says_something_of_its_own() -> None:
     for example in sorted(GOLDEN.glob("*.json")):
-        answer = Answer.read(example.read_bytes())
+        answer = read_answer(example.read_bytes())
         assert "cannot show" not in answer_line(answer), example.name
 
 

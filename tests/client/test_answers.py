@@ -26,9 +26,10 @@ from stream_dp.messages import (
     SumAnswer,
     SumByGroupAnswer,
     UnknownAnswer,
+    read_answer,
 )
 from stream_dp.pipeline.answering import released_again
-from stream_dp.pipeline.replying import MAKERS
+from stream_dp.profiles.kinds import MAKERS
 from stream_dp.state.codec import answer_to_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden/answers"
@@ -68,7 +69,7 @@ def test_every_kind_has_an_example_with_its_kind_and_one_without() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_answer_is_read_as_the_class_of_its_kind_and_written_as_it_was(name: str) -> None:
     value = (GOLDEN / name).read_bytes()
-    answer = Answer.read(value)
+    answer = read_answer(value)
     others = {"refused": RefusedAnswer, "quoted": QuotedAnswer}
     assert type(answer) is (others | dict(ANSWERS))[kind_of(name)]
     assert answer.kind == json.loads(value)["kind"]
@@ -79,7 +80,7 @@ def test_an_answer_is_read_as_the_class_of_its_kind_and_written_as_it_was(name: 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_answer_without_a_kind_is_read_as_its_form(name: str) -> None:
     value = (GOLDEN / "without-kind" / name).read_bytes()
-    answer = Answer.read(value)
+    answer = read_answer(value)
     assert type(answer) is FORMS[kind_of(name)]
     assert answer.kind in (None, kind_of(name))
     document = json.loads(value)
@@ -112,7 +113,7 @@ def test_each_class_has_the_kind_that_it_stands_under() -> None:
 
 def test_an_answer_of_a_newer_kind_keeps_its_fields() -> None:
     document = json.loads((GOLDEN / "predicate.json").read_bytes())
-    answer = Answer.read({**document, "kind": "newer", "newer": {"value": 1}})
+    answer = read_answer({**document, "kind": "newer", "newer": {"value": 1}})
     assert type(answer) is UnknownAnswer
     assert answer.n == document["n"]
     assert json.loads(answer.to_bytes())["newer"] == {"value": 1}
@@ -125,11 +126,11 @@ def test_an_answer_of_a_newer_kind_keeps_its_fields() -> None:
 def test_what_is_no_answer_is_not_read(value: bytes) -> None:
     assert documents.read_answer(value) is None
     with pytest.raises(ValueError):
-        Answer.read(value)
+        read_answer(value)
 
 
 def test_a_field_of_another_kind_is_not_there() -> None:
-    refused = Answer.read((GOLDEN / "refused.json").read_bytes())
+    refused = read_answer((GOLDEN / "refused.json").read_bytes())
     with pytest.raises(AttributeError, match="RefusedAnswer"):
         _ = refused.value  # type: ignore[attr-defined]
 

@@ -267,8 +267,7 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
     for kind, query in by_kind.items():
         fields = QueryFields.read(client.as_message(people, query))
         assert fields.kind == kind
-        needed, _ = FIELDS[kind]
-        assert all(getattr(fields, name) not in (None, ()) for name in needed)
+        assert all(getattr(fields, name) not in (None, ()) for name in FIELDS[kind].needs)
     assert QueryFields.read(client.as_message(people, by_kind["median"])).query_id == "mine"
     batch = client.as_message(people, by_kind["prefix_batch"])
     assert batch["wheres"] == [{"attribute": "age", "lt": 18}, {"attribute": "age", "lt": 65}]

@@ -16,7 +16,7 @@ from stream_dp.client import Rejection, answer_frame, answers_frame, documents, 
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected
+from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
@@ -126,7 +126,7 @@ def answer(query_id: str, **fields: object) -> Answer:
         "phase": 1,
         "window": [1, 1],
     }
-    return Answer.read(facts | fields)
+    return read_answer(facts | fields)
 
 
 def test_a_batch_is_a_frame_with_a_row_for_each_condition() -> None:

@@ -13,7 +13,7 @@ EXAMPLES = {
     "stream_dp.client.frames": {"answers_frame"},
     "stream_dp.client.queries": {"Query", "Query.sum"},
     "stream_dp.contracts": {"schemas"},
-    "stream_dp.messages.answers": {"Answer.read"},
+    "stream_dp.messages.answers": {"read_answer"},
     "stream_dp.messages.definitions": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
     "stream_dp.sql": {"example", "parse"},

@@ -21,7 +21,6 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     ANSWERS,
     TOPICS,
-    Answer,
     Batch,
     Definition,
     Event,
@@ -32,6 +31,7 @@ from stream_dp.messages import (
     QueryFields,
     Rejected,
     SyntheticRows,
+    read_answer,
     read_json,
 )
 from stream_dp.profiles.building import build, line_of
@@ -40,7 +40,7 @@ from stream_dp.state import ledger
 
 PAGE = (Path(__file__).parents[2] / "docs/messages.md").read_text()
 REPLIES: dict[str, Callable[[Any], BaseModel]] = {
-    "answer": Answer.read,
+    "answer": read_answer,
     "event": Event.model_validate,
     "rejected": Rejected.model_validate,
     "synthetic": SyntheticRows.model_validate,

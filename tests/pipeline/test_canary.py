@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import BaseModel
 
-from stream_dp.messages import Batch, Definition, QueryEnvelope, SingleQuery
-from stream_dp.messages.requests import FIELDS
+from stream_dp.messages import FIELDS, Batch, Definition, QueryEnvelope, SingleQuery
 from stream_dp.pipeline.health import Health
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views, health_document
@@ -83,8 +82,8 @@ ASKED = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
 QUERIES: list[dict[str, Any]] = [
     *({**ASKED, "where": where} for where in WHERES),
     *(
-        {**ASKED, "kind": kind, **{name: VALUES[name] for names in fields for name in names}}
-        for kind, fields in FIELDS.items()
+        {**ASKED, "kind": kind, **{name: VALUES[name] for name in shape.names}}
+        for kind, shape in FIELDS.items()
     ),
     {**ASKED, "where": CARRIER, "window": {"last_phases": 1}, "quote": True},
     {

@@ -1,0 +1,238 @@
+"""Replies to queries: a refusal, a quote, and the forms of answers that several kinds share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stream_dp.messages.base import Reply
+
+__all__ = [
+    "Answer",
+    "BudgetShares",
+    "CellsAnswer",
+    "CountAnswer",
+    "FoundAnswer",
+    "FoundCell",
+    "NoisyAnswer",
+    "PricedAnswer",
+    "PrivacyLoss",
+    "QuotedAnswer",
+    "Reason",
+    "RefusedAnswer",
+    "SideAnswer",
+    "Table",
+]
+
+
+class Reason(Reply):
+    """Why nothing was released. It follows from public facts only."""
+
+    code: str
+    message: str
+    retriable: bool = False
+
+
+class BudgetShares(Reply):
+    """What is spent and left of a line (the privacy budget of a block), as shares that add up to 1.
+
+    The line is the one that is spent most among the phases asked.
+    """
+
+    spent: float
+    left: float
+
+
+class PrivacyLoss(Reply):
+    """What an answer cost, as a share of a line: the largest share among the blocks that paid."""
+
+    share: float
+    blocks: int = 0
+
+
+# ---------------------------------------------------------------- parts of answers
+
+
+class Table(Reply):
+    """The cells of a GROUP BY, row by row in the order of ``attributes``.
+
+    Attributes:
+        attributes: The names of the grouped attributes.
+        labels: The labels of each attribute.
+        values: The share of the rows asked in each cell.
+        counts: The estimated rows in each cell.
+        error_bars: The half width around each value, as a share of the rows asked. None where unknown.
+        error_bars_simultaneous: The half widths that hold for all conjunctions at once.
+    """
+
+    attributes: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+    error_bars: tuple[float | None, ...]
+    error_bars_simultaneous: tuple[float | None, ...] = ()
+
+
+class FoundCell(Reply):
+    """One cell of the attribute that was asked about.
+
+    Attributes:
+        label: The label of the cell, as in tables.
+        low: The least value in the cell. None if the cell has no least value, or is not a bin of numbers.
+        high: The value that all values in the cell are below. None if there is none.
+    """
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+
+
+# ---------------------------------------------------------------- what all answers share
+
+
+class Answer(Reply):
+    """A reply to a query. Its class says what it holds.
+
+    ``RefusedAnswer`` holds a reason, ``QuotedAnswer`` a price, and every subclass of ``NoisyAnswer`` the
+    answer to one kind of query::
+
+        match client.ask("people", "age >= 30"):
+            case CountAnswer(value=value, error_bar=error_bar):
+                print(value, error_bar)
+            case RefusedAnswer(reason=reason):
+                print(reason.message)
+
+    Attributes:
+        dataset: The data set that was asked.
+        query_id: The id of the query. The answer under an id never changes.
+        analyst: Who asked.
+        status: Whether this is an answer, a refusal or a quote.
+        kind: One of ``ANSWERS``: the kind of this answer, or of one that was refused or quoted. None if it
+            was published before answers said their kind, and its fields do not tell it.
+        budget: What is left of the budget of the phases asked.
+    """
+
+    version: Literal[1] = 1
+    dataset: str
+    query_id: str
+    analyst: str
+    status: Literal["answered", "refused", "quoted"]
+    kind: str | None = None
+    budget: BudgetShares | None = None
+
+    def to_bytes(self) -> bytes:
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+
+
+class RefusedAnswer(Answer):
+    """A refusal.
+
+    Attributes:
+        reason: Why there is no answer. It is final for this ``query_id``.
+    """
+
+    status: Literal["refused"] = "refused"
+    reason: Reason
+
+
+class PricedAnswer(Answer):
+    """What answers and quotes share.
+
+    Attributes:
+        n: The number of rows asked.
+        difficulty: ``easy`` if it follows from what was published before. ``hard`` if the rows were measured.
+        path: How it came about. docs/messages.md lists the paths.
+        privacy_loss: The cost.
+        phase: The number of phases that are open.
+        window: The first and the last phase that the answer speaks of.
+        note: Anything else that the reader should know.
+    """
+
+    n: int
+    difficulty: Literal["easy", "hard"]
+    path: str
+    privacy_loss: PrivacyLoss
+    budget: BudgetShares
+    phase: int
+    window: tuple[int, int]
+    note: str | None = None
+
+
+class QuotedAnswer(PricedAnswer):
+    """A quote: what the answer would cost now."""
+
+    status: Literal["quoted"] = "quoted"
+
+
+class NoisyAnswer(PricedAnswer):
+    """A noisy answer; each kind has a class of its own.
+
+    Attributes:
+        confidence: The probability with which the answer is as close to the truth as it says.
+            docs/messages.md says for which queries. None where nothing is promised.
+    """
+
+    status: Literal["answered"] = "answered"
+    confidence: float | None = None
+
+
+# ---------------------------------------------------------------- forms: what several kinds share
+
+
+class CountAnswer(NoisyAnswer):
+    """How many rows satisfy a condition.
+
+    Attributes:
+        value: The share of the ``n`` rows, in [0, 1].
+        count: The estimated number of rows. It may pass 2**53.
+        error_bar: The half width around ``value``, as a share of the ``n`` rows. It covers the exact share
+            with ``confidence`` if the query was chosen before the tables that answer it were published. None
+            where nothing is known.
+        error_bar_simultaneous: The half width around ``value`` that also covers a query chosen afterwards.
+            The class of each kind says among which queries.
+    """
+
+    value: float
+    count: int
+    error_bar: float | None = None
+    error_bar_simultaneous: float | None = None
+
+
+class CellsAnswer(NoisyAnswer):
+    """A table of shares and counts.
+
+    Attributes:
+        table: The cells. Each has its own error bar, as a share of the ``n`` rows.
+    """
+
+    table: Table
+
+
+class FoundAnswer(NoisyAnswer):
+    """A value that was looked for.
+
+    Attributes:
+        attribute: The attribute that was asked about.
+        found: The cell that holds the value.
+        no_answer: True if the value was tested and must not be named.
+        error_bar: The largest distance of the cell from the rank that was asked for, as a share of the ``n``
+            rows. None where no distance is known.
+    """
+
+    attribute: str | None = None
+    found: FoundCell | None = None
+    no_answer: bool | None = None
+    error_bar: float | None = None
+
+
+class SideAnswer(NoisyAnswer):
+    """The side of two thresholds on which a count of rows lies.
+
+    Attributes:
+        side: ``below`` both, ``between`` them, or ``above`` both.
+        found: The last cell before the point that was kept, if there is one.
+        error_bar: The most rows by which the count may pass a threshold, as a share of the ``n`` rows.
+    """
+
+    side: Literal["below", "between", "above"]
+    found: FoundCell | None = None
+    error_bar: float | None = None

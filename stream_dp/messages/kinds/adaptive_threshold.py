@@ -1,0 +1,36 @@
+"""The kind ``adaptive_threshold``: counts below values that were chosen one after another."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stream_dp.messages.forms import CountAnswer
+from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
+
+__all__ = ["ADAPTIVE_THRESHOLD", "AdaptiveThresholdAnswer", "AdaptiveThresholdSpec"]
+
+
+class AdaptiveThresholdSpec(KindSpec):
+    """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds."""
+
+    chunks: Annotated[int, Field(ge=2, le=1000)]
+    queries: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class AdaptiveThresholdAnswer(CountAnswer):
+    """How many rows lie at or below a value.
+
+    ``error_bar`` and ``error_bar_simultaneous`` are the same: they hold for all queries of a run at once,
+    however they were chosen.
+    """
+
+    kind: Literal["adaptive_threshold"] = "adaptive_threshold"
+    attribute: str | None = None
+
+
+ADAPTIVE_THRESHOLD = KindMessages(
+    queries={"adaptive_threshold": QueryShape(needs=("attribute", "where"))},
+    answers={"adaptive_threshold": AdaptiveThresholdAnswer},
+)

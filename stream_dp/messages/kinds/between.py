@@ -1,0 +1,40 @@
+"""The kind ``between``: the comparison of a count with two thresholds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stream_dp.messages.forms import SideAnswer
+from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
+
+__all__ = ["BETWEEN", "BetweenAnswer", "BetweenSpec"]
+
+
+class BetweenSpec(KindSpec):
+    """The kind ``between``: a run of comparisons that ends after a number of answers "between"."""
+
+    answers: Annotated[int, Field(ge=1, le=1000)]
+
+
+class BetweenAnswer(SideAnswer):
+    """Whether the share of rows that satisfy a condition is below, between or above two shares.
+
+    Attributes:
+        low: The smaller of the two shares.
+        high: The larger of the two shares.
+        found: Always None.
+        error_bar: By how much the share may be on the other side of ``low`` or ``high``, as a share of the
+            ``n`` rows.
+    """
+
+    kind: Literal["between"] = "between"
+    low: float | None = None
+    high: float | None = None
+
+
+BETWEEN = KindMessages(
+    queries={"between": QueryShape(needs=("where", "low", "high"))},
+    answers={"between": BetweenAnswer},
+)

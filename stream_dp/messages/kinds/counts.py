@@ -1,0 +1,35 @@
+"""The kinds ``predicate`` and ``table``: counts, which every profile answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stream_dp.messages.forms import CellsAnswer, CountAnswer
+from stream_dp.messages.kinds.base import KindMessages, QueryShape
+
+__all__ = ["COUNTS", "PredicateAnswer", "TableAnswer"]
+
+
+class PredicateAnswer(CountAnswer):
+    """How many rows satisfy any condition.
+
+    ``error_bar_simultaneous`` holds for all conjunctions on the same attributes and window at once, and for
+    all predicates where tables alone answer.
+    """
+
+    kind: Literal["predicate"] = "predicate"
+
+
+class TableAnswer(CellsAnswer):
+    """How many rows there are in each cell of a GROUP BY."""
+
+    kind: Literal["table"] = "table"
+
+
+COUNTS = KindMessages(
+    queries={
+        "predicate": QueryShape(may_have=("where",)),
+        "table": QueryShape(needs=("group_by",), may_have=("where",)),
+    },
+    answers={"predicate": PredicateAnswer, "table": TableAnswer},
+)

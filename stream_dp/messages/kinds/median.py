@@ -1,0 +1,32 @@
+"""The kind ``median``: the exact bin in which the median lies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stream_dp.messages.forms import FoundAnswer
+from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
+
+__all__ = ["MEDIAN", "MedianAnswer", "StableMedianSpec"]
+
+
+class StableMedianSpec(KindSpec):
+    """The kind ``median``: the exact bin, or no answer. Each new query is a look."""
+
+
+class MedianAnswer(FoundAnswer):
+    """The bin in which the median lies.
+
+    Attributes:
+        found: The exact bin. None if naming it might reveal a row.
+        no_answer: True if the bin must not be named.
+        error_bar: 0 where the rank is exact.
+    """
+
+    kind: Literal["median"] = "median"
+
+
+MEDIAN = KindMessages(
+    queries={"median": QueryShape(needs=("attribute",))},
+    answers={"median": MedianAnswer},
+)

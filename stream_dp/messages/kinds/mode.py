@@ -1,0 +1,40 @@
+"""The kind ``mode``: the exact most frequent value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stream_dp.messages.forms import FoundAnswer
+from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
+
+__all__ = ["MODE", "ModeAnswer", "ModeSpec"]
+
+
+class ModeSpec(KindSpec):
+    """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.
+
+    Attributes:
+        groups: The number of groups of rows that have one vote each. Default: every row has a vote.
+    """
+
+    groups: Annotated[int, Field(ge=1)] | None = None
+
+
+class ModeAnswer(FoundAnswer):
+    """The most frequent value.
+
+    Attributes:
+        found: The exact value. None if naming it might reveal a row.
+        no_answer: True if the value must not be named.
+        error_bar: Always None: the value has no rank.
+    """
+
+    kind: Literal["mode"] = "mode"
+
+
+MODE = KindMessages(
+    queries={"mode": QueryShape(needs=("attribute",))},
+    answers={"mode": ModeAnswer},
+)

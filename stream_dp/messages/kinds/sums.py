@@ -1,0 +1,82 @@
+"""The kind ``sum``: the sum and the mean of a number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stream_dp.messages.forms import NoisyAnswer, Table
+from stream_dp.messages.kinds.base import KindMessages, QueryShape
+
+__all__ = ["SUMS", "SumAnswer", "SumByGroupAnswer", "SumTable"]
+
+
+class SumAnswer(NoisyAnswer):
+    """The sum and the mean of a number over the rows that satisfy a condition.
+
+    Attributes:
+        attribute: The number that is added up.
+        value: The share of the ``n`` rows that satisfy the condition and have a value.
+        count: The estimated number of these rows.
+        error_bar: The half width around ``value``, as a share of the ``n`` rows. ``accuracy.error`` does not
+            bound it.
+        total: The estimated sum over these rows, in the attribute's own unit.
+        total_bar: The half width around ``total``.
+        mean: ``total`` divided by ``count``. None where nothing is known of it.
+        mean_bar: The half width around ``mean``.
+        rows: The estimated rows that satisfy the condition, including those without a value. None unless the
+            query counts them.
+        rows_bar: The half width around ``rows``, in rows.
+    """
+
+    kind: Literal["sum"] = "sum"
+    attribute: str | None = None
+    value: float
+    count: int
+    error_bar: float | None = None
+    total: float
+    total_bar: float | None = None
+    mean: float | None = None
+    mean_bar: float | None = None
+    rows: int | None = None
+    rows_bar: float | None = None
+
+
+class SumTable(Table):
+    """The cells of a sum with GROUP BY. ``values`` and ``counts`` are of the rows that have a value.
+
+    Attributes:
+        totals: The estimated sum in each cell, in the attribute's own unit.
+        total_bars: The half width around each total.
+        means: The total of each cell divided by its count. None where nothing is known of it.
+        mean_bars: The half width around each mean.
+        rows: The estimated rows in each cell, including those without a value. Only if the query counts them.
+        rows_bars: The half width around each of ``rows``, in rows.
+    """
+
+    totals: tuple[float, ...]
+    total_bars: tuple[float | None, ...]
+    means: tuple[float | None, ...]
+    mean_bars: tuple[float | None, ...]
+    rows: tuple[int, ...] | None = None
+    rows_bars: tuple[float | None, ...] | None = None
+
+
+class SumByGroupAnswer(NoisyAnswer):
+    """The sum and the mean of a number in each cell of a GROUP BY.
+
+    Attributes:
+        attribute: The number that is added up.
+        table: The cells. Each has its own error bars, in the units that ``SumTable`` says.
+    """
+
+    kind: Literal["sum_by_group"] = "sum_by_group"
+    attribute: str | None = None
+    table: SumTable
+
+
+SUMS = KindMessages(
+    queries={
+        "sum": QueryShape(needs=("attribute",), may_have=("where", "group_by", "count_rows")),
+    },
+    answers={"sum": SumAnswer, "sum_by_group": SumByGroupAnswer},
+)

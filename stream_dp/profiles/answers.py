@@ -1,0 +1,176 @@
+"""How an outcome becomes an answer: counts and sums, and the fields that several kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stream_dp.core.outcome import Answered, Found, Placed, Summed, TableAnswered
+from stream_dp.core.universe import Number, Universe, number_text
+from stream_dp.messages import (
+    FoundCell,
+    NoisyAnswer,
+    PredicateAnswer,
+    QueryFields,
+    SumAnswer,
+    SumByGroupAnswer,
+    SumTable,
+    Table,
+    TableAnswer,
+)
+
+__all__ = [
+    "COUNTS_AND_SUMS",
+    "Maker",
+    "Released",
+    "cell_fields",
+    "count_fields",
+    "found_cell",
+    "found_fields",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The facts that an answer of any kind is made of, besides the outcome.
+
+    Attributes:
+        universe: The schema of the data set.
+        query: The query as it was sent.
+        facts: The fields that answers of all kinds have.
+    """
+
+    universe: Universe
+    query: QueryFields
+    facts: dict[str, Any]
+
+
+Maker = Callable[[Released, Any], NoisyAnswer]
+"""A function that makes the answer of one kind. All outcomes of a kind have one class."""
+
+
+def count_fields(outcome: Answered) -> dict[str, Any]:
+    """Returns the fields of a ``CountAnswer``."""
+    return {
+        "value": outcome.value,
+        "count": round(outcome.count),
+        "error_bar": outcome.error_bar,
+        "error_bar_simultaneous": outcome.error_bar_simultaneous,
+        "confidence": outcome.confidence,
+    }
+
+
+def cell_fields(
+    released: Released, attributes: tuple[str, ...], outcome: TableAnswered
+) -> dict[str, Any]:
+    """Returns the fields of a ``CellsAnswer`` about a table of some attributes."""
+    table = Table(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        values=tuple(cell.value for cell in outcome.cells),
+        counts=tuple(round(cell.count) for cell in outcome.cells),
+        error_bars=tuple(cell.error_bar for cell in outcome.cells),
+        error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in outcome.cells),
+    )
+    return {"table": table, "confidence": outcome.cells[0].confidence}
+
+
+def _labels(universe: Universe, attributes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(universe.attributes[universe.index(name)].labels for name in attributes)
+
+
+def found_fields(released: Released, outcome: Found) -> dict[str, Any]:
+    """Returns the fields of a ``FoundAnswer``."""
+    return {
+        "attribute": released.query.attribute,
+        "found": found_cell(released.universe, outcome),
+        "no_answer": True if outcome.code is None else None,
+        "error_bar": outcome.rank_error,
+        "confidence": outcome.confidence,
+    }
+
+
+def found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
+    """Returns the cell that an outcome names, or None if it names none."""
+    if outcome.attribute is None or outcome.code is None:
+        return None
+    attribute, code = universe.attributes[outcome.attribute], outcome.code
+    label = attribute.labels[code]
+    if not isinstance(attribute, Number) or code == attribute.missing_cell:
+        return FoundCell(label=label)
+    ends = (None, *attribute.edges, None)
+    return FoundCell(label=label, low=ends[code], high=ends[code + 1])
+
+
+def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
+    return PredicateAnswer(**released.facts, **count_fields(outcome))
+
+
+def _table(released: Released, outcome: TableAnswered) -> TableAnswer:
+    return TableAnswer(**released.facts, **cell_fields(released, released.query.group_by, outcome))
+
+
+def _sum(released: Released, outcome: Summed) -> SumAnswer:
+    (cell,) = outcome.cells
+    return SumAnswer(
+        **_with_binning(released),
+        value=min(1.0, cell.count / outcome.n),
+        count=round(cell.count),
+        error_bar=_share(cell.count_bar, outcome.n),
+        total=cell.total,
+        total_bar=cell.total_bar,
+        mean=cell.mean,
+        mean_bar=cell.mean_bar,
+        rows=None if cell.rows is None else round(cell.rows),
+        rows_bar=cell.rows_bar,
+        confidence=outcome.confidence,
+    )
+
+
+def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
+    attributes = released.query.group_by
+    rows = [cell.rows for cell in outcome.cells if cell.rows is not None]
+    table = SumTable(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        values=tuple(cell.count / outcome.n for cell in outcome.cells),
+        counts=tuple(round(cell.count) for cell in outcome.cells),
+        error_bars=tuple(_share(cell.count_bar, outcome.n) for cell in outcome.cells),
+        totals=tuple(cell.total for cell in outcome.cells),
+        total_bars=tuple(cell.total_bar for cell in outcome.cells),
+        means=tuple(cell.mean for cell in outcome.cells),
+        mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
+        rows=tuple(map(round, rows)) if rows else None,
+        rows_bars=tuple(cell.rows_bar for cell in outcome.cells) if rows else None,
+    )
+    return SumByGroupAnswer(**_with_binning(released), table=table, confidence=outcome.confidence)
+
+
+def _share(rows: float | None, n: int) -> float | None:
+    """Returns a half width in rows as a share of the rows asked."""
+    return None if rows is None else min(1.0, rows / n)
+
+
+def _with_binning(released: Released) -> dict[str, Any]:
+    """Returns the facts of a sum, with a note that its bars leave the width of the bins out."""
+    name, note = released.query.attribute, released.facts["note"]
+    assert name is not None, "the message was checked"
+    attribute = released.universe.attributes[released.universe.index(name)]
+    assert isinstance(attribute, Number), "numbers are added up"
+    low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
+    binning = (
+        f"beside the bars: a value of {name} counts as its bin's representative, which is up to "
+        f"{number_text(attribute.binning_error)} off between {low} and {high}, and beyond them by any amount"
+    )
+    said = binning if note is None else f"{note}; {binning}"
+    return {**released.facts, "note": said, "attribute": name}
+
+
+COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
+    "predicate": _predicate,
+    "table": _table,
+    "sum": _sum,
+    "sum_by_group": _sum_by_group,
+}
+"""The makers of the answers that need no kind of a definition, by the kind of the answer."""
