@@ -30,7 +30,7 @@ from stream_dp.core.parameters import Accuracy
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, nargs="?", default=DATA / "adult.csv.gz")
-    parser.add_argument("--questions", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=100_000)
     parser.add_argument("--kind", choices=["mixed", "subset"], nargs="+", default=["mixed"])
     parser.add_argument("--error", type=float, nargs="+", default=[0.05, 0.02])
     parser.add_argument("--seed", type=int, nargs="+", default=[1])
