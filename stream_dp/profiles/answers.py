@@ -160,8 +160,9 @@ def _with_binning(released: Released) -> dict[str, Any]:
     assert isinstance(attribute, Number), "numbers are added up"
     low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
     binning = (
-        f"beside the bars: a value of {name} counts as its bin's representative, which is up to "
-        f"{number_text(attribute.binning_error)} off between {low} and {high}, and beyond them by any amount"
+        f"the bars leave the width of the bins out: a value of {name} counts as its bin's representative, "
+        f"which is up to {number_text(attribute.binning_error)} off between {low} and {high}, and by any "
+        "amount outside"
     )
     said = binning if note is None else f"{note}; {binning}"
     return {**released.facts, "note": said, "attribute": name}
