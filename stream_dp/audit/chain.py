@@ -82,7 +82,7 @@ def _say_where(broken: Sequence[int], complain: Complain) -> None:
 def _fits(
     fields: dict[str, Any], entry: bytes, head: bytes | None, after: set[bytes]
 ) -> tuple[bool, bool]:
-    """Whether an entry is continued by the next one, and continues the one before it."""
+    """Returns whether an entry is continued by the next one, and whether it continues the one before it."""
     return ledger.extend(_prev(fields), entry) in after, _prev(fields) == head
 
 

@@ -1,4 +1,4 @@
-"""What a line may hold, and what a loss is in its units."""
+"""The most that a line may hold, and losses in its units."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Span(NamedTuple):
         return Span(self.least + other.least, self.most + other.most)
 
     def nearest(self, units: int) -> int:
-        """What is nearest to ``units`` within."""
+        """Returns the number within the span that is nearest to ``units``."""
         return min(max(units, self.least), self.most)
 
 
@@ -47,12 +47,12 @@ class LossEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class LookLoss:
-    """What a look can lose on one block.
+    """The loss that a look can cause on one block.
 
     Attributes:
-        cost: In what the line adds up.
-        delta: The probability with which it may break that promise.
-        events: The same for dp-accounting.
+        cost: The loss in what the line adds up.
+        delta: The probability with which the look may break that promise.
+        events: The same loss for dp-accounting.
     """
 
     cost: Fraction = Fraction(0)
@@ -67,7 +67,7 @@ class LookLoss:
 
 @dataclass(frozen=True)
 class Due:
-    """What one look, or several, must be charged on one block."""
+    """The charge that one look, or several, must have on one block."""
 
     rho: Span = NOTHING
     delta: Span = NOTHING

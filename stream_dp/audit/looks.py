@@ -1,4 +1,4 @@
-"""What looks must be charged, from their scales and sensitivities: all profiles but the papers'."""
+"""The charges that looks must have, from their scales and sensitivities: all profiles but the papers'."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SLACK: Final = Fraction(1, 10**9)
 
 
 def is_approximate(definition: Definition) -> bool:
-    """Whether looks with a delta of their own are charged to its lines."""
+    """Returns whether looks with a delta of their own are charged to a definition's lines."""
     return not APPROXIMATE.isdisjoint(named(definition))
 
 
@@ -75,14 +75,16 @@ class Looks:
         self._taken = {*definition.mechanism.looks, *self._settings}
 
     def owed(self, look: Look, rows: Sequence[int]) -> list[tuple[int, Due]]:
-        """What a look costs which blocks, from 0; a block may come more than once.
+        """Returns what a look costs each block that it reads, by the block's index, from 0.
+
+        A block may come more than once.
 
         Args:
             look: The look, as the ledger describes it.
             rows: The number of rows of each open block.
 
         Raises:
-            Wrong: Its facts do not fit together, or not to the definition.
+            Wrong: The look's facts do not fit together, or do not fit the definition.
         """
         kind = look.get("kind")
         self._rows = rows
@@ -275,7 +277,7 @@ class Looks:
         yield from self._run(look, self._searched(look), epsilon, delta)
 
     def _searched(self, look: Look) -> tuple[object, ...]:
-        """What stays the same in a run that searches for points."""
+        """Returns the facts that stay the same in a run that searches for points."""
         ends = self._window(look)
         n_cells(self._sizes, [whole(look, "attribute")])
         return exact(look, "offset_scale"), exact(look, "scale"), look["attribute"], ends

@@ -1,8 +1,8 @@
-"""What dp-accounting, Google's library, says of a line and of the looks that were charged to it.
+"""The verdict of dp-accounting, Google's library, on a line and on the looks that were charged to it.
 
 It composes in Renyi divergence. Gaussian noise is taken as it is. A look that is pure, or pure but for a
-delta, is taken as the randomised response that dominates all such looks (Kairouz, Oh & Viswanath 2015). What
-the looks have of delta is taken off the promised one.
+delta, is taken as the randomised response that dominates all such looks (Kairouz, Oh & Viswanath 2015). The
+deltas of the looks are taken off the promised one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What phases and queries of the papers' profiles must be charged, from their constants.
+"""The charges that phases and queries of the papers' profiles must have, from their constants.
 
-Theorem 7 of docs/guarantee.md, computed here again: a phase is paid for as a whole when it opens, from the
+Theorem 7 of docs/guarantee.md is computed here again: a phase is paid for as a whole when it opens, from the
 width of its noise, its limits and the probability tau that its thresholds turn out bad too often. A line is
 linear in epsilon.
 """
@@ -177,7 +177,7 @@ class Papers:
     # ------------------------------------------------------------ constants
 
     def _constants(self, look: Look, phase: int) -> None:
-        """Whether noise and limits are those that the price of the phase is proved for."""
+        """Checks that noise and limits are those that the price of the phase is proved for."""
         stage, steps = self._stage, phase if self._profile == "memory" else 1
         if "queries" in look and whole(look, "queries") != stage.queries:
             raise Wrong(f"it allows {look['queries']} queries, and its phase has {stage.queries}")
@@ -222,7 +222,7 @@ class Papers:
         return whole_loss if self._profile == "memory" else whole_loss / phase
 
     def _test(self, look: Look, phase: int, n_rows: int) -> None:
-        """Whether the flag is as private as an answer, and its thresholds far enough apart."""
+        """Checks that the flag is as private as an answer, and its thresholds far enough apart."""
         if self.undescribed:
             return
         gate = look.get("gate")
@@ -250,7 +250,7 @@ class Papers:
     # ------------------------------------------------------------ prices
 
     def _priced(self, stage: _CheckedStage, phase: int) -> list[tuple[int, Due]]:
-        """What opening a phase costs each block that is there."""
+        """Returns what opening a phase costs each block that is there."""
         found = []
         for block in range(phase):
             loss, delta = self._step(block, phase)
@@ -272,7 +272,7 @@ class Papers:
         return new[0] - old[0], Span(max(0, steps[0]), max(0, steps[1]))
 
     def _reads(self, first: int, last: int) -> tuple[int, Span]:
-        """What a line reads that has paid for the phases ``first`` to ``last``."""
+        """Returns the reading of a line that has paid for the phases ``first`` to ``last``."""
         if last < first:
             return 0, Span(0, 0)
         loss = _harmonic(last) - _harmonic(first - 1)

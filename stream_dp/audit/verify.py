@@ -18,7 +18,7 @@ from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 
 _ROUND: Final = 1e-9
-"""By how much the oracle's floats may say more than is promised."""
+"""The most by which the oracle's floats may exceed what is promised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _Verification:
         return charged
 
     def _outstanding(self, seq: int, entry: Mapping[str, Any]) -> dict[int, Due] | None:
-        """What each block must be charged for the entry's looks; None where it cannot be told."""
+        """Returns what each block must be charged for the entry's looks. None if it cannot be told."""
         if self._prices is None:
             return None
         looks = entry.get("looks")

@@ -101,7 +101,7 @@ def epsilon_of(rho: Fraction, delta: float) -> float:
 
 
 def _implies(rho: float, epsilon: float, delta: float) -> bool:
-    """Whether the conversion proves (epsilon, delta) for rho, rounding errors included."""
+    """Returns whether the conversion proves (epsilon, delta) for rho, rounding errors included."""
     order = _best_order(rho, epsilon)
     terms = (
         (order - 1.0) * order * rho,
@@ -135,12 +135,12 @@ def _best_order(rho: float, epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What every line may hold, and exact prices in its units.
+    """The most that every line may hold, and exact prices in its units.
 
     Attributes:
         privacy: The promise that a full line still keeps.
-        rho: Largest sum of rho.
-        delta: Largest sum of delta'; 0 for a data set whose looks are all pure zCDP.
+        rho: The largest sum of rho.
+        delta: The largest sum of delta'; 0 for a data set whose looks are all pure zCDP.
     """
 
     privacy: Privacy
@@ -204,7 +204,7 @@ def summed(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 
 
 class Lines:
-    """What each block has spent, in units; a fold over durable charges."""
+    """The spending of each block, in units: a fold over durable charges."""
 
     __slots__ = ("_delta", "_rho", "_size")
 
@@ -247,7 +247,7 @@ class Lines:
         return Charge(fullest, int(self._rho[fullest]), highest_delta)
 
     def afford(self, charges: Iterable[Charge]) -> bool:
-        """Whether every block has room for all of ``charges`` together."""
+        """Returns whether every block has room for all of ``charges`` together."""
         for wanted in summed(charges):
             spent = self.spent(wanted.block)
             if spent.rho + wanted.rho > UNITS or spent.delta + wanted.delta > UNITS:

@@ -35,7 +35,7 @@ from stream_dp.core.synthetic.basis import Basis
 
 
 class Release(Protocol):
-    """What a look gave: published from the moment it is committed, integers only."""
+    """The output of a look. It holds integers only, and is published from the moment it is committed."""
 
     def to_bytes(self) -> bytes:
         """Bytes that ``Mechanism.release_from_bytes`` reads back, first byte a version."""
@@ -46,7 +46,7 @@ class Look(ABC):
     """One priced query to the data, decided from public facts only.
 
     Attributes:
-        charges: What it costs, one entry a block; at most one a block.
+        charges: The price of the look, at most one entry for each block.
     """
 
     __slots__ = ()
@@ -60,10 +60,10 @@ class Look(ABC):
 
     @property
     def seconds(self) -> float:
-        """Where drawing takes time that depends on the data: taking it is made to last a multiple of this.
+        """The unit of time, in seconds, that hides how long drawing takes where that depends on the data.
 
-        From public facts, and so long that one is nearly always enough. 0 where the time depends on nothing
-        private.
+        Taking the look is made to last a multiple of it. It follows from public facts, and is so long that
+        one is nearly always enough. 0 where the time depends on nothing private.
         """
         return 0.0
 
@@ -83,7 +83,7 @@ class Look(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What an answer would cost now; nothing is spent."""
+    """The price of an answer now. A quote spends nothing."""
 
     outcome: Outcome | None
     charges: tuple[Charge, ...]
@@ -135,7 +135,7 @@ class Mechanism(ABC):
         return None
 
     def basis(self, window: range) -> Basis:
-        """What synthetic rows of a window follow.
+        """Returns the published values that synthetic rows of a window follow.
 
         Raises:
             ValueError: Nothing that was published says enough about the window.
@@ -145,7 +145,7 @@ class Mechanism(ABC):
     # ------------------------------------------------------------ phases and charges
 
     def opens(self, waiting: int, min_rows: int) -> bool:
-        """Whether ``waiting`` rows open a phase now; ``min_rows`` is the data set's setting."""
+        """Returns whether ``waiting`` rows open a phase now; ``min_rows`` is the data set's setting."""
         return waiting >= min_rows
 
     @abstractmethod
@@ -223,15 +223,15 @@ class LinearMechanism(Mechanism):
 
     @abstractmethod
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        """What ``answer`` does with a query of a kind that is answered."""
+        """Answers a query of one of the ``kinds``, as ``answer`` does."""
 
     def _quote(self, query: LinearQuery) -> Quote:
-        """What ``quote`` does with a query of a kind that is answered."""
+        """Quotes the price of a query of one of the ``kinds``, as ``quote`` does."""
         return Quote.of(self._answer(query))
 
     @abstractmethod
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
-        """What ``conclude`` does."""
+        """Answers a query of one of the ``kinds`` after its look, as ``conclude`` does."""
 
 
 __all__ = ["LinearMechanism", "Look", "Mechanism", "Quote", "Release"]

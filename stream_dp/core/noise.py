@@ -51,7 +51,7 @@ _FIRST_UNBIASED_OPENDP: Final = (0, 14, 2)
 
 
 class NoiseSource(Protocol):
-    """Where integer noise comes from; seeded ones exist only in tests and for the lab's synthetic rows."""
+    """A source of integer noise. Seeded ones exist only in tests and for the lab's synthetic rows."""
 
     def gaussian(self, sigma: Fraction, size: int) -> IntArray:
         """Draws discrete Gaussian noise, int64, shape (size,).

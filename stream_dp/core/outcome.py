@@ -1,4 +1,4 @@
-"""What may be released: the only types that leave the core towards an analyst."""
+"""The outcomes that may be released: the only types that leave the core towards an analyst."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Difficulty(StrEnum):
 
 
 class Path(StrEnum):
-    """How an answer came about."""
+    """The way in which an answer came about."""
 
     REPEAT = "repeat"
     CERTIFIED = "certified"
@@ -29,7 +29,7 @@ class Path(StrEnum):
 
 
 class Side(StrEnum):
-    """Where a noisy count lies."""
+    """The side on which a noisy count lies."""
 
     BELOW = "below"
     BETWEEN = "between"
@@ -200,7 +200,7 @@ class Placed:
 
 
 class RefusalCode(StrEnum):
-    """Why nothing is released. Every one follows from public facts only."""
+    """The reason why nothing is released. Every reason follows from public facts only."""
 
     INVALID_QUERY = "invalid_query"
     UNKNOWN_ATTRIBUTE = "unknown_attribute"

@@ -1,4 +1,4 @@
-"""How values become bytes that live for ever: what is stored, and what identifies a request.
+"""Encodings of values as bytes that live for ever: what is stored, and what identifies a request.
 
 *Stored bytes.* Each kind of stored thing has a ``Format``: a name and the versions that this release reads.
 The first byte of what is stored is the version. What a version means never changes; a new meaning is a new
@@ -89,7 +89,7 @@ class Format:
         return b"".join((bytes((written,)), *parts))
 
     def is_of(self, data: bytes, version: int) -> bool:
-        """Whether the bytes say that they are of this version."""
+        """Returns whether the bytes say that they are of this version."""
         return data[:1] == bytes((version,))
 
     def read(self, data: bytes) -> Reader:

@@ -42,11 +42,11 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What an answer promises: within ``error`` of the truth, except with ``failure_probability``.
+    """The promise of an answer: within ``error`` of the truth, except with ``failure_probability``.
 
     Attributes:
-        error: Largest error, as a share of the rows asked about; in (0, 1).
-        failure_probability: Probability of a larger error, for each answer; in (0, 1).
+        error: The largest error, as a share of the rows asked about; in (0, 1).
+        failure_probability: The probability of a larger error, for each answer; in (0, 1).
 
     Raises:
         InvalidDefinition: A value is out of range or not a finite number.

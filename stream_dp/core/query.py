@@ -98,14 +98,14 @@ class Predicate:
 
     @cached_property
     def mask(self) -> Mask:
-        """Where it holds, shape (size of each attribute); () for a constant."""
+        """The cells where it holds, shape (size of each attribute); () for a constant."""
         if self._mask is not None:
             return self._mask
         assert self.factors is not None
         return reduce(np.logical_and.outer, self.factors)
 
     def whole_mask(self, universe: Universe) -> Mask:
-        """Where it holds in the whole universe, row-major, shape (n_cells,)."""
+        """Returns the cells of the whole universe where it holds, row-major, shape (n_cells,)."""
         shape = [1] * len(universe.shape)
         for attribute in self.attributes:
             shape[attribute] = universe.shape[attribute]
@@ -163,11 +163,11 @@ def factors_of(mask: Mask) -> tuple[Mask, ...] | None:
 
 @dataclass(frozen=True)
 class Total:
-    """What is added up: a number that stands for each cell of an attribute.
+    """The numbers that are added up: one number stands for each cell of an attribute.
 
     Attributes:
-        attribute: Index; not grouped by.
-        values: One a cell, 0 for missing ones; not all 0.
+        attribute: The index of the attribute. The query does not group by it.
+        values: The numbers, one for each cell, 0 for missing ones; not all 0.
     """
 
     attribute: int
@@ -175,13 +175,13 @@ class Total:
 
     @property
     def largest(self) -> float:
-        """By how much one row can change the total."""
+        """The most by which one row can change the total."""
         return max(map(abs, self.values))
 
 
 @dataclass(frozen=True)
 class LinearQuery:
-    """What is asked: a predicate, or its table over some attributes, on a window of phases.
+    """A query for a predicate, or for its table over some attributes, on a window of phases.
 
     Attributes:
         predicate: The rows that count.
@@ -472,7 +472,7 @@ class _Compiler:
 
 
 def _fault(problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
-    """What is wrong with the node at hand."""
+    """Returns the fault of the node at hand."""
     return InvalidQuery("", problem, fix, reason=reason)
 
 
@@ -693,7 +693,7 @@ def _number(value: object) -> float:
 def _each(
     find: Callable[[object], _Found], values: object, *, length: int | None = None
 ) -> list[_Found]:
-    """What is found for each value of a list; the path of a fault ends with the index of the value."""
+    """Calls ``find`` for each value of a list. The path of a fault ends with the index of the value."""
     found = []
     for i, value in enumerate(_list(values, length=length)):
         try:

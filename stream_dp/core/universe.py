@@ -52,9 +52,9 @@ _EXACT = 2**53  # integers up to here are floats without rounding
 
 
 class _Attribute:
-    """What the three kinds of attribute share: cells with labels, and codes of the smallest width.
+    """The base of the three kinds of attribute: cells with labels, and codes of the smallest width.
 
-    A fault is at a field of the attribute, and is said without what was written there.
+    A fault names a field of the attribute, and never what was written there.
     """
 
     name: str
@@ -288,7 +288,7 @@ class Number(_Attribute):
 
     @cached_property
     def values(self) -> tuple[float, ...]:
-        """What a row counts for in a sum, by its cell; 0 for a missing one."""
+        """The number that a row counts for in a sum, by its cell; 0 for a missing one."""
         values = self.representatives
         if values is None:
             step = 1.0 if self.integer else 0.0
@@ -702,7 +702,7 @@ def _bool_text(value: _Scalar) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: JSON lets half a surrogate pair through."""
+    """Returns whether a string can be written as UTF-8: JSON lets half a surrogate pair through."""
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 

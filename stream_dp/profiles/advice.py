@@ -83,14 +83,14 @@ class Name(StrEnum):
 
 @dataclass(frozen=True)
 class Need:
-    """What is wanted of a data set.
+    """The demands on a data set.
 
     Attributes:
-        universe: The possible rows; for thresholds those of the one ordered attribute.
+        universe: The possible rows. For thresholds, those of the one ordered attribute.
         n_rows: The rows of each phase.
-        phases: In the life of the data set.
-        queries: Different queries in the life of the data set.
-        workload: What kind of queries they are.
+        phases: The number of phases in the life of the data set.
+        queries: The number of different queries in the life of the data set.
+        workload: The kind of the queries.
     """
 
     universe: Universe
@@ -112,15 +112,15 @@ class Need:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a mechanism made of a stream of queries that was drawn publicly.
+    """The result of a mechanism on a stream of queries that was drawn publicly.
 
     Attributes:
-        asked: Queries.
+        asked: The number of queries.
         within: The number of these that are answered within the error.
-        missed: Answered, but further off.
-        easy: Answered without a look.
-        opening: Part of a line that opening a phase takes.
-        spent: Part of the fullest line that was spent at the end.
+        missed: The number of these that are answered, but further off.
+        easy: The number of these that are answered without a look.
+        opening: The part of a line that opening a phase takes.
+        spent: The part of the fullest line that was spent at the end.
     """
 
     asked: int
@@ -133,21 +133,22 @@ class Trial:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one mechanism can do for a need.
+    """An estimate of what one mechanism can do for a need.
 
     Attributes:
         part: The share of the queries that it surely answers within the error. None if only a trial tells.
         share: The share of the fullest line that all queries take. Above 1 it is what they would take. None
             if unknown.
-        error: Least that it can promise to all queries, as a share of the rows; None where there is none
-            or only a trial tells.
-        rows: Least rows a phase with which it can promise the error to all queries; None as above. Where
-            a mechanism of the papers cannot be run, as they print it.
-        queries: Most queries that it surely affords; None where their number does not matter.
-        opening: Part of a line that opening a phase takes.
-        definition: Fields of one under which a data set does this; empty where there is a problem.
-        problem: Why it cannot serve at all.
-        distance: Rows that must be replaced to change an answer for it to be released (stable median).
+        error: The least error that it can promise to all queries, as a share of the rows. None if there is
+            none or only a trial tells.
+        rows: The least rows a phase with which it can promise the error to all queries. None as for
+            ``error``. If a mechanism of the papers cannot be run, the number is the one that they print.
+        queries: The most queries that it surely affords. None if their number does not matter.
+        opening: The part of a line that opening a phase takes.
+        definition: The fields of a definition under which a data set does this. Empty if there is a problem.
+        problem: The reason why it cannot serve at all. None if it can.
+        distance: The number of rows that must be replaced to change an answer, if the answer is to be
+            released (stable median).
     """
 
     name: Name
@@ -166,7 +167,7 @@ class Estimate:
         return self.part is not None and self.part >= SERVES
 
     def tried(self, trial: Trial, need: Need) -> Estimate:
-        """With what a trial showed, as if all queries were like those that it asked.
+        """Returns the estimate with what a trial showed, as if all queries were like those that it asked.
 
         Looks cost as much as they did until the line is full; easy queries are answered to the end.
         """
@@ -239,21 +240,21 @@ def _one_count(need: Need) -> tuple[Need, Callable[[Need], float]]:
 
 
 def windows(phase: int) -> Iterator[tuple[int, float]]:
-    """How many phases the queries after phase ``phase`` are about, and what part of them are."""
+    """Yields how many phases the queries after phase ``phase`` are about, and what part of them are."""
     yield phase, 0.5
     for last in range(1, RECENT + 1):
         yield min(last, phase), 0.5 / RECENT
 
 
 def most_thresholds(need: Need) -> int:
-    """How many different queries about thresholds there are in the life of the data set."""
+    """Returns how many different queries about thresholds there are in the life of the data set."""
     phases = range(1, need.phases + 1)
     n_windows = sum(len({length for length, _ in windows(phase)}) for phase in phases)
     return n_windows * (need.universe.shape[0] - 1)
 
 
 def _fullest(need: Need, price: Callable[[int], float]) -> float:
-    """What all queries take of the fullest line.
+    """Returns the share of the fullest line that all queries take.
 
     Args:
         need: The need of the data set.
@@ -271,7 +272,10 @@ def _fullest(need: Need, price: Callable[[int], float]) -> float:
 
 
 def _quoted(mechanism: PredicateMechanism, n_rows: int) -> float:
-    """What a new query about ``n_rows`` rows takes of each line; infinite where a line cannot pay it."""
+    """Returns the share of each line that a new query about ``n_rows`` rows takes.
+
+    Infinite if a line cannot pay it.
+    """
     mechanism.open_phase(n_rows)
     quote = mechanism.quote(_ANY_QUERY)
     return quote.charges[0].rho / UNITS if quote.outcome is None else math.inf

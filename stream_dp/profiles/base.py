@@ -1,4 +1,4 @@
-"""What a profile is: the one record that everything about it follows from."""
+"""The one record that everything about a profile follows from."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def universe_of(definition: Definition) -> Universe:
 
 
 def line_of(definition: Definition) -> dict[str, str]:
-    """What a line (a block's privacy budget) may hold, in exact fractions: public, for the ledger."""
+    """Returns what a line (a block's privacy budget) may hold, in exact fractions: public, for the ledger."""
     return profile_of(definition).unit.holds(definition)
 
 
@@ -88,14 +88,14 @@ def epsilon_spent(definition: Definition, share: float) -> float:
 
 
 def rows_of_a_phase(definition: Definition) -> int:
-    """How many waiting rows open a phase. The papers' mechanisms may need more than was asked for."""
+    """Returns how many waiting rows open a phase. The papers' mechanisms may need more than was asked for."""
     if definition.mechanism.papers is None:
         return definition.phase.min_rows
     return rows_that_open(build(definition)[1], definition)
 
 
 def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
-    """The same where the definition's mechanism is there already."""
+    """Returns how many waiting rows open a phase, where the definition's mechanism is there already."""
     return max(definition.phase.min_rows, mechanism.rows_to_open)
 
 

@@ -1,4 +1,4 @@
-"""What a line (a block's privacy budget) holds, what a part of it is worth, and what looks cost."""
+"""The size of a line (a block's privacy budget), the worth of a part of it, and the price of looks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["EpsilonLine", "LineUnit", "Price", "RhoLine", "budget_of", "prices_o
 
 
 class LineUnit(ABC):
-    """What the lines of a profile's data sets are counted in."""
+    """The unit in which the lines of a profile's data sets are counted."""
 
     @abstractmethod
     def holds(self, definition: Definition) -> dict[str, str]:
-        """What a full line holds, in exact fractions: public, for the ledger."""
+        """Returns what a full line holds, in exact fractions: public, for the ledger."""
 
     @abstractmethod
     def epsilon(self, definition: Definition, share: float) -> float:
@@ -58,14 +58,14 @@ class RhoLine(LineUnit):
 
 
 def budget_of(definition: Definition) -> Budget:
-    """What each line of a data set may hold, where lines count rho."""
+    """Returns the budget of each line of a data set, where lines count rho."""
     approximate = any(answerer.approximate for answerer, _ in chosen(definition.kinds))
     privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
     return Budget.of(privacy, approximate=approximate)
 
 
 class Price(NamedTuple):
-    """What one look of another kind may lose, and how many of them fill a line by themselves."""
+    """The loss of one look of another kind, and how many such looks fill a line by themselves."""
 
     epsilon: float
     delta: float

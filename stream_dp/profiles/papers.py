@@ -1,4 +1,4 @@
-"""What the papers' profiles share: a known number of queries, or stages that double it."""
+"""The parts that the papers' profiles share: a known number of queries, or stages that double it."""
 
 from __future__ import annotations
 

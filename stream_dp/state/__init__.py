@@ -1,1 +1,1 @@
-"""What survives a crash: the store's interface, two stores behind it, the ledger and the bytes they keep."""
+"""State that survives a crash: the store's interface, two stores behind it, the ledger and its bytes."""

@@ -37,10 +37,10 @@ class OutboxRecord(NamedTuple):
 
 
 class StoredAnswer(NamedTuple):
-    """What is kept of an answered request.
+    """The part of an answered request that is kept.
 
     Attributes:
-        digest: Digest of the request, 16 bytes: tells a repetition from an id used twice.
+        digest: The digest of the request, 16 bytes. It tells a repetition from an id used twice.
         answer: The bytes that were released, and are released again on a repetition.
     """
 

@@ -191,7 +191,7 @@ class RedisStore:
         return tuple(dict.fromkeys(found))
 
     async def _nodes(self) -> list[Any]:
-        """What to send a command to so that every server that takes our writes gets it."""
+        """Returns the nodes to send a command to so that every server that takes our writes gets it."""
         if isinstance(self._client, RedisCluster):
             await self._client.initialize()
             return list(self._client.get_primaries())
@@ -236,10 +236,10 @@ class RedisStore:
         return found
 
     def _incomplete(self, info: Mapping[str, str]) -> bool:
-        """Whether the append-only file is being written for the first time since it was switched on.
+        """Returns whether the append-only file is being written for the first time since it was switched on.
 
-        A server counts such a file as enabled, and forgets it in a crash. It looks like any other rewrite
-        unless one saw it off, or it is the very first.
+        A server counts such a file as enabled, and forgets it in a crash. It looks like any other rewrite,
+        unless we saw the file switched off or it is the very first one.
         """
         if info.get("aof_enabled") == "0":
             self._aof = "off"
@@ -559,7 +559,7 @@ def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
 
 
 def _refused(transition: Transition, reply: Sequence[bytes]) -> StoreError | None:
-    """Why a transition was not committed; None where it was."""
+    """Returns why a transition was not committed. None if it was."""
     if reply[0] == b"DUPLICATE":
         # An id is any text; what comes back is its position, from 1.
         what = reply[1].decode()
@@ -601,7 +601,7 @@ _REQUIRED = {
 
 
 def _nothing(dataset: str) -> Snapshot:
-    """What there is of a data set that does not exist."""
+    """Returns the snapshot of a data set that does not exist."""
     empty: dict[str, Any] = {part: [] if part in _PAGE else {} for part in _SNAPSHOT}
     empty["control"] = {b"seq": b"0", b"head": GENESIS.hex().encode()}
     return _snapshot(dataset, 0, empty)

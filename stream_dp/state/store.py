@@ -114,30 +114,31 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """What one commit changes. Deltas only; afterwards ``seq`` is one more and ``head`` is ``new_head``.
+    """The changes of one commit, as deltas only. Afterwards ``seq`` is one more and ``head`` is ``new_head``.
 
     Attributes:
-        dataset: Name of the data set.
+        dataset: The name of the data set.
         token: The owner's fencing token.
-        seq: Commits before this one.
-        head: Ledger head before this one, 32 bytes.
-        new_head: Ledger head after it; equal to ``head`` when ``ledger`` is empty.
-        definition: At the creation of the data set only, which is its first commit.
-        meta: Fields to set.
+        seq: The number of commits before this one.
+        head: The ledger head before this commit, 32 bytes.
+        new_head: The ledger head after it; equal to ``head`` when ``ledger`` is empty.
+        definition: The definition, at the creation of the data set only, which is its first commit.
+        meta: The fields to set.
         cursor: "topic:partition" -> next offset; never backwards.
         answers: Id -> stored bytes; none may exist yet.
         batches: Id -> stored bytes; none may exist yet.
-        pending: Rows appended to those that wait. Private.
-        seal: Bytes of the next block. What waited is dropped first (the caller put it into the block), then
-            ``pending`` is appended. Private.
+        pending: The rows to append to those that wait. Private.
+        seal: The bytes of the next block. What waited is dropped first (the caller put it into the block),
+            then ``pending`` is appended. Private.
         vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
-        charges: Added to the spent of their blocks, all or none; a block may be the one sealed here.
-        transcript: Measurements appended.
-        verified: Verified answers to keep; the same key again replaces.
+        charges: The charges to add to what their blocks have spent, all or none. A block may be the one
+            sealed here.
+        transcript: The measurements to append.
+        verified: The verified answers to keep; the same key again replaces.
         intent: A look to announce, kept under the new ``seq`` until settled.
-        settles: Announced looks that end here, by the seq that announced them.
-        ledger: Entries appended.
+        settles: The announced looks that end here, by the seq that announced them.
+        ledger: The entries to append.
         outbox: Records to release after this commit, kept under the new ``seq`` until released.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
             go and none can come back; ids, answers, ledger, spent and cursor stay.
@@ -183,11 +184,12 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRead:
-    """What a part of the ledger topic says of one data set.
+    """The furthest entry of one data set in a part of the ledger topic.
 
     Attributes:
-        start: The offset that ``compared`` gave for it. The topic was read from there or from before.
-        seq: The number of its furthest entry there. None if there was none.
+        start: The offset that ``compared`` gave for the data set. The topic was read from there or from
+            before.
+        seq: The number of the data set's furthest entry there. None if there was none.
         entry: The furthest entry, in its first copy.
     """
 
@@ -197,7 +199,10 @@ class LedgerRead:
 
 
 class DatasetStore(Protocol):
-    """What a store keeps of each data set. Every method may raise StoreUnavailable or another StoreError."""
+    """The part of a store that keeps each data set.
+
+    Every method may raise StoreUnavailable or another StoreError.
+    """
 
     async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
         """Takes a data set over: from now on commits of its former owner are fenced.
@@ -246,7 +251,7 @@ class DatasetStore(Protocol):
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        """What is stored of these batch ids of each data set, by data set and id, in one round trip."""
+        """Returns what is stored of batch ids of each data set, by data set and id, in one round trip."""
         ...
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
@@ -259,7 +264,7 @@ class DatasetStore(Protocol):
 
 
 class DeploymentStore(Protocol):
-    """What a store keeps for all workers of a deployment. Every method may raise a StoreError."""
+    """The part of a store that serves all workers of a deployment. Every method may raise a StoreError."""
 
     async def problems(self) -> tuple[str, ...]:
         """Settings under which an acknowledged commit may be forgotten, each with its fix; () when safe."""
@@ -331,22 +336,25 @@ class DeploymentStore(Protocol):
 
 
 class ComparisonStore(Protocol):
-    """What a store keeps of its comparisons with the ledger topic. Every method may raise a StoreError."""
+    """The part of a store that keeps its comparisons with the ledger topic.
+
+    Every method may raise a StoreError.
+    """
 
     async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
-        """Up to which offset of the ledger topic each data set's ledger is known to agree with it.
+        """Returns, by data set, the offset of the ledger topic up to which both are known to agree.
 
         Args:
             partition_of: Data set -> the partition that its entries are on, under a name that no partition of
                 another topic has.
 
         Returns:
-            Every data set that was ever named -> offset, 0 where nothing is known.
+            The offset for every data set that was ever named. 0 where nothing is known.
         """
         ...
 
     async def listed(self, partition: str) -> int:
-        """Up to which offset of a partition of the ledger topic ``compared`` knows every data set there."""
+        """Returns the offset of a ledger partition up to which ``compared`` knows every data set there."""
         ...
 
     async def compare(
@@ -375,7 +383,7 @@ class ComparisonStore(Protocol):
 
 
 class Store(DatasetStore, DeploymentStore, ComparisonStore, Protocol):
-    """Where the truth is kept: data sets, what belongs to none of them, and comparisons."""
+    """The place where the truth is kept: data sets, what belongs to none of them, and comparisons."""
 
 
 __all__ = [

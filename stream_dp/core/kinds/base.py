@@ -1,4 +1,4 @@
-"""What the answerers of other kinds share: the query, the look with its secret, and the interface.
+"""The parts that the answerers of other kinds share: the query, the look with its secret, and the interface.
 
 An answerer is public knowledge like a mechanism, and has no line of its own: it says what a look would cost,
 and ``WithKinds`` sees to it that the lines can pay.
@@ -103,7 +103,7 @@ class Answerer(ABC):
 
     @abstractmethod
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
-        """What ``answer`` does with a window that has rows."""
+        """Answers about a window that has rows, as ``answer`` does."""
 
     @abstractmethod
     def absorb(self, release: Release) -> None:
@@ -155,7 +155,7 @@ def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
 
 
 def ordered(universe: Universe, attribute: int, kind: str) -> Refused | None:
-    """Why an attribute cannot be asked about by order; None where it can."""
+    """Returns why an attribute cannot be asked about by order. None if it can."""
     of_it = universe.attributes[attribute]
     if isinstance(of_it, Number):
         return None

@@ -47,7 +47,7 @@ class Exponential:
 
     @property
     def rate(self) -> Fraction:
-        """What one more point multiplies the odds by, as a logarithm."""
+        """The factor by which one more point multiplies the odds, as a logarithm."""
         return self.epsilon / (self.sensitivity * (1 if self.monotone else 2))
 
     def choose(self, noise: NoiseSource, scores: Sequence[int]) -> int:

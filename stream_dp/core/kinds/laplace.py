@@ -44,11 +44,12 @@ def reach(scale: Fraction, probability: Fraction) -> int:
 
 
 def sum_bound(n_terms: int, scale: Fraction, probability: float) -> float:
-    """What a sum of up to ``n_terms`` independent draws exceeds in size with at most ``probability``.
+    """Returns what a sum of up to ``n_terms`` independent draws exceeds in size with at most ``probability``.
 
-    ``2 sqrt(2) b sqrt(l max(L, l))`` for L terms of scale b, with ``l = ln(2 / probability)``. From
-    ``E exp(s X) <= 1 / (1 - s^2 b^2)`` for ``|s| < 1 / b``, since ``sinh(s / 2) <= s b sinh(1 / (2 b))``: for
-    ``s^2 <= 1 / (2 b^2)`` a sum has ``E exp(s S) <= exp(2 s^2 b^2 L)``, so that
+    It is ``2 sqrt(2) b sqrt(l max(L, l))`` for L terms of scale b, with ``l = ln(2 / probability)``.
+    It follows from ``E exp(s X) <= 1 / (1 - s^2 b^2)`` for ``|s| < 1 / b``, since
+    ``sinh(s / 2) <= s b sinh(1 / (2 b))``: for ``s^2 <= 1 / (2 b^2)`` a sum has
+    ``E exp(s S) <= exp(2 s^2 b^2 L)``, so that
     ``Pr[|S| > t] <= 2 exp(-min(t^2 / (8 L b^2), t / (2 sqrt(2) b)))``.
     """
     l = math.log(2.0) - math.log(probability)  # noqa: E741

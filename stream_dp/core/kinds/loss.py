@@ -1,4 +1,4 @@
-"""What every mechanism of this package states and keeps: its loss, and what it must not show."""
+"""The loss that every mechanism of this package states and keeps, and the secrets that it must not show."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the kinds ``interior_point`` and ``adaptive_threshold`` share: points of an attribute, in runs.
+"""The shared part of kinds ``interior_point`` and ``adaptive_threshold``: points of an attribute, in runs.
 
 A point is the last of the attribute's first bins for which a condition holds; rows without a value are in
-the last bin of all, and so behind every point. One run for each attribute and window (absolute blocks, a
-snapshot of their rows): the first query begins it, draws its secret and pays for all of it. A look that
-was announced and never published abandons the run, whatever it had found; the next query begins another,
+the last bin of all, and so behind every point. There is one run for each attribute and window (absolute
+blocks, a snapshot of their rows). The first query begins it, draws its secret and pays for all of it. A look
+that was announced and never published abandons the run, whatever it had found; the next query begins another,
 charged again.
 """
 
@@ -53,7 +53,9 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class PointRelease:
-    """On which side of a point the parts of a run say that they are; one part, or one a chunk that searches.
+    """The side of a point on which each part of a run says that it is.
+
+    A run has one part, or one for each chunk that searches.
 
     Attributes:
         number: The number of the run among all runs of its kind, from 1.
@@ -282,7 +284,7 @@ class PointRuns(Answerer, Generic[R]):
 
 
 def _parts(run: InteriorPoint | AdaptiveThresholds) -> tuple[InteriorPoint, ...]:
-    """What searches for a point: the run itself, or its chunks."""
+    """Returns the parts that search for a point: the run itself, or its chunks."""
     return run.chunks if isinstance(run, AdaptiveThresholds) else (run,)
 
 

@@ -85,7 +85,7 @@ class WithKinds(Mechanism):
 
     @property
     def counts(self) -> Calibrated:
-        """What answers the predicate, table and sum queries."""
+        """The mechanism that answers the predicate, table and sum queries."""
         return self._counts
 
     @property

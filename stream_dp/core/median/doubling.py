@@ -122,7 +122,7 @@ class Doubling(LinearMechanism):
 
     @property
     def mechanism(self) -> Phased:
-        """What runs under the stage in force."""
+        """The mechanism that runs under the stage in force."""
         return self._now.mechanism
 
     @property

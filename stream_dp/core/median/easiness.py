@@ -1,4 +1,4 @@
-"""How easy a query is for the consistent set, and the test of its noisy easiness against a random threshold.
+"""The easiness of a query for the consistent set, and its test, with noise, against a random threshold.
 
 Roth & Roughgarden 2010 (Fig. 1) and Kim 2017 (Algorithm 1). Every number that meets a count is an integer
 or a fraction: counts pass 2**53, where a float would be many rows wide and leak. Each constant is rounded
@@ -178,7 +178,7 @@ class EasinessTest:
         return math.floor(easiness * self.one)
 
     def is_easy(self, units: int, *, noise: int, index: int) -> bool:
-        """Whether the noisy easiness reaches threshold number ``index``."""
+        """Returns whether the noisy easiness reaches threshold number ``index``."""
         return units + noise >= self.base + index * self.step
 
 

@@ -216,7 +216,10 @@ class Memory(Phased):
 
 
 def _lines(facts: Constants, privacy: Privacy) -> list[tuple[int, int]]:
-    """What every block's line reads after each phase, from none on; the last is at most ``UNITS``."""
+    """Returns what every block's line reads before the first phase and after each.
+
+    The last reading is at most ``UNITS``.
+    """
     lines, whole = [(0, 0)], harmonic(len(facts.phases))
     loss, log_delta = Fraction(0), -math.inf
     for phase in facts.phases:

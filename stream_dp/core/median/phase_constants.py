@@ -30,19 +30,19 @@ _UNITS_WANTED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PhaseConstants:
-    """What holds while phase j is the newest one.
+    """The constants that hold while phase j is the newest one.
 
     Attributes:
-        phase: j, from 1.
+        phase: The number j of the phase, from 1.
         inverse_privacy: ``1 / alpha'``, the scale of a hard answer's noise in rows.
         inverse_slip: ``1 / x``, where x is what all good queries of the phase may cost twice: alpha' in the
             memory mechanism, alpha in the others; in the logarithm of gamma.
         hard_limit: ``h_max``, counted as the mechanism counts hard queries.
-        min_rows: Rows that a window must have.
-        last_threshold: L at ``min_rows``; a larger window has no smaller one.
+        min_rows: The number of rows that a window must have.
+        last_threshold: The L at ``min_rows``. A larger window has no smaller one.
         tau_threshold: The L that ``log_tau`` is about.
-        log_tau: Bound on the probability that privacy is lost in this phase, in logarithms.
-        noise_failure: Bound on the probability that the noise of some query of this phase is too large.
+        log_tau: A bound on the probability that privacy is lost in this phase, in logarithms.
+        noise_failure: A bound on the probability that the noise of some query of this phase is too large.
     """
 
     phase: int

@@ -1,9 +1,9 @@
-"""What the mechanisms of the median family share: phases paid as a whole, and the test of one query.
+"""The parts that the median family's mechanisms share: phases paid as a whole, and the test of one query.
 
 A query is easy when the consistent set answers it, hard when the dataset had to be looked at; both flag and
-answer are published (Roth & Roughgarden 2010, Fig. 1). What differs between the mechanisms (``sequential``,
-``memory``) are the constants of each phase, what a phase costs each block, and whether the consistent set
-remembers the phases before it.
+answer are published (Roth & Roughgarden 2010, Fig. 1). The mechanisms (``sequential``, ``memory``) differ in
+the constants of each phase, in what a phase costs each block, and in whether the consistent set remembers the
+phases before it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class QueryLook(Look):
 
 
 class OutstandingCharges:
-    """What each block still owes for phases that were opened: units of rho and of delta."""
+    """The units of rho and of delta that each block still owes for phases that were opened."""
 
     def __init__(self) -> None:
         self._left: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ class OutstandingCharges:
 
     @property
     def refusal(self) -> Refused | None:
-        """Why no query is looked at while something is owed."""
+        """The refusal of every query while something is owed. None if nothing is owed."""
         if all(rho <= 0 and delta <= 0 for rho, delta in self._left):
             return None
         return Refused(
@@ -239,7 +239,7 @@ class Phased(LinearMechanism):
 
     @abstractmethod
     def _price(self, phase: int) -> tuple[Charge, ...]:
-        """What opening a phase costs, one entry a block; asked once for each phase, in order."""
+        """Returns what opening a phase costs, one entry a block. It is called once a phase, in order."""
 
     @abstractmethod
     def _set_window(self, window: range) -> range:
@@ -251,7 +251,7 @@ class Phased(LinearMechanism):
         """Rows that each block of the consistent set stands for."""
 
     def _wrong_window(self, window: range) -> Refused | None:
-        """Why a window of open phases is not served."""
+        """Returns why a window of open phases is not served. None if it is."""
         n_rows = self._rows(window)
         if n_rows < self._phase.min_rows:
             return Refused(
@@ -297,7 +297,7 @@ class Phased(LinearMechanism):
 
     @property
     def hard_answers(self) -> list[tuple[Mask, range, Fraction]]:
-        """What was published about hard queries: cells, window, share."""
+        """The published facts about hard queries: cells, window, share."""
         return list(self._hard_answers)
 
     @property
@@ -368,7 +368,10 @@ class Phased(LinearMechanism):
     # ------------------------------------------------------------ phases and charges
 
     def opens(self, waiting: int, min_rows: int) -> bool:
-        """Whether ``waiting`` rows open a phase: as many as setting and proof ask for, and a phase left."""
+        """Returns whether ``waiting`` rows open a phase.
+
+        They do if they are as many as the setting and the proof ask for, and if a phase is left.
+        """
         phases_left = len(self._sizes) < len(self._constants.phases)
         return phases_left and waiting >= max(min_rows, self._constants.min_rows)
 
@@ -403,7 +406,7 @@ class Phased(LinearMechanism):
 
     @property
     def described_phase(self) -> dict[str, object]:
-        """What the price of the newest phase follows from; JSON-ready."""
+        """The facts that the price of the newest phase follows from, JSON-ready."""
         return {
             "hard_limit": self._phase.hard_limit,
             "queries": self._constants.queries_per_phase,
@@ -433,11 +436,11 @@ class Phased(LinearMechanism):
         return self._look(query) if refused is None else refused
 
     def _quote(self, query: LinearQuery) -> Quote:
-        """What asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
+        """Returns what asking would cost: one of the phase's queries, but no privacy beyond the phase's."""
         return Quote(self._refusal(query), ())
 
     def _refusal(self, query: LinearQuery) -> Refused | None:
-        """Why the query is not looked at; from public facts only."""
+        """Returns why the query is not looked at, from public facts only. None if it is."""
         k = self._constants.queries_per_phase
         if not self._sizes:
             return Refused(

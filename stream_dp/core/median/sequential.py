@@ -78,7 +78,10 @@ def least_composition(epsilon: Fraction, n_queries: int, phases: int) -> Fractio
 
 
 def composes(c: Fraction, epsilon: Fraction, n_queries: int, phases: int) -> bool:
-    """Whether ``K <= c_K (2k/alpha)^(c_K - 1)``, with ``alpha = epsilon / (c_K H_K)``; in logarithms."""
+    """Returns whether ``K <= c_K (2k/alpha)^(c_K - 1)``, with ``alpha = epsilon / (c_K H_K)``.
+
+    It compares logarithms.
+    """
     low, _ = ln_bounds(2 * n_queries * c * harmonic(phases) / epsilon)
     return ln_bounds(phases)[1] <= ln_bounds(c)[0] + (c - 1) * low or (c == 1 and phases == 1)
 
@@ -182,12 +185,12 @@ def constants(
 
 @dataclass(slots=True)
 class _Line:
-    """What the phases that a block has been in cost it.
+    """The cost to a block of the phases that it has been in.
 
     Attributes:
-        loss: Their sum, in multiples of ``c_K alpha``.
-        log_tau: Logarithm of the sum of their taus.
-        units: Both, as charged.
+        loss: The sum of the phases' losses, in multiples of ``c_K alpha``.
+        log_tau: The logarithm of the sum of the phases' taus.
+        units: The units of both, as charged.
     """
 
     loss: Fraction = Fraction(0)

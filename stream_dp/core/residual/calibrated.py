@@ -196,7 +196,7 @@ class Calibrated(LinearMechanism):
     # ------------------------------------------------------------ phases and losses
 
     def base_release(self, n_rows: int) -> BaseRelease:
-        """What opening a phase of ``n_rows`` rows measures; public."""
+        """Returns what opening a phase of ``n_rows`` rows measures. It is public."""
         return self._base_plan.release(n_rows, self._terms, self.policy, self.budget, self._prices)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
@@ -218,7 +218,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def lines(self) -> Lines:
-        """What each block has spent; public."""
+        """The spending of each block. It is public."""
         return self._allocator.lines
 
     def spent(self, window: range) -> float:

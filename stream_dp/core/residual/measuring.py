@@ -1,7 +1,7 @@
-"""What the calibrated profile looks at: marginals and single answers of blocks, with Gaussian noise.
+"""The looks of the calibrated profile: marginals and single answers of blocks, with Gaussian noise.
 
-The looks see exact counts; their releases are published as they are. What to measure, and how precisely, is
-decided elsewhere (``planner``), from public numbers.
+The looks see exact counts; their releases are published as they are. Another module (``planner``) decides
+what to measure, and how precisely, from public numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to do with a query, from public numbers only.
+"""The choice of what to do with a query, from public numbers only.
 
 A query over N rows is promised an error of at most ``error * N`` except with probability beta. In
 order of preference:
@@ -44,13 +44,15 @@ _TIE = 1.0 + 1e-9  # floats that should be equal are
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a line is spent. Public, fixed for a data set; safe whatever it says, only more or less apt.
+    """The policy by which a line is spent. It is public, and fixed for a data set.
+
+    It is safe whatever it says, only more or less apt.
 
     Attributes:
         rent_share: Counts are measured until the loss paid for them on one set of attributes passes
             this share of what its table would cost.
         buy_part: A table may cost at most this part of what is left of a line.
-        base_share: Part of each new line spent at once; None lets ``base_release`` derive it.
+        base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
         pacing: Whether to keep part of young lines for the phases to come. False suits a data set
             that will have one phase only.
     """
@@ -90,7 +92,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What is published already promises the answer."""
+    """The published values already promise the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Measure:
 
 
 class Lack(StrEnum):
-    """Why a promise cannot be kept."""
+    """The reason why a promise cannot be kept."""
 
     PACE = "pace"
     """What is left would do, but is kept for the phases to come."""
@@ -175,10 +177,10 @@ class Prices:
 
 
 class BudgetAllocator:
-    """What each block may still spend, and what was paid on which attributes; a fold.
+    """The units that each block may still spend, and those paid on each set of attributes: a fold.
 
-    So that an early phase does not exhaust a line that every later window needs, measurements may
-    bring a line of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))`` at an age of that many phases.
+    An early phase must not exhaust a line that every later window needs. So measurements may bring a line
+    of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))``, where ``age`` is its age in phases.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -258,7 +260,7 @@ def _lack(
     allocator: BudgetAllocator,
     limit: float,
 ) -> Lack:
-    """Why a way to measure, ``_count`` or ``_table``, has too little room now."""
+    """Returns why a way to measure, ``_count`` or ``_table``, has too little room now."""
     if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
         return Lack.PACE
     untouched = np.full(len(evidence.window), UNITS)
@@ -268,7 +270,7 @@ def _lack(
 def _may_buy(
     evidence: Evidence, policy: Policy, allocator: BudgetAllocator, count: Measure
 ) -> bool:
-    """Whether a table could be preferred to ``count``; saves working its price out where not."""
+    """Returns whether a table could be preferred to ``count``. If not, its price need not be worked out."""
     half_sensitivity = 0.5 * _squared_sensitivity(evidence)
     at_least = evidence.table_cost_ratio() / half_sensitivity * count.total
     rent = allocator.rent(evidence.form.attributes, evidence.window)
@@ -422,12 +424,12 @@ def _step_below(sigma: Floats) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class BaseRelease:
-    """What is measured of every new block at once.
+    """The measurements that are taken of every new block at once.
 
     Attributes:
-        share: Part of the line that it may cost.
-        tables: Attributes, ascending, and step of the public grid of scales.
-        units: What it costs.
+        share: The part of the line that the release may cost.
+        tables: The attributes of each table, ascending, and its step of the public grid of scales.
+        units: The units that the release costs.
     """
 
     share: float
@@ -478,7 +480,7 @@ class BasePlan:
     def release(
         self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
     ) -> BaseRelease:
-        """What is measured of a block of ``n_rows`` rows."""
+        """Returns what is measured of a block of ``n_rows`` rows."""
         share = policy.base_share
         if share is None:
             share = self.share(n_rows, terms, budget)

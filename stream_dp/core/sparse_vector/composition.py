@@ -1,8 +1,8 @@
-"""How the losses of a ``PredicateMechanism`` add up on a line: epsilons as they are, or as zCDP.
+"""The ways to add up the losses of a ``PredicateMechanism`` on a line: epsilons as they are, or as zCDP.
 
-A line is full at ``UNITS`` either way. Under ``Basic`` these are shares of the promised epsilon, and what is
-kept is pure; under ``Concentrated`` shares of the rho that implies the promise, as everywhere else. One data
-set uses one of them: by ``composition_of`` its promise says which.
+A line is full at ``UNITS`` either way. Under ``Basic`` the units are shares of the promised epsilon, and the
+promise that is kept is pure. Under ``Concentrated`` they are shares of the rho that implies the promise, as
+everywhere else. One data set uses one of the two, and ``composition_of`` reads from its promise which one.
 """
 
 from __future__ import annotations

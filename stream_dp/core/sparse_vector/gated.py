@@ -68,12 +68,12 @@ _KEPT: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What a segment costs and how noisy it is, the same in every phase.
+    """The cost and the noise of a segment. They are the same in every phase.
 
     Attributes:
-        threshold: ``b_t``, in rows.
-        query: ``b_q``, in rows.
-        count: sigma of a measurement, in rows.
+        threshold: The scale ``b_t``, in rows.
+        query: The scale ``b_q``, in rows.
+        count: The sigma of a measurement, in rows.
     """
 
     threshold: Fraction
@@ -186,7 +186,7 @@ class Gated(PredicateMechanism):
         )
 
     def _too_small(self, n_rows: int) -> bool:
-        """Whether a window of this many rows has no gate, or its measurement has too much noise."""
+        """Returns whether a window of this many rows has no gate, or its measurement too much noise."""
         wanted = NormalDist().inv_cdf(1.0 - self._accuracy.failure_probability / 4.0)
         noise = wanted * float(self._scales.count)
         return self._threshold(n_rows) < 1 or noise > self._accuracy.error * n_rows

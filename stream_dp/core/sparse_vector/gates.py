@@ -112,13 +112,13 @@ class Segment:
         return f"Segment(open={self.open})"
 
     def is_below(self, noise: NoiseSource, *, count: int, predicted: int, threshold: int) -> bool:
-        """Whether the prediction stands; False ends the segment.
+        """Returns whether the prediction stands. False ends the segment.
 
         Args:
             noise: The source of randomness.
-            count: True rows. Secret.
-            predicted: ``g``, published.
-            threshold: T of this query's window; from public numbers, at least 1.
+            count: The true number of rows. Secret.
+            predicted: The predicted number of rows ``g``. Published.
+            threshold: The threshold T of this query's window, from public numbers, at least 1.
 
         Raises:
             ValueError: The segment has ended, or the threshold is below 1.
@@ -134,12 +134,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CountRelease:
-    """What the look of one query gave. Published, but for the segment it leaves in this process.
+    """The output of one query's look. All of it is published but the segment, which stays in this process.
 
     Attributes:
         number: The number of the segment that tested the query, from 1. 0 if nothing was tested.
         measured: Whether the count was released; False where the prediction passed the gate.
-        noisy_count: 0 where not measured.
+        noisy_count: The noisy count. 0 if the query was not measured.
     """
 
     number: int

@@ -1,6 +1,6 @@
-"""What ``gated`` and the baselines share: predicate queries alone, a line a block, and one count a look.
+"""The shared base of ``gated`` and the baselines: predicate queries alone, a line a block, one count a look.
 
-They remember nothing except their releases. What a look costs is added up by a ``Composition``.
+They remember nothing except their releases. A ``Composition`` adds up what looks cost.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class PredicateMechanism(LinearMechanism):
 
     @abstractmethod
     def _step(self, query: LinearQuery) -> Outcome | Look:
-        """What ``answer`` does with a predicate query about open phases; changes nothing."""
+        """Answers a predicate query about open phases, as ``answer`` does. It changes nothing."""
 
     def _wrong(self, query: LinearQuery) -> Refused | None:
-        """Why the query is not one for this mechanism."""
+        """Returns why the query is not one for this mechanism. None if it is."""
         if not self._sizes:
             return Refused(RefusalCode.NO_PHASE, "no phase is open yet; ask again under a new id")
         if query.window.stop > len(self._sizes):

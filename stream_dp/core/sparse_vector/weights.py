@@ -87,7 +87,7 @@ class GrowingWeights(PredicateMechanism):
 
     @property
     def _rate(self) -> float:
-        """What a log-weight is moved by."""
+        """The step by which a log-weight is moved."""
         return 4.0 * self._accuracy.error / 3.0
 
     @property

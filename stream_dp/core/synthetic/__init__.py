@@ -28,7 +28,11 @@ class HasBasis(Protocol):
     """A mechanism, as far as synthetic rows are concerned."""
 
     def basis(self, window: range) -> Basis:
-        """What synthetic rows of a window follow. Raises ValueError where there is nothing."""
+        """Returns the published values that synthetic rows of a window follow.
+
+        Raises:
+            ValueError: Nothing that was published says enough about the window.
+        """
         ...
 
 

@@ -25,12 +25,12 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Between the rows and the truth, by way of what was published; shares.
+    """The distance between the rows and the truth, by way of what was published, in shares.
 
     Attributes:
-        distance: Largest distance of the rows to what was published: over the cells of a table, or of one
-            answer.
-        error_bar: How far that may be from the truth.
+        distance: The largest distance of the rows to what was published, over the cells of a table or to
+            one answer.
+        error_bar: The distance that what was published may have from the truth.
     """
 
     distance: float
@@ -64,7 +64,7 @@ class Synthetic:
 
 
 class Basis(ABC):
-    """What a mechanism has published about a window, in a form that rows can follow."""
+    """The published values of a mechanism about a window, in a form that rows can follow."""
 
     @abstractmethod
     def rows(self, n_rows: int, generator: np.random.Generator) -> Synthetic:
@@ -204,7 +204,7 @@ def _gap(
     columns: tuple[_Integers, ...],
     z: float,
 ) -> Gap:
-    """How far rows are from a published table."""
+    """Returns how far rows are from a published table."""
     view = tables.view(attributes, window)
     published = table(view.spectrum, axes=range(len(attributes))) / view.n_rows
     found = _table([columns[a] for a in attributes], published.shape)

@@ -38,12 +38,12 @@ _Attributes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """How to draw rows, and what was published of the window.
+    """The conditionals to draw rows from, and the published tables of the window.
 
     Attributes:
-        conditionals: In the order in which to draw.
-        fitted: The published tables of one and two attributes that these were fitted to.
-        others: Those of two attributes that they were not fitted to.
+        conditionals: The conditionals, in the order in which to draw.
+        fitted: The published tables of one and two attributes that the conditionals were fitted to.
+        others: The published tables of two attributes that they were not fitted to.
     """
 
     conditionals: tuple[Conditional, ...]

@@ -15,7 +15,7 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """How one attribute depends on attributes that are drawn before it.
+    """The dependence of one attribute on attributes that are drawn before it.
 
     Attributes:
         attribute: The index of the attribute that is drawn.

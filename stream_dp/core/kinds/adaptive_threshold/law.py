@@ -59,16 +59,16 @@ _ROUND = 1 + Fraction(1, 2**40)
 
 @dataclass(frozen=True)
 class AdaptivePlan:
-    """What a run needs and promises; public.
+    """The requirements and the promises of a run. They are public.
 
     Attributes:
         epsilon: The epsilon of the whole run.
         delta: The delta of the whole run.
-        n_rows: n, of the snapshot.
-        n_chunks: m, at least 2.
-        n_queries: k: thresholds for which accuracy is promised.
-        failure_probability: beta.
-        weight: The chunks' share of epsilon, in (0, 1); the rest is the cuts'.
+        n_rows: n, the number of rows of the snapshot.
+        n_chunks: m, the number of chunks, at least 2.
+        n_queries: k, the number of thresholds for which accuracy is promised.
+        failure_probability: beta, the failure probability of the promised accuracy.
+        weight: The chunks' share of epsilon, in (0, 1). The cuts get the rest.
 
     Raises:
         ValueError: A parameter is out of range, or there are fewer than ``min_rows`` rows.
@@ -100,7 +100,7 @@ class AdaptivePlan:
 
     @property
     def sensitivity(self) -> int:
-        """By how much all nodes together move between paired cuts."""
+        """The distance that all nodes together move between paired cuts."""
         return 2 * self.levels - 1
 
     @cached_property
@@ -110,7 +110,7 @@ class AdaptivePlan:
 
     @cached_property
     def chunk(self) -> InteriorPlan:
-        """What each chunk runs by."""
+        """The plan that each chunk follows."""
         epsilon = self.weight * self.epsilon / 4
         switches = sum(Fraction(math.exp(i * epsilon)) for i in range(4)) * _ROUND
         return InteriorPlan(
@@ -180,8 +180,8 @@ class AdaptiveThresholds:
     """The public state of one run: a fold over its outputs.
 
     Attributes:
-        plan: What it runs by.
-        chunks: One interior point a chunk.
+        plan: The plan of the run.
+        chunks: The interior points, one for each chunk.
     """
 
     __slots__ = ("chunks", "plan")
@@ -203,10 +203,12 @@ class AdaptiveThresholds:
         return None if None in sides else self.plan.nominal_rank(sides.count(Side.ABOVE))
 
     def look(self, rank: int, *, secret: Secret, noise: NoiseSource) -> tuple[Side, ...]:
-        """What each chunk without a point says; to be committed, folded in by ``absorb``, and published.
+        """Returns what each chunk without a point says.
+
+        Commit the sides, fold them in with ``absorb``, and publish them.
 
         Args:
-            rank: Rows whose value is at most the threshold, exact. Private.
+            rank: The exact number of rows whose value is at most the threshold. Private.
             secret: The secret of the run.
             noise: The source of randomness.
 

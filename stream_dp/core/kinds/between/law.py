@@ -110,8 +110,8 @@ class BetweenThresholds:
     """The public state of one run: a fold over its answers.
 
     Attributes:
-        plan: What it runs by.
-        left: How many answers may still be BETWEEN.
+        plan: The plan of the run.
+        left: The number of answers that may still be BETWEEN.
     """
 
     __slots__ = ("left", "plan")
@@ -128,12 +128,14 @@ class BetweenThresholds:
         return self.left == 0
 
     def look(self, count: int, low: int, high: int, *, secret: Secret, noise: NoiseSource) -> Side:
-        """Where ``count`` lies; to be committed, folded in by ``absorb``, and published.
+        """Returns the side of the thresholds on which ``count`` lies, with noise.
+
+        Commit the side, fold it in with ``absorb``, and publish it.
 
         Args:
-            count: Exact; replacing one row must move it by at most 1. Private.
-            low: Public threshold.
-            high: Public threshold, at least ``plan.min_gap`` above.
+            count: The exact count. Replacing one row must move it by at most 1. Private.
+            low: The lower threshold. Public.
+            high: The upper threshold, at least ``plan.min_gap`` above ``low``. Public.
             secret: The secret of the run.
             noise: The source of randomness.
 

@@ -40,7 +40,7 @@ _DECIMAL: Final = Context(prec=60, Emin=-999_999_999, Emax=999_999_999)
 
 @dataclass(frozen=True)
 class ResponsePlan:
-    """How faithful the response is; public.
+    """The faithfulness of the response. It is public.
 
     Attributes:
         epsilon: The loss of each row, once and for all.
@@ -57,7 +57,10 @@ class ResponsePlan:
 
     @cached_property
     def keeps(self) -> int:
-        """How many of 2^52 equally likely cases keep a bit: ``2^52 / (1 + exp(-epsilon))`` or less."""
+        """The number of cases that keep a bit: ``2^52 / (1 + exp(-epsilon))`` or less.
+
+        There are 2^52 cases, all equally likely.
+        """
         exponent = _DECIMAL.divide(
             _DECIMAL.create_decimal(-self.epsilon.numerator),
             _DECIMAL.create_decimal(self.epsilon.denominator),
@@ -83,9 +86,10 @@ class ResponsePlan:
         return np.where(kept, bits, -bits).astype(np.int64)
 
     def error_bar(self, n_rows: int, failure_probability: float) -> float | None:
-        """How far the mean of ``v_i y_i / a`` is off that of ``v_i x_i`` at most; None if it says nothing.
+        """Returns the most by which the mean of ``v_i y_i / a`` is off that of ``v_i x_i``.
 
-        For one vector v fixed before y is drawn, but for ``failure_probability``: Hoeffding's inequality.
+        The bound is Hoeffding's inequality. It holds for one vector v fixed before y is drawn, except with
+        ``failure_probability``. None if the bound says nothing.
         """
         of_response = math.sqrt(2.0 * math.log(2.0 / failure_probability) / n_rows)
         agreement = float(self.agreement)
@@ -97,7 +101,7 @@ class ResponsePlan:
 
 
 def loss_of(answer: Signs, bits: Signs, vectors: Signs, agreement: float) -> float:
-    """By how much an answer misses: the largest ``|<y - a x, v>|`` over the vectors and x itself. Private.
+    """Returns the error of an answer: the largest ``|<y - a x, v>|`` over the vectors and x itself. Private.
 
     Args:
         answer: y, shape (n,).

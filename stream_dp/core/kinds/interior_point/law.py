@@ -36,13 +36,13 @@ from stream_dp.core.outcome import Side
 
 @dataclass(frozen=True)
 class InteriorPlan:
-    """What a run needs and promises; public.
+    """The requirements and the promises of a run. They are public.
 
     Attributes:
         epsilon: The epsilon of the whole run.
         delta: The delta of the whole run.
-        n_points: k: points for which accuracy is promised; privacy holds for any number.
-        failure_probability: beta: that some answer is wrong.
+        n_points: k, the number of points for which accuracy is promised. Privacy holds for any number.
+        failure_probability: beta, the probability that some answer is wrong.
     """
 
     epsilon: Fraction
@@ -94,7 +94,7 @@ class InteriorPoint:
     """The public state of one run: a fold over its answers.
 
     Attributes:
-        plan: What it runs by.
+        plan: The plan of the run.
         point: The point that was kept, once there is one.
     """
 
@@ -120,10 +120,12 @@ class InteriorPoint:
         return Side.BELOW if point < self.point else Side.ABOVE
 
     def look(self, count: int, *, secret: Secret, noise: NoiseSource) -> Side:
-        """What BetweenThresholds says; to be committed, folded in by ``absorb``, and published.
+        """Returns what BetweenThresholds says.
+
+        Commit the side, fold it in with ``absorb``, and publish it.
 
         Args:
-            count: Rows at or before the point, exact. Private.
+            count: The exact number of rows at or before the point. Private.
             secret: The secret of the run.
             noise: The source of randomness.
 

@@ -40,12 +40,12 @@ _LAYOUT = "<16sHi"  # key, attribute, cell or -1
 
 @dataclass(frozen=True, slots=True)
 class StableRelease:
-    """What was answered to one query.
+    """The answer to one query.
 
     Attributes:
         key: The key of the query.
-        attribute: Index.
-        code: The cell; None for "no answer".
+        attribute: The index of the attribute.
+        code: The cell. None for "no answer".
     """
 
     key: bytes
@@ -106,7 +106,7 @@ class _Stable(Answerer):
 
     @abstractmethod
     def _refused(self, attribute: int, n_rows: int) -> Refused | None:
-        """Why it is not asked, from public facts."""
+        """Returns why the query is not asked, from public facts. None if it is."""
 
     @abstractmethod
     def _test(self, counts: IntArray, noise: NoiseSource) -> int | None:

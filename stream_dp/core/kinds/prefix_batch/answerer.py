@@ -40,7 +40,10 @@ _FORMAT = Format("batch of conditions", 1)
 
 
 def seconds_of(plan: PrefixPlan) -> float:
-    """How long a draw takes at most, as measured over sizes and shapes of data; from public sizes alone."""
+    """Returns the most seconds that a draw takes, as measured over sizes and shapes of data.
+
+    They follow from public sizes alone.
+    """
     m, n_cells = plan.hypothesis_rows, plan.cells.n_cells
     if plan.cells.nested:
         n_levels = 40 + math.log(plan.n_histograms)

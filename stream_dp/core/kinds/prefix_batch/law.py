@@ -49,10 +49,10 @@ MAX_ENUMERATED: Final = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """What a set of queries can tell apart; public.
+    """The cells that a set of queries can tell apart. They are public.
 
     Attributes:
-        masks: For which bins each query holds, shape (n_queries, n_bins).
+        masks: The bins for which each query holds, shape (n_queries, n_bins).
     """
 
     masks: npt.NDArray[np.bool_]
@@ -101,9 +101,9 @@ class Conditions:
 
     @cached_property
     def nested(self) -> bool:
-        """Whether of any two ``sides`` one contains or excludes the other.
+        """Whether, of any two ``sides``, one contains or excludes the other.
 
-        So it is where any two queries are nested, or exclude each other, or hold for all cells together.
+        This is so where any two queries are nested, or exclude each other, or hold for all cells together.
         """
         largest_first = np.argsort(-self.sides.sum(axis=1), kind="stable")
         innermost = np.zeros(
@@ -128,7 +128,7 @@ class Conditions:
 
 
 def _distinct_rows(table: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
-    """Where each distinct row comes first, and of every row which of these it is."""
+    """Returns where each distinct row comes first, and for every row which of these it is."""
     packed = np.ascontiguousarray(np.packbits(table, axis=1))
     rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
     _, first, number = np.unique(rows, return_index=True, return_inverse=True)
@@ -137,12 +137,12 @@ def _distinct_rows(table: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True)
 class PrefixPlan:
-    """What one look asks; public.
+    """The public parameters of one look.
 
     Attributes:
         cells: The cells of the queries.
-        epsilon: Its loss.
-        hypothesis_rows: m.
+        epsilon: The loss of the look.
+        hypothesis_rows: m, the rows of a histogram.
     """
 
     cells: Conditions
@@ -343,7 +343,7 @@ def _happens(noise: NoiseSource, exponent: Fraction) -> bool:
 
 
 def _pieces(plan: PrefixPlan, tree: _Nested) -> tuple[list[int], list[int]]:
-    """Where pieces begin, and how many histograms each is drawn for.
+    """Returns where pieces begin, and how many histograms each is drawn for.
 
     No cut is made where all that is behind it weighs a thousandth of one piece, or less.
     """

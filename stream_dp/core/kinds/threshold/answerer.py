@@ -43,7 +43,10 @@ Published = TypeVar("Published")
 
 
 class Curve(Protocol):
-    """What is published says so about a window: ``Tree`` and ``Partitions``."""
+    """The estimates about a window that follow from what is published.
+
+    ``Tree`` and ``Partitions`` are curves.
+    """
 
     @property
     def n_rows(self) -> int: ...
@@ -55,7 +58,10 @@ class Curve(Protocol):
 
 
 class Plan(Protocol[Published]):
-    """What a look publishes of one block, and what that says: ``TreePlan`` and ``PartitionPlan``."""
+    """The plan of a look: what it publishes of one block, and what that says.
+
+    ``TreePlan`` and ``PartitionPlan`` are plans.
+    """
 
     @property
     def n_bins(self) -> int: ...
@@ -72,7 +78,7 @@ class Plan(Protocol[Published]):
 
 @dataclass(frozen=True, slots=True)
 class CurvesRelease:
-    """What was published of one attribute in some blocks, as its plan writes it."""
+    """The published output about one attribute in some blocks, as its plan writes it."""
 
     attribute: int
     blocks: tuple[int, ...]

@@ -38,11 +38,11 @@ _FORMAT = Format("partition", 1)
 
 @dataclass(frozen=True, eq=False)
 class PartitionRelease:
-    """What one look publishes.
+    """The published output of one look.
 
     Attributes:
-        ends: Bins up to the end of each closed segment, ascending, shape (n_segments,).
-        nodes: The tree of the segments' counts, the last and open one's left out, shape (n_segments,).
+        ends: The number of bins up to the end of each closed segment, ascending, shape (n_segments,).
+        nodes: The tree of the segments' counts, without the last and open one's, shape (n_segments,).
     """
 
     ends: IntArray = field(repr=False)
@@ -51,14 +51,14 @@ class PartitionRelease:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """What one look asks; public.
+    """The public parameters of one look.
 
     Attributes:
-        n_bins: Bins of the attribute, in order, at least 2.
-        sweep_epsilon: e1.
-        tree_epsilon: e2.
-        failure_probability: beta, of which T is made: that a closed segment has fewer than ``T / 2`` rows. An
-            error bar may be asked at another.
+        n_bins: The number of bins of the attribute, in order, at least 2.
+        sweep_epsilon: e1, from which the scales of mu and nu follow.
+        tree_epsilon: e2, the loss of the tree.
+        failure_probability: beta, from which T follows: the probability that a closed segment has fewer than
+            ``T / 2`` rows. An error bar may be asked for at another probability.
     """
 
     n_bins: int
@@ -80,7 +80,10 @@ class PartitionPlan:
 
     @property
     def scales(self) -> dict[str, object]:
-        """What the loss follows from, JSON-ready; the tree's scale depends on how many segments there are."""
+        """The facts that the loss follows from, JSON-ready.
+
+        The tree's scale depends on how many segments there are.
+        """
         return {
             "offset_scale": float(self.offset_scale),
             "scale": float(self.noise_scale),

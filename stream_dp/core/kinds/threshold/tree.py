@@ -35,11 +35,11 @@ _FORMAT = Format("tree", 1)
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """What one look publishes; public.
+    """The public parameters of one look.
 
     Attributes:
-        n_bins: Bins of the attribute, in order, at least 2.
-        epsilon: Its loss.
+        n_bins: The number of bins of the attribute, in order, at least 2.
+        epsilon: The loss of the look.
     """
 
     n_bins: int
@@ -66,7 +66,7 @@ class TreePlan:
 
     @property
     def scales(self) -> dict[str, object]:
-        """What the loss follows from; JSON-ready."""
+        """The facts that the loss follows from, JSON-ready."""
         return {"scale": float(self.scale)}
 
     def reserve(self, noise: NoiseSource, n_rows: int) -> None:
@@ -211,7 +211,7 @@ class Tree:
         return int(self._prefixes[n_bins - 1]) if n_bins else 0
 
     def _place(self, code: int) -> int:
-        """How many bins ``at_most(code)`` counts."""
+        """Returns the number of bins that ``at_most(code)`` counts."""
         if not 0 <= code < self.plan.n_bins:
             raise ValueError(f"no bin {code}; there are {self.plan.n_bins}")
         return code + 1

@@ -1,8 +1,8 @@
-"""What every representation of the consistent set offers.
+"""The interface that every representation of the consistent set offers.
 
-The consistent set ``C`` of Roth & Roughgarden 2010 and Kim 2017: hypothetical datasets, one block of
-``hypothesis_rows`` rows a phase, that agree with everything published so far. It is a function of published
-values alone. How it is represented touches accuracy, never privacy.
+The consistent set ``C`` of Roth & Roughgarden 2010 and Kim 2017 consists of hypothetical datasets, one block
+of ``hypothesis_rows`` rows a phase, that agree with everything published so far. It is a function of
+published values alone. Its representation touches accuracy, never privacy.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class HardAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What a predicate query answers on a hypothesis drawn from the consistent set.
+    """The distribution of a predicate query's answer on a hypothesis drawn from the consistent set.
 
     Attributes:
-        values: Shares of rows in [0, 1], strictly ascending, exact.
-        weights: Positive integers, one a value; their scale means nothing.
-        effective_size: How many independent draws the values are worth; None where none were drawn.
+        values: The exact answers, as shares of rows in [0, 1], strictly ascending.
+        weights: The weights of the values, one positive integer each. Their scale means nothing.
+        effective_size: The number of independent draws that the values are worth. None if none were drawn.
     """
 
     values: tuple[Fraction, ...]
@@ -114,7 +114,7 @@ class ConsistentSet(Protocol):
         ...
 
     def distribution(self, mask: Mask, window: range) -> Distribution:
-        """How ``f^W`` is distributed over the set.
+        """Returns the distribution of ``f^W`` over the set.
 
         Raises:
             ValueError: The set is empty.

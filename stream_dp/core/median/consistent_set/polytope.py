@@ -261,7 +261,7 @@ class _Body:
         return move
 
     def _slack_of_moves(self, moves: _Floats) -> _Floats:
-        """How a move of the cells changes the distance to every wall, shape (n_moves, n_walls)."""
+        """Returns how a move of the cells changes the distance to every wall, shape (n_moves, n_walls)."""
         origin = np.zeros_like(moves)
         return self._slack(self._entries(moves)) - self._slack(self._entries(origin))
 
@@ -277,7 +277,7 @@ class _Body:
     def _reflected(
         self, entries: _Floats, velocity: _Floats, products: _Floats, duration: float
     ) -> _Floats:
-        """Where every chain is after ``duration``; one that met too many walls is where it was."""
+        """Returns where every chain is after ``duration``. One that met too many walls is where it was."""
         norms, places = np.diag(products), np.arange(len(entries))
         slack = np.maximum(self._slack(entries), _TOUCHING)
         left = np.full(len(entries), duration)
@@ -297,7 +297,10 @@ class _Body:
         return np.where(moving[:, None], entries, slack[:, : entries.shape[1]])
 
     def _centre(self) -> tuple[_Floats, tuple[_Floats, bool]]:
-        """Where the logarithmic barrier is least, by Newton's method, and its curvature there, factored."""
+        """Returns where the logarithmic barrier is least, and its curvature there, factored.
+
+        It uses Newton's method.
+        """
         cells = self._deep
         normals = self._slack_of_moves(np.eye(len(cells)))
         for _ in range(100):
@@ -338,9 +341,12 @@ def _alike(slabs: _Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _effective_size(values: _Floats) -> float:
-    """How many independent draws tell as much about the mean, shape (trajectories, chains).
+    """Returns how many independent draws tell as much about the mean.
 
     It compares the spread of the chains' means with the spread of all values, to about a quarter.
+
+    Args:
+        values: The values of all chains, shape (trajectories, chains).
     """
     spread, of_means = float(values.var()), float(values.mean(axis=0).var(ddof=1))
     if of_means <= spread / values.shape[0]:

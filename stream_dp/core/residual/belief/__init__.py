@@ -1,1 +1,1 @@
-"""What is publicly known: a fold over published measurements. Never sees the data."""
+"""The public knowledge: a fold over published measurements. It never sees the data."""

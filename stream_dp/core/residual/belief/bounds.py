@@ -88,13 +88,13 @@ class Sides:
 
 
 def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
-    """What bounds the live answers of a form.
+    """Returns what bounds the live answers of a form.
 
     Args:
         form: The form of the query.
         view: The published residuals about the window.
-        values: Their best estimates, shape (answers,).
-        variances: The variances of these, shape (answers,) or (1,).
+        values: The best estimates of the answers, shape (answers,).
+        variances: The variances of these estimates, shape (answers,) or (1,).
     """
     own = np.sqrt(variances)
     n_own = 2 * bool(np.isfinite(own).all())

@@ -27,10 +27,10 @@ class _Count:
 
 
 class Belief:
-    """What is publicly known of all blocks; a fold over published tables and counts.
+    """The public knowledge about all blocks: a fold over published tables and counts.
 
     Args:
-        shape: Sizes of the universe's attributes.
+        shape: The sizes of the universe's attributes.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -46,7 +46,7 @@ class Belief:
 
     @property
     def tables(self) -> ResidualMemory:
-        """What the tables alone say."""
+        """The knowledge from the tables alone."""
         return self._tables
 
     def open_block(self, n_rows: int) -> None:
@@ -82,21 +82,21 @@ class Belief:
             known.variance = combined
 
     def evidence(self, form: Form, key: bytes, window: range) -> Evidence:
-        """What is known about a query over a window."""
+        """Returns what is known about a query over a window."""
         counts = self._counts.get(key)
         inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
         return Evidence(form, window, self._tables, inside)
 
     def sums(self, query: LinearQuery) -> Sums:
-        """What is known about a query with a total."""
+        """Returns what is known about a query with a total."""
         return sums(query, self._shape, self._tables)
 
 
 class Evidence:
-    """What is known about one query over one window. Only ``Belief`` makes it.
+    """The public knowledge about one query over one window. Only ``Belief`` makes it.
 
     Attributes:
-        values: Best estimates of the live answers in rows, shape (answers,).
+        values: The best estimates of the live answers in rows, shape (answers,).
         variances: The variances of ``values``, shape (answers,), or (1,) if all are equal. Infinite
             if unknown.
     """

@@ -47,7 +47,7 @@ def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
 
 @cache
 def part_slices(k: int) -> tuple[Slices, ...]:
-    """Where each subset's part lies in a spectrum over k attributes."""
+    """Returns where each subset's part lies in a spectrum over k attributes."""
     return tuple(
         tuple(slice(1, None) if member else 0 for member in subset) for subset in subsets(k)
     )
@@ -104,7 +104,7 @@ def variance_of_parted(norms: Floats, known: Floats, unknown: Floats | None) -> 
 
 
 class View(Protocol):
-    """What was measured of some attributes in one window; knows no blocks."""
+    """The measurements of some attributes in one window. A view knows no blocks."""
 
     @property
     def n_rows(self) -> float:
@@ -376,7 +376,7 @@ class Together:
 
 
 def _columns(condition: Mask, share: float) -> Floats:
-    """What no condition, and this one, make of their axis of a spectrum, shape (size + 1, 2)."""
+    """Returns what no condition, and this one, make of their axis of a spectrum, shape (size + 1, 2)."""
     columns = np.zeros((condition.size + 1, 2))
     columns[0] = 1.0, share
     columns[1:, 1] = condition

@@ -38,7 +38,7 @@ _MAX_TOTALS = 8
 
 
 class WindowView:
-    """What was measured of some attributes in one window; see ``forms.View``."""
+    """The measurements of some attributes in one window; see ``forms.View``."""
 
     def __init__(self, n_rows: float, spectrum: Floats, variances: Floats) -> None:
         self.n_rows = n_rows
@@ -164,7 +164,7 @@ class ResidualMemory:
         return view
 
     def measured(self, attributes: tuple[int, ...], window: range) -> bool:
-        """Whether each block of the window has a published table with all these attributes."""
+        """Returns whether each block of the window has a published table with all these attributes."""
         interaction = self._interactions.get(attributes)
         if interaction is None:
             return False

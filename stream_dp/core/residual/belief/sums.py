@@ -53,7 +53,7 @@ def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
 
 
 def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> TableForm:
-    """What the rows that have a number count for."""
+    """Returns the form of the rows that have a number, each counted with its weight."""
     assert query.total is not None, "the query has a total"
     along = query.total.attribute, weights
     among = query.attributes
@@ -69,7 +69,7 @@ def _rows(query: LinearQuery, shape: tuple[int, ...]) -> TableForm:
 
 
 def sums(query: LinearQuery, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
-    """What the tables say about a query with a total."""
+    """Returns what the tables say about a query with a total."""
     assert query.total is not None, "the query has a total"
     values = np.array(query.total.values) / query.total.largest
     weights = values, np.ones(len(values)), values + 1.0
