@@ -305,7 +305,7 @@ def spending_bar(spent: float, width: int = 20) -> str:
 
 
 def output() -> Console:
-    """Where results go; in a file or a pipe no line is broken."""
+    """Returns the console for results. In a file or a pipe it breaks no line."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
@@ -422,7 +422,7 @@ def kinds_table(definition: Definition) -> Table:
 
 
 def rows_of_a_phase(definition: Definition) -> int:
-    """How many waiting rows open a phase."""
+    """Returns the number of waiting rows that opens a phase."""
     if definition.mechanism.papers is None:
         return definition.phase.min_rows
     # Only here: what builds mechanisms takes a second to load.

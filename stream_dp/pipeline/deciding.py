@@ -1,4 +1,4 @@
-"""What one record does to its data set: define it, retire it, take rows in, or answer queries.
+"""The effect of one record: it defines a data set, retires it, adds rows to it, or queries it.
 
 Everything is drafted in the data set; nothing leaves before the draft is committed.
 """
@@ -58,7 +58,7 @@ class Decider:
         self._heartbeat = heartbeat
 
     async def known(self, requests: Sequence[Request]) -> Known:
-        """What is stored under the ids in these requests, in one round trip for each kind of id."""
+        """Looks up what is stored under the ids in these requests, in one round trip for each kind of id."""
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:

@@ -16,6 +16,7 @@ class Heartbeat:
         self.count = 0
 
     def beat(self) -> None:
+        """Counts one more thing that got done."""
         self.count += 1
 
 
@@ -51,13 +52,15 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
+        """Starts the thread that watches."""
         threading.Thread(target=self._watch, name="stream-dp-watchdog", daemon=True).start()
 
     def stop(self) -> None:
+        """Tells the thread to end, without waiting for it."""
         self._stopped.set()
 
     def look(self) -> bool:
-        """Looks once; whether it has bitten."""
+        """Looks once. Returns whether it has bitten."""
         now, progress = self._clock(), self._progress()
         if progress != self._seen or not self._has_work():
             self._seen, self._since = progress, now
