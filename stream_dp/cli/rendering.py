@@ -204,12 +204,12 @@ def _(answer: InteriorPointAnswer) -> str:
 
 
 def _named(answer: FoundAnswer, before: str, what: str) -> str:
-    """The cell that was found, or why none is named.
+    """Returns the cell that was found, or why none is named.
 
     Args:
         answer: The answer.
         before: The words before the cell.
-        what: What was looked for.
+        what: The words for what was looked for.
     """
     if answer.found is None:
         return (
@@ -221,7 +221,7 @@ def _named(answer: FoundAnswer, before: str, what: str) -> str:
 
 
 def _or_beyond(answer: SideAnswer) -> str:
-    """By how much the count may be beyond a threshold."""
+    """Returns by how much the count may be beyond a threshold."""
     return f" (± {100 * answer.error_bar:.2f}%)" if answer.error_bar else ""
 
 

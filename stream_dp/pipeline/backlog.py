@@ -104,11 +104,11 @@ class Backlog:
 def step_of(
     pieces: Iterable[Piece], values_of: Callable[[str, QueryFields | BadQuery], int]
 ) -> list[tuple[Piece, Request | None]]:
-    """The part of each piece that one step does: a bounded number of queries and values for each data set.
+    """Returns the part of each piece that one step does, with a bound on queries and values per data set.
 
     Args:
-        pieces: What is left of each record.
-        values_of: How many values the answer to a query on a data set may have.
+        pieces: The unfinished part of each record.
+        values_of: Returns the number of values that the answer to a query on a data set may have.
     """
     steps: list[tuple[Piece, Request | None]] = []
     queries: Counter[str] = Counter()

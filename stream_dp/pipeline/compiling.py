@@ -45,7 +45,7 @@ class Compiled:
     """A query on the data set's schema, before its window is known.
 
     Attributes:
-        identity: What makes it the same as another spelling of it.
+        identity: The fields that are equal for two ways to write the same query.
         on: The query about a window.
     """
 

@@ -97,15 +97,15 @@ class Dataset:
     """A data set that this worker owns: one that the store holds, or one that ``define`` creates.
 
     Attributes:
-        committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
-        dated_ms: Timestamp of the record in hand, which what it leads to carries; -1 where it has none.
-        looks: Paid looks that this owner has taken.
+        committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
+        dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
+        looks: The number of paid looks that this owner has taken.
 
     Args:
-        snapshot: What the store holds of it. Nothing, for a data set that is to be defined.
-        definition: What it is defined as. ``define`` makes a new definition durable.
+        snapshot: The stored state of the data set. Empty for one that is to be defined.
+        definition: The definition of the data set. ``define`` makes a new definition durable.
         replays: Whether to fold what was published and to hold the rows. A worker that died of just that
-            holds the data set without, and quarantines it.
+            holds the data set without either, and quarantines it.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.

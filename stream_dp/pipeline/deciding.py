@@ -106,12 +106,12 @@ class Decider:
         return Outgoing("rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms)
 
     async def handle(self, piece: Piece, request: Request, known: Known) -> None:
-        """Does one step of a record; ``piece`` is what is left of it then.
+        """Does one step of a record, and leaves the rest of it in ``piece``.
 
         Args:
-            piece: What is left of the record.
+            piece: The unfinished part of the record.
             request: The part of the piece that this step does.
-            known: What is stored under the ids of the step; what it stores is added.
+            known: The outcomes that are stored under the ids of the step. The step adds those that it stores.
         """
         record = piece.record
         dataset = self._holdings.datasets.get(request.dataset)

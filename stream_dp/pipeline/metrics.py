@@ -231,7 +231,7 @@ def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
 
 
 def _figures(dataset: Dataset) -> dict[str, float | None]:
-    """By name in ``_OF_A_DATASET``: published facts, and when they were committed."""
+    """Returns published facts, by name in ``_OF_A_DATASET``, and when they were committed."""
     definition = dataset.definition
     spent = max(map(max, dataset.spent), default=0) / UNITS
     sealed = dataset.rows_in(range(dataset.phase))

@@ -30,7 +30,7 @@ class Watchdog:
         progress: A number that changes whenever something is done.
         has_work: Whether something waits to be done. Called from the thread.
         bite: Ends the process; called once.
-        patience_s: How long nothing may be done.
+        patience_s: The longest time in which nothing may be done.
     """
 
     def __init__(

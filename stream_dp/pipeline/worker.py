@@ -217,10 +217,10 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:
-        """One step at a time; after one that was cut short what is in memory is worth nothing.
+        """Allows one step at a time. After a step that was cut short, the state in memory is worth nothing.
 
         Raises:
-            Exception: What cut an earlier step short. Only a new worker may go on, from the store.
+            Exception: The error that cut an earlier step short. Only a new worker may go on, from the store.
         """
         async with self._lock:
             if self._cut_short is not None:

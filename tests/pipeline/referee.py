@@ -428,7 +428,7 @@ class World:
         return found
 
     def rejections(self) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
-        """By topic, partition and offset of the rejected record; repeated ones once."""
+        """Returns rejections by topic, partition and offset of the record; repeated ones once."""
         found: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
         for reply in self.released("rejected"):
             kept = found[reply["topic"], reply["partition"], reply["offset"]]
