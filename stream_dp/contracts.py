@@ -271,16 +271,16 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
                 for name in named
             },
             "schemas": {
-                place: part
+                full_name: part
                 for name, schema in named.items()
-                for place, part in _placed(name, schema).items()
+                for full_name, part in _schemas_in(name, schema).items()
             },
         },
     }
 
 
-def _placed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema and its definitions, each under a name that the whole document knows."""
+def _schemas_in(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a schema and its definitions, each under a name that is unique in the whole document."""
 
     def moved(node: Any) -> Any:
         if isinstance(node, dict):
@@ -295,4 +295,4 @@ def _placed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
     own = {key: inner for key, inner in schema.items() if key not in {"$schema", "$id", "$defs"}}
     parts = {f"{name}.{part}": inner for part, inner in schema.get("$defs", {}).items()}
-    return {place: moved(part) for place, part in {name: own, **parts}.items()}
+    return {full_name: moved(part) for full_name, part in {name: own, **parts}.items()}

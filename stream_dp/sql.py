@@ -361,7 +361,7 @@ class _Translator:
         return _all([_EVERYTHING if tree is None else tree, _missing(attribute, is_missing=False)])
 
     def _beside(self, summed: str, counts: Sequence[Any]) -> bool:
-        """Whether COUNT(*) is asked next to a sum. Every sum includes the COUNT of its attribute."""
+        """Returns whether COUNT(*) is asked next to a sum. Every sum includes the COUNT of its attribute."""
         for item in counts:
             if not _counts_all(item) and (name := self._column(item.this)["name"]) != summed:
                 raise self._error(
@@ -740,7 +740,7 @@ def _not(tree: Tree) -> Tree:
 
 
 def _counts_all(count: Any) -> bool:
-    """Whether a COUNT counts all rows."""
+    """Returns whether a COUNT counts all rows."""
     return isinstance(count.this, exp.Star) or count.this == exp.Literal.number(1)
 
 

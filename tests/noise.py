@@ -175,7 +175,7 @@ class QuickNoise(FakeNoise):
     Gaussian ones are rounded normal ones: right where the scale is many rows.
 
     Args:
-        factor: What every scale is multiplied by: 1.1 makes a broken copy of whatever draws from it.
+        factor: A number that multiplies every scale. 1.1 breaks any mechanism that draws from this source.
     """
 
     _CHUNK = 4096

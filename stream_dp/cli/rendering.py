@@ -204,12 +204,12 @@ def _(answer: InteriorPointAnswer) -> str:
 
 
 def _named(answer: FoundAnswer, before: str, what: str) -> str:
-    """The cell that was found, or why none is named.
+    """Returns the cell that was found, or why none is named.
 
     Args:
         answer: The answer.
         before: The words before the cell.
-        what: What was looked for.
+        what: The words for what was looked for.
     """
     if answer.found is None:
         return (
@@ -221,7 +221,7 @@ def _named(answer: FoundAnswer, before: str, what: str) -> str:
 
 
 def _or_beyond(answer: SideAnswer) -> str:
-    """By how much the count may be beyond a threshold."""
+    """Returns by how much the count may be beyond a threshold."""
     return f" (± {100 * answer.error_bar:.2f}%)" if answer.error_bar else ""
 
 
@@ -305,7 +305,7 @@ def spending_bar(spent: float, width: int = 20) -> str:
 
 
 def output() -> Console:
-    """Where results go; in a file or a pipe no line is broken."""
+    """Returns the console for results. In a file or a pipe it breaks no line."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
@@ -422,7 +422,7 @@ def kinds_table(definition: Definition) -> Table:
 
 
 def rows_of_a_phase(definition: Definition) -> int:
-    """How many waiting rows open a phase."""
+    """Returns the number of waiting rows that opens a phase."""
     if definition.mechanism.papers is None:
         return definition.phase.min_rows
     # Only here: what builds mechanisms takes a second to load.

@@ -118,6 +118,7 @@ class Odometer:
 
     @property
     def rows(self) -> int:
+        """The number of rows in all blocks."""
         return sum(block.rows for block in self.blocks)
 
     @property

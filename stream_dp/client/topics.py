@@ -279,7 +279,7 @@ def _described(admin: KafkaAdminClient, group: str) -> dict[str, Any]:
 
 
 def _unknown(described: Mapping[str, Any]) -> bool:
-    """Whether the broker cannot answer yet, for example while it still loads its groups."""
+    """Returns whether the broker cannot answer yet, for example while it still loads its groups."""
     return bool(described.get("error")) and _NOT_FOUND not in described["error"]
 
 

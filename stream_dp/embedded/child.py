@@ -138,7 +138,7 @@ class Child:
         return "\n".join(lines[-_TAIL_LINES:])
 
     def printed(self, words: str) -> bool:
-        """Whether the last output of this run contains ``words``."""
+        """Returns whether the last output of this run contains ``words``."""
         return any(words in line for line in self._printed())
 
     def _printed(self) -> list[str]:

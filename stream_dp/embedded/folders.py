@@ -119,11 +119,11 @@ class StateFolder:
             os.close(self._locks.pop())
 
     def in_use(self) -> bool:
-        """Whether servers run on the folder, or are starting or stopping."""
+        """Returns whether servers run on the folder, or are starting or stopping."""
         return self._held(_LOCK_FILE)
 
     def has_starter(self) -> bool:
-        """Whether the process that started its servers lives."""
+        """Returns whether the process that started its servers is alive."""
         return self._held(_STARTER_FILE)
 
     def _clash(self, running: Running | None, *, started: bool) -> str:

@@ -40,6 +40,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
+        """The name of the file: the artifact and its version."""
         return f"{self.artifact}-{self.version}.jar"
 
     def __str__(self) -> str:

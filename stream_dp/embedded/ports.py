@@ -14,7 +14,7 @@ _ATTEMPTS = 200
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on ``port`` of the loopback address now."""
+    """Returns whether a server could listen on ``port`` of the loopback address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether something listens on ``port`` of the loopback address."""
+    """Returns whether something listens on ``port`` of the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0

@@ -64,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Phase:
-    """What came of one phase's queries."""
+    """The results of one phase's queries."""
 
     data: Data
     mechanism: Mechanism

@@ -61,10 +61,10 @@ def expected_agreement(response: float, n_queries: int) -> float:
 
 
 def proved_agreement(response: float, n_queries: int, *, tolerance: float) -> float:
-    """What accurate answers cannot but let the majority reach: ``2 A^2 / (1 / k + B) - 1``.
+    """Returns the agreement that the majority of accurate answers must reach: ``2 A^2 / (1 / k + B) - 1``.
 
-    With ``A = a - t a^2`` and ``B = a (a + t a^2) + t a^2`` for a tolerance of ``t a^2 n`` (Cantelli's
-    inequality for a random coordinate's mean answer).
+    Here ``A = a - t a^2`` and ``B = a (a + t a^2) + t a^2``, for a tolerance of ``t a^2 n``. The bound is
+    Cantelli's inequality for a random coordinate's mean answer.
     """
     a, slack = response, tolerance * response**2
     least, common = a - slack, a * (a + slack) + slack

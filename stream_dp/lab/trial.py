@@ -31,10 +31,10 @@ _SEED: Final = 1
 
 
 class Driven:
-    """A mechanism, its looks charged before they are taken, as the pipeline does.
+    """A mechanism whose looks are charged before they are taken, as in the pipeline.
 
     Attributes:
-        looks: How many queries asked for one.
+        looks: The number of queries that asked for a look.
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseSource) -> None:

@@ -137,17 +137,17 @@ def _fitting(universe: Universe, attributes: Iterable[int]) -> list[int]:
 def synthetic_rows(universe: Universe, rng: np.random.Generator, n_rows: int) -> Rows:
     """Rows that follow the schema alone: skewed, with some correlation.
 
-    The shares of an attribute's cells fall as 1, 1/2, 1/3 and so on. Half of the time a row's place among
-    them comes from a number that its attributes have in common, else from one of its own. At most 20,000
-    rows are drawn; beyond that each stands for several.
+    The shares of an attribute's cells fall as 1, 1/2, 1/3 and so on. Half of the time a row's quantile among
+    them is a number that its attributes have in common, otherwise one of its own. At most 20,000 rows are
+    drawn; beyond that each stands for several.
     """
     n_entries = min(n_rows, _MOST_ENTRIES)
     common = rng.random(n_entries)
     codes = []
     for attribute in universe.attributes:
         weights = np.cumsum(1.0 / np.arange(1, attribute.size + 1))
-        place = np.where(rng.random(n_entries) < _COMMON, common, rng.random(n_entries))
-        cells = np.searchsorted(weights[:-1] / weights[-1], place, side="right")
+        quantiles = np.where(rng.random(n_entries) < _COMMON, common, rng.random(n_entries))
+        cells = np.searchsorted(weights[:-1] / weights[-1], quantiles, side="right")
         codes.append(cells.astype(attribute.dtype))
     return Rows(tuple(codes), _repeated(n_rows, n_entries))
 
@@ -155,8 +155,8 @@ def synthetic_rows(universe: Universe, rng: np.random.Generator, n_rows: int) ->
 def resampled_rows(sample: Rows, rng: np.random.Generator, n_rows: int) -> Rows:
     """Rows drawn from a public sample of one row an entry, with replacement; at most 20,000 different."""
     n_entries = min(n_rows, _MOST_ENTRIES)
-    places = rng.integers(sample.n_entries, size=n_entries)
-    return Rows(tuple(column[places] for column in sample.codes), _repeated(n_rows, n_entries))
+    indices = rng.integers(sample.n_entries, size=n_entries)
+    return Rows(tuple(column[indices] for column in sample.codes), _repeated(n_rows, n_entries))
 
 
 def _repeated(n_rows: int, n_entries: int) -> npt.NDArray[np.int64]:

@@ -41,7 +41,7 @@ _NO_PHASE = Refused(
 
 
 def values_of(dataset: Dataset, query: QueryFields) -> int:
-    """How many values an answer to this query has at the most, by the query and the definition alone."""
+    """Returns the most values that an answer to this query has, by the query and the definition alone."""
     if query.wheres:
         return len(query.wheres)
     sizes = dict(zip(dataset.universe.names, dataset.universe.shape, strict=True))
@@ -55,7 +55,7 @@ def values_of(dataset: Dataset, query: QueryFields) -> int:
 
 
 def _is_whole_curve(dataset: Dataset, query: QueryFields) -> bool:
-    """Whether a threshold query asks for every threshold, because its condition holds for every row."""
+    """Returns whether a threshold query asks for every threshold. Its condition then holds for every row."""
     try:
         return compile_where(dataset.universe, query.where) == EVERYTHING
     except InvalidQuery:
@@ -129,7 +129,10 @@ async def answer(
 
 
 def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
-    """What makes two requests under one id the same; two spellings of one predicate are. 16 bytes."""
+    """Returns a digest of 16 bytes that tells different requests under one id apart.
+
+    Two ways to write one predicate give the same digest.
+    """
     window = query.window.last_phases if query.window else None
     return identity("request", query.kind, request, window, query.quote)
 

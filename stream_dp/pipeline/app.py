@@ -237,7 +237,7 @@ class StreamApp(faust.App):
         self.transport = _Transport(self.conf.broker_consumer, self, self.loop)
 
     def is_input(self, topic: str) -> bool:
-        """Faust has topics of its own; these are ours."""
+        """Returns whether a topic is one of our inputs. Faust has topics of its own."""
         return self.runtime.names.role(topic) in INPUTS
 
     async def on_start(self) -> None:
@@ -278,7 +278,7 @@ class StreamApp(faust.App):
         await self.runtime.stop()
 
     def health(self) -> Health:
-        """How this worker is, for its operator."""
+        """Returns the health of this worker, for its operator."""
         if not self.runtime.started:
             return Health()
         worker, store_watch = self.runtime.worker, self.runtime.store_watch
@@ -396,7 +396,7 @@ class StreamApp(faust.App):
                     yield _topic_partition(tp), read, self.consumer.highwater(tp)
 
     def _fetch_position(self, tp: TP) -> int:
-        """Where the next fetch begins."""
+        """Returns the offset at which the next fetch begins."""
         consumer = self.consumer._thread._consumer  # noqa: SLF001 - nothing public tells without waiting
         assignment = consumer._subscription.subscription.assignment  # noqa: SLF001
         position: int = assignment.state_value(tp).position
@@ -410,7 +410,7 @@ class StreamApp(faust.App):
                 yield self.runtime.names.role(topic), int(partition), max(0, end - read)
 
     def _has_work(self) -> bool:
-        """Whether something is in hand, or waits in the log."""
+        """Returns whether something is in hand, or waits in the log."""
         if self.runtime.worker.busy:
             return True
         return any(read is None or (end or 0) > read for _, read, end in self._read())

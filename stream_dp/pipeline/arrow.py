@@ -125,7 +125,10 @@ class _Repeating:
 
 
 def _addresses(dictionary: Any) -> tuple[int, ...]:
-    """Where its buffers lie: what many batches share is one array to Arrow, and another to Python in each."""
+    """Returns the length of a dictionary and the addresses of its buffers.
+
+    Arrow keeps one array for all batches that share it, but Python sees a different object in each batch.
+    """
     return len(dictionary), *(b.address for b in dictionary.buffers() if b is not None)
 
 
@@ -158,7 +161,7 @@ class _Table:
         return _Table(self._data, _follow(self._data, position))
 
     def _vector(self, slot: int) -> tuple[int, int]:
-        """Where the entries begin, and how many there are."""
+        """Returns where the entries of a vector begin, and how many there are."""
         position = self._position(slot)
         if position is None:
             return 0, 0
@@ -196,7 +199,7 @@ def _follow(data: bytes, position: int) -> int:
 
 @dataclass(slots=True)
 class _Sizes:
-    """What has been seen of a stream: what is bounded over all its messages."""
+    """The sizes seen so far in a stream. They are bounded over all its messages together."""
 
     n_columns: int | None = None
     values: int = 0

@@ -25,11 +25,11 @@ _STEP_VALUES = 2**16
 
 @dataclass
 class Piece:
-    """What is left to do of a record: all of it, or the queries that no step has come to yet.
+    """The unfinished part of a record: all of it, or the queries that no step has come to yet.
 
     Attributes:
-        request: What the record asks for; None where it was rejected unread.
-        values: Values of the answers to the record's queries so far.
+        request: The request that the record makes. None if the record was rejected unread.
+        values: The number of values in the answers to the record's queries so far.
         suspect: Whether workers have died of the record again and again.
         finished: Whether nothing of it is left.
     """
@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def dataset(self) -> str:
-        """The data set it is about; "" where it is about none."""
+        """The data set that the record is about. Empty if it is about none."""
         return "" if self.request is None else self.request.dataset
 
 
@@ -104,11 +104,11 @@ class Backlog:
 def step_of(
     pieces: Iterable[Piece], values_of: Callable[[str, QueryFields | BadQuery], int]
 ) -> list[tuple[Piece, Request | None]]:
-    """The part of each piece that one step does: a bounded number of queries and values for each data set.
+    """Returns the part of each piece that one step does, with a bound on queries and values per data set.
 
     Args:
-        pieces: What is left of each record.
-        values_of: How many values the answer to a query on a data set may have.
+        pieces: The unfinished part of each record.
+        values_of: Returns the number of values that the answer to a query on a data set may have.
     """
     steps: list[tuple[Piece, Request | None]] = []
     queries: Counter[str] = Counter()

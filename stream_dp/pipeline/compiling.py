@@ -45,7 +45,7 @@ class Compiled:
     """A query on the data set's schema, before its window is known.
 
     Attributes:
-        identity: What makes it the same as another spelling of it.
+        identity: The fields that are equal for two ways to write the same query.
         on: The query about a window.
     """
 
@@ -54,7 +54,7 @@ class Compiled:
 
 
 def as_sent(query: QueryFields) -> tuple[object, ...]:
-    """What identifies a request that cannot be compiled."""
+    """Returns the fields that identify a request that cannot be compiled."""
     if query.kind in _COUNTS:
         return query.where, query.group_by
     counted = ("count_rows",) if query.count_rows else ()
@@ -62,7 +62,7 @@ def as_sent(query: QueryFields) -> tuple[object, ...]:
 
 
 def _numbers(query: QueryFields) -> tuple[float, ...]:
-    """What a query of another kind says in numbers; which they are depends on the kind."""
+    """Returns the numbers in a query of another kind. The kind decides which fields they come from."""
     return tuple(n for n in (query.rank, query.low, query.high) if n is not None)
 
 

@@ -28,7 +28,7 @@ def store_of(settings: WorkerSettings) -> RedisStore:
 
 
 def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
-    """What to raise from a client's error at its first contact."""
+    """Returns the error to raise when a client's first contact with the broker fails."""
     return ServerUnavailable(f"no Kafka broker at {broker} ({type(error).__name__})")
 
 

@@ -97,15 +97,15 @@ class Dataset:
     """A data set that this worker owns: one that the store holds, or one that ``define`` creates.
 
     Attributes:
-        committed_at: When this owner last committed, in seconds since 1970; nothing is decided by it.
-        dated_ms: Timestamp of the record in hand, which what it leads to carries; -1 where it has none.
-        looks: Paid looks that this owner has taken.
+        committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
+        dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
+        looks: The number of paid looks that this owner has taken.
 
     Args:
-        snapshot: What the store holds of it. Nothing, for a data set that is to be defined.
-        definition: What it is defined as. ``define`` makes a new definition durable.
+        snapshot: The stored state of the data set. Empty for one that is to be defined.
+        definition: The definition of the data set. ``define`` makes a new definition durable.
         replays: Whether to fold what was published and to hold the rows. A worker that died of just that
-            holds the data set without, and quarantines it.
+            holds the data set without either, and quarantines it.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.
@@ -172,10 +172,12 @@ class Dataset:
 
     @property
     def universe(self) -> Universe:
+        """The finite set of possible rows."""
         return self._universe
 
     @property
     def mechanism(self) -> Mechanism:
+        """The mechanism that answers the queries."""
         return self._mechanism
 
     @property
@@ -185,11 +187,12 @@ class Dataset:
 
     @property
     def retired(self) -> bool:
+        """Whether the data set is retired."""
         return self.meta.get("retired") == "1"
 
     @property
     def quarantined(self) -> str:
-        """What the worker died of again and again: a record, or the take-over; empty while there is none."""
+        """The record or the take-over that the worker died of again and again. Empty while there is none."""
         return self.meta.get("quarantined", "")
 
     @property
@@ -204,7 +207,7 @@ class Dataset:
 
     @property
     def needed(self) -> int | None:
-        """How many rows must wait to open the next phase; None when no phase is left."""
+        """The number of rows that must wait to open the next phase. None when no phase is left."""
         opens = partial(self._mechanism.opens, min_rows=self.definition.phase.min_rows)
         rows = least(range(MAX_ROWS), opens)
         return rows if rows < MAX_ROWS else None
@@ -215,15 +218,16 @@ class Dataset:
         return self._seq
 
     def rows_in(self, window: range) -> int:
+        """Returns the number of rows in the blocks of ``window``."""
         return sum(self._data.sizes[block] for block in window)
 
     def budget(self, window: range) -> BudgetShares:
-        """What is spent and left on the line that is spent most among ``window``."""
+        """Returns the spent and the remaining share of the line in ``window`` of which most is spent."""
         worst = max((max(self.spent[block]) for block in window), default=0)
         return BudgetShares(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
 
     def standing(self, window: range) -> Standing:
-        """What every answer about ``window`` says of it."""
+        """Returns the facts about ``window`` that every answer about it repeats."""
         if window not in self._standings:
             self._standings[window] = Standing(
                 n=self.rows_in(window),
@@ -237,6 +241,7 @@ class Dataset:
 
     @property
     def dirty(self) -> bool:
+        """Whether the draft holds anything to commit."""
         return self._draft != _Draft()
 
     @property
@@ -245,6 +250,7 @@ class Dataset:
         return self._drafted > _LARGE_DRAFT
 
     def add_answer(self, name: str, stored: bytes) -> None:
+        """Drafts an answer, which the store keeps under ``name``."""
         self._draft.answers[name] = stored
 
     def release(self, outgoing: Outgoing) -> None:
@@ -370,7 +376,7 @@ class Dataset:
     # ------------------------------------------------------------ rows
 
     def expects(self, source: SourceRange) -> bool:
-        """Whether a range of a source begins where the last one that counted ended."""
+        """Returns whether a range of a source begins where the last one that counted ended."""
         return self.cursor.get(source.cursor_key, source.first) == source.first
 
     async def accept(self, batch_id: str, rows: Rows, source: SourceRange | None = None) -> bytes:
@@ -495,7 +501,7 @@ class Dataset:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the record in hand has led to as many looks as one record may; public."""
+        """Whether the record in hand has led to as many looks as one record may. This is public."""
         drawn, seconds = self._work
         return drawn >= MOST_DRAWN or seconds >= MOST_SECONDS
 
@@ -562,7 +568,7 @@ class Dataset:
                 raise error
 
     def collect(self) -> Releasable:
-        """What has become durable since this was called last, and may leave."""
+        """Returns what has become durable since the last call, and may leave."""
         durable, self._durable = self._durable, Releasable()
         return durable
 
@@ -622,12 +628,12 @@ async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[Store
 
 
 def ledger_length(snapshot: Snapshot) -> int:
-    """How many entries the ledger of a data set has, as of the snapshot."""
+    """Returns the number of entries in the ledger of a data set, as of the snapshot."""
     return int(snapshot.meta.get(_LEDGER, "0"))
 
 
 def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:
-    """What a commit queues, to be released even if this process dies."""
+    """Packs the records that a commit queues, to be released even if this process dies."""
     if not outgoing:
         return None
     return outbox_to_bytes(

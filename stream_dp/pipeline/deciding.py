@@ -1,4 +1,4 @@
-"""What one record does to its data set: define it, retire it, take rows in, or answer queries.
+"""The effect of one record: it defines a data set, retires it, adds rows to it, or queries it.
 
 Everything is drafted in the data set; nothing leaves before the draft is committed.
 """
@@ -58,7 +58,7 @@ class Decider:
         self._heartbeat = heartbeat
 
     async def known(self, requests: Sequence[Request]) -> Known:
-        """What is stored under the ids in these requests, in one round trip for each kind of id."""
+        """Looks up what is stored under the ids in these requests, in one round trip for each kind of id."""
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:
@@ -106,12 +106,12 @@ class Decider:
         return Outgoing("rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms)
 
     async def handle(self, piece: Piece, request: Request, known: Known) -> None:
-        """Does one step of a record; ``piece`` is what is left of it then.
+        """Does one step of a record, and leaves the rest of it in ``piece``.
 
         Args:
-            piece: What is left of the record.
+            piece: The unfinished part of the record.
             request: The part of the piece that this step does.
-            known: What is stored under the ids of the step; what it stores is added.
+            known: The outcomes that are stored under the ids of the step. The step adds those that it stores.
         """
         record = piece.record
         dataset = self._holdings.datasets.get(request.dataset)

@@ -90,15 +90,15 @@ Request = Define | Retire | Ingest | Ask
 
 @lru_cache(maxsize=65_536)
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Kafka's default partitioner (Java, kafka-python, aiokafka) puts ``key``."""
+    """Returns the partition that Kafka's default partitioner (Java, kafka-python, aiokafka) gives ``key``."""
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def decode(record: Record, partitions: int) -> Request:
-    """What a record asks for.
+    """Decodes the request that a record makes.
 
     Raises:
-        InvalidInput: It is not a valid request. ``reason`` is the code that is published.
+        InvalidInput: The record is not a valid request. ``reason`` is the code that is published.
     """
     if record.key is None:
         raise InvalidMessage("key", "the record has none", "set the key to the data set's name")

@@ -1,4 +1,4 @@
-"""How a worker is, in figures that are public."""
+"""The health of a worker, in figures that are public."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Contact", "Health"]
 
 
 class Contact:
-    """Whether a server answers, and since when not."""
+    """The contact with a server: whether it answers, and since when it does not."""
 
     def __init__(self) -> None:
         self._heard_s = time.time()
@@ -18,31 +18,34 @@ class Contact:
 
     @property
     def away_since(self) -> float | None:
-        """When it answered last, in seconds since 1970; None while it answers."""
+        """The time of the server's last answer, in seconds since 1970. None while it answers."""
         return self._heard_s if self._lost else None
 
     def heard(self) -> None:
+        """Notes that the server has answered."""
         self._heard_s = time.time()
         self._lost = False
 
     def lost(self) -> None:
+        """Notes that the server does not answer."""
         self._lost = True
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the operator of one worker sees of it.
+    """The state of one worker, as its operator sees it.
 
     Attributes:
-        ready: Partitions are read and their data sets loaded: requests are answered.
-        partitions: Those that this worker holds.
-        behind: Records on the topics that it has not taken yet, as far as the broker told.
-        broker_away_since: When the broker answered last, in seconds since 1970; None while it answers.
-        store_away_since: The same of Redis.
-        store_problems: Why Redis could forget an acknowledged commit; None before the first look.
-        waiting: Rows that wait for the next phase, for each of its data sets.
-        quarantined: Data sets that take nothing more -> the record at which it died, or the take-over.
-        deleted: ``topic:partition`` -> how many records were deleted there before anyone read them.
+        ready: Whether partitions are read and their data sets loaded, so that requests are answered.
+        partitions: The partitions that this worker holds.
+        behind: The number of records on the topics that it has not taken yet, as far as the broker told.
+        broker_away_since: The time of the broker's last answer, in seconds since 1970. None while it answers.
+        store_away_since: The time of the last answer of Redis, in seconds since 1970. None while it answers.
+        store_problems: Why Redis could forget an acknowledged commit. None before the first check.
+        waiting: The number of rows that wait for the next phase, for each of its data sets.
+        quarantined: Each data set that takes nothing more -> the record that the worker died of again and
+            again, or the take-over.
+        deleted: ``topic:partition`` -> the number of records that were deleted there before anyone read them.
     """
 
     ready: bool = False

@@ -45,7 +45,7 @@ _LEDGER_PAGE = 2_000
 
 
 class Holdings:
-    """What this worker knows of each name that it has looked up: its data set, or that it has none.
+    """The names that this worker has looked up, each with its data set or the fact that it has none.
 
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
@@ -71,7 +71,7 @@ class Holdings:
         self._heartbeat = heartbeat
 
     def __contains__(self, name: str) -> bool:
-        """Whether this name was looked up, defined or not."""
+        """Returns whether this name was looked up, defined or not."""
         return name in self.datasets or name in self._undefined
 
     # ------------------------------------------------------------ letting go

@@ -1,8 +1,9 @@
-"""Where a log goes on and holds nothing that anybody could take.
+"""The stretches of a log that hold nothing that anybody could take.
 
-What a transaction leaves behind its records has offsets too: the marker of its end, and whatever was
-aborted. No reader is shown it, so a position moves past it only with the next record. Were it the last of a
-partition, and deleted when its retention is over, that would look as if records had been deleted unread.
+A transaction leaves more behind than its records: the marker of its end, and anything that was aborted. These
+leftovers have offsets too. No reader is shown them, so a position moves past them only with the next record.
+If they were the last of a partition, and were deleted when their retention is over, that would look as if
+records had been deleted unread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
     """Reads each ``topic:partition`` from an offset on, to see that there is no record.
 
     Returns:
-        The offset to which there is none, for each partition where that is further on.
+        The offset up to which there is no record, for each partition where that is further on.
 
     Raises:
         KafkaError: No broker answers, or a log does not reach back that far.

@@ -1,6 +1,6 @@
-"""What Prometheus sees; docs/metrics.md says what each is. Nothing derives from what a row holds.
+"""The metrics that Prometheus reads, described in docs/metrics.md. None derives from what a row holds.
 
-What happens is counted as it happens. What stands is read when Prometheus asks, and costs nothing in between.
+Counters grow as things happen. Current values are read when Prometheus asks, and cost nothing in between.
 """
 
 from __future__ import annotations
@@ -39,23 +39,31 @@ _asked_ms = attrgetter("asked_ms")
 
 
 class Watched(Protocol):
-    """A worker, as far as it is shown."""
+    """The part of a worker that the metrics show."""
 
     @property
-    def datasets(self) -> Mapping[str, Dataset]: ...
+    def datasets(self) -> Mapping[str, Dataset]:
+        """The data sets that the worker holds, by name."""
+        ...
 
     @property
-    def ready(self) -> bool: ...
+    def ready(self) -> bool:
+        """Whether requests are answered."""
+        ...
 
     @property
-    def unreleased(self) -> int: ...
+    def unreleased(self) -> int:
+        """The number of records that still have to leave."""
+        ...
 
     @property
-    def deleted(self) -> Mapping[str, int]: ...
+    def deleted(self) -> Mapping[str, int]:
+        """``topic:partition`` -> the number of records that were deleted there before anyone read them."""
+        ...
 
 
 class Metrics:
-    """Counters, and readers of what stands, in a registry of their own."""
+    """Counters, and readers of current values, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -91,18 +99,22 @@ class Metrics:
         self._lags = lags
 
     def record(self, role: str) -> None:
+        """Counts a record that was taken from the input topic of ``role``."""
         self._records(role).inc()
 
     def rejected(self, reason: str) -> None:
+        """Counts a rejected record."""
         self._rejected(reason).inc()
 
     def answer(self, reply: Answer) -> None:
+        """Counts an answer or a refusal. Other replies count for nothing."""
         if isinstance(reply, RefusedAnswer):
             self._refusals(reply.dataset, reply.reason.code).inc()
         elif isinstance(reply, NoisyAnswer):
             self._answers(reply.dataset, reply.difficulty, reply.path).inc()
 
     def batch(self, dataset: str) -> None:
+        """Counts a batch that was taken in or refused."""
         self._batches.labels(dataset).inc()
 
     def released(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
@@ -110,18 +122,19 @@ class Metrics:
         self._latency.add(outgoing, now_s)
 
     def store_safe(self, *, safe: bool) -> None:
+        """Notes whether no acknowledged commit can be forgotten."""
         self._safe = safe
 
     def rolled_back(self) -> None:
-        """The store has forgotten what was charged; the worker is about to end."""
+        """Notes that the store has forgotten what was charged. The worker is about to end."""
         self._rolled_back = True
 
     def exposition(self) -> bytes:
-        """The text format that Prometheus scrapes."""
+        """Returns the metrics in the text format that Prometheus scrapes."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
-        """What stands now; the registry asks at every scrape."""
+        """Yields the current values. The registry calls this at every scrape."""
         worker = self._worker
         yield self._latency.family()
         yield from _of_datasets([] if worker is None else worker.datasets.values())
@@ -147,7 +160,7 @@ class Metrics:
 
 
 class _Latency:
-    """How long queries waited for their first replies. Cheaper a reply than the library's histogram."""
+    """The waits of queries for their first replies, at less cost per reply than the library's histogram."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_LATENCIES_S) + 1)
@@ -218,7 +231,7 @@ def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
 
 
 def _figures(dataset: Dataset) -> dict[str, float | None]:
-    """By name in ``_OF_A_DATASET``: published facts, and when they were committed."""
+    """Returns published facts, by name in ``_OF_A_DATASET``, and when they were committed."""
     definition = dataset.definition
     spent = max(map(max, dataset.spent), default=0) / UNITS
     sealed = dataset.rows_in(range(dataset.phase))

@@ -40,11 +40,11 @@ _NEVER = 2**63
 
 @dataclass
 class _Doubt:
-    """Where the record may be at which a worker died.
+    """The records of one partition at which a worker may have died.
 
     Attributes:
-        end: Offset behind the last record there was. No worker had a later one in hand.
-        left: How many records may still be it.
+        end: The offset behind the last record that there was. No worker had a later one in hand.
+        left: The number of records that may still be the one at which it died.
     """
 
     end: int
@@ -84,21 +84,21 @@ class Ownership:
         return bool(self._next)
 
     def is_held(self, dataset: str) -> bool:
-        """Whether the partition of a data set is held."""
+        """Returns whether the partition of a data set is held."""
         return partition_of(dataset.encode(), self.partitions) in self.held
 
     def is_mine(self, record: Record) -> bool:
-        """Whether the record's partition is held, and was all along since the record was fetched."""
+        """Returns whether the record's partition has been held all along since the record was fetched."""
         return record.generation == self.generation and record.partition in self.held
 
     def is_fresh(self, record: Record) -> bool:
-        """Whether the record is this worker's and was not taken yet."""
+        """Returns whether the record is this worker's and was not taken yet."""
         return self.is_mine(record) and record.offset >= self._next.get(
             record.topic_partition, _NEVER
         )
 
     def was_rejected(self, record: Record) -> bool:
-        """Whether the record may have been rejected before a crash because it named no data set."""
+        """Returns whether the record may have been rejected before a crash because it named no data set."""
         return record.offset < self._rejected_below.get(record.topic_partition, 0)
 
     # ------------------------------------------------------------ assignments
@@ -132,10 +132,10 @@ class Ownership:
     # ------------------------------------------------------------ reading positions
 
     async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Where reading goes on; from now on the store knows who holds the partitions.
+        """Returns where reading goes on. From now on the store knows who holds the partitions.
 
         Args:
-            ranges: ``topic:partition`` -> first offset that the broker has, and the one behind the last.
+            ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
 
         Raises:
             ServerUnavailable: The log is not the one that was read so far.
@@ -202,7 +202,7 @@ class Ownership:
     # ------------------------------------------------------------ workers that died
 
     def in_doubt(self, record: Record) -> bool:
-        """Whether the last worker may have died at this record."""
+        """Returns whether the last worker may have died at this record."""
         doubt = self._doubts.get(record.topic_partition)
         return doubt is not None and doubt.left > 0 and record.offset < doubt.end
 
@@ -223,10 +223,10 @@ class Ownership:
 
 
 def lost_records(topic_partition: str, read: int, end: int) -> ServerUnavailable:
-    """What to raise where a log ends before what was read of it."""
+    """Returns the error to raise when a log ends before the offset up to which it was read."""
     return ServerUnavailable(
-        f"{topic_partition} was read to offset {read} and ends at {end}: the topic was deleted and made "
-        "again, or cut. Restore it, or start again under another topic prefix"
+        f"{topic_partition} was read to offset {read} and ends at {end}: the topic was deleted and "
+        "created again, or cut. Restore it, or start again under another topic prefix"
     )
 
 

@@ -70,12 +70,13 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Releasable:
-    """What may leave, because everything that it follows from is durable.
+    """The records that may leave, because everything that they follow from is durable.
 
     Attributes:
         outgoing: The records, in the order in which they leave.
-        commits: Data set -> token of its owner, and the seq of its last commit that ``outgoing`` covers.
-        watermarks: ``topic:partition`` -> offset below which every record is done with once this has left.
+        commits: Data set -> the token of its owner, and the seq of its last commit that ``outgoing`` covers.
+        watermarks: ``topic:partition`` -> the offset below which every record is done with once this has
+            left.
     """
 
     outgoing: list[Outgoing] = field(default_factory=list)

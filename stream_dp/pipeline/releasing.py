@@ -35,8 +35,8 @@ class Releaser:
     """Gathers what may leave, and sends it in a task of its own.
 
     Attributes:
-        gathered: What may leave and was not handed over yet.
-        unreleased: How many records were handed over and are not known to have left.
+        gathered: The records that may leave and were not handed over yet.
+        unreleased: The number of records that were handed over and are not known to have left.
     """
 
     def __init__(

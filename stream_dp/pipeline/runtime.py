@@ -1,4 +1,4 @@
-"""What a worker stands on: store, producer and second witness, and whether they can be trusted."""
+"""The store, the producer and the second witness of a worker, and the checks that it can trust them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Comparison:
 
 @dataclass(frozen=True)
 class _Started:
-    """What there is once the runtime has started."""
+    """The parts of a runtime that has started."""
 
     store: RedisStore
     sender: Sender
@@ -112,10 +112,12 @@ class Runtime:
 
     @property
     def worker(self) -> Worker:
+        """The worker. Only a runtime that has started has one."""
         return self._started.worker
 
     @property
     def store_watch(self) -> StoreWatch:
+        """The checks of the store. Only a runtime that has started has them."""
         return self._started.store_watch
 
     @property
@@ -127,7 +129,7 @@ class Runtime:
         """Opens the connections and makes the worker.
 
         Raises:
-            ServerUnavailable: No broker there, or the topics are not as they must be.
+            ServerUnavailable: No broker answers, or the topics are not as they must be.
             UnsafeStore: The store could forget an acknowledged commit.
         """
         settings = self._settings
@@ -244,23 +246,33 @@ class Runtime:
         return {names[topic["name"]]: topic for topic in described}
 
     async def _partitions(self, store: RedisStore, inputs: Sequence[Mapping[str, Any]]) -> int:
-        """Partitions of the input topics, which must be alike and those that were read so far."""
+        """Returns the number of partitions of each input topic.
+
+        All must have the same number, and be the topics that were read so far.
+        """
         for topic in inputs:
             made = str(topic["topic_id"]).encode()
             if await store.constant(f"topic {topic['name']}", made) != made:
                 raise ServerUnavailable(
-                    f"{topic['name']} was deleted and made again: what was read of it says nothing of what "
-                    "it holds now. Restore it, or start again under another topic prefix"
+                    f"{topic['name']} was deleted and created again since the first worker started: nobody "
+                    "knows which of its records were read. Restore it, or start again under another topic "
+                    "prefix"
                 )
         counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
         if len(set(counts.values())) != 1:
-            raise ServerUnavailable(f"the input topics differ in their partitions: {counts}")
+            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise ServerUnavailable(
+                f"the input topics differ in their number of partitions: {shown}. The number can never be "
+                "lowered, so create them again under another topic prefix"
+            )
         partitions = next(iter(counts.values()))
         for name in counts:
             recorded = await store.partitions(name, partitions)
             if recorded != partitions:
                 raise ServerUnavailable(
                     f"{name} has {partitions} partitions but had {recorded}: data sets would change their "
-                    "owner and their read positions. Restore the old count"
+                    "owner and their read positions. The number can never be lowered, so restore the broker "
+                    "from before the change, or start again under another topic prefix and add up both "
+                    "budgets"
                 )
         return partitions

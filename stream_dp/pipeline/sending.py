@@ -69,7 +69,7 @@ class Sender:
         await self._producer.stop()
 
     async def broker_answers(self) -> bool:
-        """Whether some broker tells where our topics are, and soon."""
+        """Returns whether some broker soon tells where our topics are."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 return bool(await self._producer.client.force_metadata_update())

@@ -144,9 +144,9 @@ def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[obje
 
 
 class Packing:
-    """How rows of a source become the value of a batch: its form and its size follow from public facts.
+    """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
 
-    A value is sent as the sample of its cell, so that no text or number of a row can make a batch too large,
+    Each value is sent as the sample of its cell. So no string or number of a row can make a batch too large,
     or one that JSON does not allow.
 
     Args:
@@ -237,15 +237,15 @@ class Packing:
 
 @dataclass
 class _Partition:
-    """What is read of one partition and not known to be counted yet.
+    """The rows of one partition that were read and are not known to be counted yet.
 
     Attributes:
         first: The offset that the next batch begins at.
-        rows: Offset and values of each record from ``first`` on.
-        since: When the first of them came.
-        sent: The batches that were sent and are not known to be counted, in order: the offset behind each,
-            and where its record stands on ``batches`` (topic and partition, offset).
-        looked: When the expected offset was read last.
+        rows: The offset and the values of each record from ``first`` on.
+        since: The time at which the first of these rows came.
+        sent: The batches that were sent and are not known to be counted, in order. Each entry has the
+            offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
+        looked: The time at which the expected offset was read last.
     """
 
     first: int

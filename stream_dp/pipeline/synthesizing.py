@@ -73,7 +73,7 @@ def synthesized(
 
 
 def _labels(attribute: Attribute) -> tuple[str | bool | None, ...]:
-    """What a row has in each cell."""
+    """Returns the value of the attribute for each of its cells."""
     labels = (False, True, None) if isinstance(attribute, Boolean) else attribute.labels
     return tuple(
         None if cell == attribute.missing_cell else label
@@ -89,7 +89,7 @@ def _worst(gaps: Collection[core.Gap]) -> WorstGap | None:
 
 
 def _note(error: float | None, others: WorstGap | None, found: core.Synthetic) -> str:
-    """What is proved, in a sentence."""
+    """Returns a sentence that says what is proved."""
     if error is None:
         return "Nothing is proved about these rows: nothing was published that they could be compared with."
     proved = (

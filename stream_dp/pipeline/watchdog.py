@@ -16,6 +16,7 @@ class Heartbeat:
         self.count = 0
 
     def beat(self) -> None:
+        """Counts one more thing that got done."""
         self.count += 1
 
 
@@ -29,7 +30,7 @@ class Watchdog:
         progress: A number that changes whenever something is done.
         has_work: Whether something waits to be done. Called from the thread.
         bite: Ends the process; called once.
-        patience_s: How long nothing may be done.
+        patience_s: The longest time in which nothing may be done.
     """
 
     def __init__(
@@ -51,13 +52,15 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
+        """Starts the thread that watches."""
         threading.Thread(target=self._watch, name="stream-dp-watchdog", daemon=True).start()
 
     def stop(self) -> None:
+        """Tells the thread to end, without waiting for it."""
         self._stopped.set()
 
     def look(self) -> bool:
-        """Looks once; whether it has bitten."""
+        """Looks once. Returns whether it has bitten."""
         now, progress = self._clock(), self._progress()
         if progress != self._seen or not self._has_work():
             self._seen, self._since = progress, now

@@ -48,7 +48,9 @@ class Log(Protocol):
     """The ledger topic."""
 
     @property
-    def partitions(self) -> int: ...
+    def partitions(self) -> int:
+        """The number of partitions of the topic."""
+        ...
 
     async def read(self, starts: Mapping[int, int], take: Take) -> dict[int, int]:
         """Reads each partition from an offset to its end of now, which it returns.

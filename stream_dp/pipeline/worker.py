@@ -217,10 +217,10 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:
-        """One step at a time; after one that was cut short what is in memory is worth nothing.
+        """Allows one step at a time. After a step that was cut short, the state in memory is worth nothing.
 
         Raises:
-            Exception: What cut an earlier step short. Only a new worker may go on, from the store.
+            Exception: The error that cut an earlier step short. Only a new worker may go on, from the store.
         """
         async with self._lock:
             if self._cut_short is not None:
@@ -278,7 +278,7 @@ class Worker:
         await self._releaser.hand_over()
 
     async def _is_suspicious(self, record: Record) -> bool:
-        """Whether the last worker may have died at this record. Asked once of each."""
+        """Returns whether the last worker may have died at this record. Called once for each record."""
         if not self.ownership.in_doubt(record):
             return False
         name = (record.key or b"").decode(errors="replace")
@@ -361,9 +361,9 @@ class Worker:
                 self._releaser.gathered.watermarks[topic_partition] = done
 
     def _must_wait(self, record: Record, name: str, unfinished: Mapping[str, int]) -> bool:
-        """Whether a record of no data set must wait for those below it.
+        """Returns whether a record of no data set must wait for those below it.
 
-        That it was rejected is noted as a mark over its log, and below that mark nothing may be undecided.
+        Its rejection is noted as a mark over its log, and nothing below that mark may be undecided.
         """
         if name in self.datasets:
             return False

@@ -40,7 +40,7 @@ _HEADERS: Final = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach pages that are served on ``host``."""
+    """Returns whether only this machine can reach pages that are served on ``host``."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -184,7 +184,7 @@ def _name_in(address: str) -> str:
 
 
 def _is_same_origin(request: web.Request) -> bool:
-    """Whether a browser sends the request for one of our pages, or because somebody follows a link."""
+    """Returns whether the request comes from one of our pages, or from a link that somebody follows."""
     if request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET":
         return True
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

@@ -98,7 +98,7 @@ class Feed:
             thread.join(timeout=5)
 
     def _wanted(self) -> bool:
-        """Whether to go on. After False the reader ends without another call."""
+        """Returns whether to go on. After False the reader ends without another call."""
         with self._lock:
             idle = self._viewers == 0 and time.monotonic() - self._left_s > self._idle_s
             if idle or self._stopping.is_set():

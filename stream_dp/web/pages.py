@@ -45,7 +45,7 @@ class Pages:
 
     Args:
         health: The health of the worker, for operators.
-        durability: How the durability of Redis is known, "checked" or "declared".
+        durability: The way in which the durability of Redis is known, "checked" or "declared".
     """
 
     def __init__(

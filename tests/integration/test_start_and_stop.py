@@ -83,17 +83,17 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     deployment.worker().wait_ready().stop()
     names = [deployment.topics.name(role) for role in ("datasets", "batches", "queries")]
     admin.create_partitions(dict.fromkeys(names, 3))
-    _fails(deployment.worker(), "has 3 partitions but had 2", "Restore the old count")
+    _fails(deployment.worker(), "has 3 partitions but had 2", "restore the broker")
 
 
 def test_unequal_numbers_of_partitions_stop_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
     admin.create_partitions({deployment.topics.name("batches"): 3})
-    _fails(deployment.worker(), "differ in their partitions")
+    _fails(deployment.worker(), "differ in their number of partitions")
 
 
-def test_a_topic_that_was_made_again_stops_the_worker(
+def test_a_topic_that_was_created_again_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
     worker = deployment.worker().wait_ready()
@@ -105,10 +105,10 @@ def test_a_topic_that_was_made_again_stops_the_worker(
     while describe_topics(deployment.bootstrap_servers, deployment.topics)["batches"].partitions:
         pass
     create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
-    _fails(deployment.worker(), "batches was deleted and made again")
+    _fails(deployment.worker(), "batches was deleted and created again")
 
 
-def test_a_topic_that_is_made_again_under_a_running_worker_stops_it(
+def test_a_topic_that_is_created_again_under_a_running_worker_stops_it(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
     """Its records would come at offsets that were read already, and be taken for repetitions."""

@@ -89,7 +89,7 @@ class Looked:
 
 
 class WatchedStore:
-    """What one process sees of the store: every step is on the trail, and before and after each the fuse."""
+    """The store as one process sees it. Each step is on the trail, with the fuse before and after it."""
 
     def __init__(self, store: LocalStore, world: World, process: int, fuse: _Fuse) -> None:
         self._store = store
@@ -98,9 +98,8 @@ class WatchedStore:
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
-        self.alone: list[
-            str
-        ] = []  # places of records whose attempts were counted before they were taken
+        # The ids of records whose attempts were counted before they were taken.
+        self.alone: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._store, name)
@@ -182,9 +181,9 @@ class Process:
         self.generation = self.world.generation
         self.worker.assigned(held, self.generation)
         ranges = {
-            place: (0, len(records))
-            for place, records in self.world.log.items()
-            if int(place.rpartition(":")[2]) in held
+            topic_partition: (0, len(records))
+            for topic_partition, records in self.world.log.items()
+            if int(topic_partition.rpartition(":")[2]) in held
         }
         self.positions = await self._unless_dead(self.worker.ownership.positions(ranges))
         self.worker.ownership.reading_from(self.positions, self.generation)
@@ -195,15 +194,18 @@ class Process:
         choice = self.world.random
         while len(group) < most:
             left = [
-                place for place, at in self.positions.items() if at < len(self.world.log[place])
+                topic_partition
+                for topic_partition, at in self.positions.items()
+                if at < len(self.world.log[topic_partition])
             ]
             if not left:
                 break
-            place = choice.choice(left)
-            for record in self.world.log[place][self.positions[place] :][: choice.randint(1, 4)]:
+            topic_partition = choice.choice(left)
+            unread = self.world.log[topic_partition][self.positions[topic_partition] :]
+            for record in unread[: choice.randint(1, 4)]:
                 if len(group) < most:
                     group.append(self.fetched(record))
-                    self.positions[place] += 1
+                    self.positions[topic_partition] += 1
         return group
 
     def fetched(self, record: Record) -> Record:
@@ -426,7 +428,7 @@ class World:
         return found
 
     def rejections(self) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
-        """By place of the rejected record; repeated ones once."""
+        """Returns rejections by topic, partition and offset of the record; repeated ones once."""
         found: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
         for reply in self.released("rejected"):
             kept = found[reply["topic"], reply["partition"], reply["offset"]]
@@ -485,7 +487,7 @@ MEMORY = {
 
 
 def complaints(world: World) -> list[str]:
-    """What is wrong with a finished run; empty when all promises were kept."""
+    """Lists what is wrong with a finished run. The list is empty when all promises were kept."""
     return [
         *_same_answer(world),
         *_never_under_count(world),
@@ -519,8 +521,8 @@ def _same_answer(world: World) -> Iterator[str]:
 def _quotes(world: World) -> set[tuple[str, ...]]:
     """Quotes are not answers: they spend nothing, are not stored, and the next one may differ."""
     found: set[tuple[str, ...]] = set()
-    for place, records in world.log.items():
-        for record in records if place.startswith("in.queries:") else ():
+    for topic_partition, records in world.log.items():
+        for record in records if topic_partition.startswith("in.queries:") else ():
             document = _parsed(record) or {}
             for item in document.get("queries", [document]):
                 if isinstance(item, dict) and item.get("quote"):
@@ -641,8 +643,8 @@ def _first_records(world: World, role: str, field_name: str) -> dict[str, dict[s
     """The first record of each id that was not rejected."""
     rejected = world.rejections()
     found: dict[str, dict[str, Record]] = defaultdict(dict)
-    for place, records in world.log.items():
-        if not place.startswith(f"in.{role}:"):
+    for topic_partition, records in world.log.items():
+        if not topic_partition.startswith(f"in.{role}:"):
             continue
         for record in records:
             if (record.topic, record.partition, record.offset) in rejected:
@@ -664,23 +666,23 @@ def _one_outcome(world: World) -> Iterator[str]:
     unrefused: set[tuple[str, str, str | None]] = set()
     taken: set[tuple[str, str]] = set()
     for record in (record for records in world.log.values() for record in records):
-        place = record.topic, record.partition, record.offset
-        here = rejected.get(place, [])
+        position = record.topic, record.partition, record.offset
+        here = rejected.get(position, [])
         # A rejected query names who asked it.
         whole = [reply for reply in here if "analyst" not in reply]
         if len(whole) > 1:
-            yield f"P4: {place} was rejected in {len(whole)} ways"
+            yield f"P4: {position} was rejected in {len(whole)} ways"
         if whole:
             continue
         if record.role == "datasets":
             kind = "dataset_accepted" if record.value is not None else "dataset_retired"
             of = (record.key or b"").decode()
             if not any(event["dataset"] == of for event in world.events(kind)):
-                yield f"P4: {place} has no event {kind}"
+                yield f"P4: {position} has no event {kind}"
             continue
         document = _parsed(record)
         if document is None:
-            yield f"P4: {place} has no outcome"
+            yield f"P4: {position} has no outcome"
         elif record.role == "batches":
             batch = document["dataset"], document["batch_id"]
             taken.add(batch)
@@ -696,7 +698,7 @@ def _one_outcome(world: World) -> Iterator[str]:
                 ):
                     unrefused.add(name)
                     if name not in answers:
-                        yield f"P4: {name} at {place} has no outcome"
+                        yield f"P4: {name} at {position} has no outcome"
     for name in answers - unrefused:
         yield f"P4: {name} was answered though every record that asked it was rejected"
     for batch in batches.keys() - taken:
@@ -724,9 +726,10 @@ def _at_rest(world: World) -> Iterator[str]:
             yield f"P4: {name} has {len(held.outbox)} commits that were never released"
         if held.intents:
             yield f"P5: {name} has an open look"
-    for place, records in world.log.items():
-        if records and world.store._watermarks.get(place, 0) != len(records):
-            yield f"P4: {place} was read to {world.store._watermarks.get(place, 0)} of {len(records)}"
+    for topic_partition, records in world.log.items():
+        read = world.store._watermarks.get(topic_partition, 0)
+        if records and read != len(records):
+            yield f"P4: {topic_partition} was read to {read} of {len(records)}"
 
 
 def _ledger(world: World) -> Iterator[str]:
@@ -756,7 +759,10 @@ def _ledger(world: World) -> Iterator[str]:
 
 
 def _synthetic(world: World) -> Iterator[str]:
-    """Who asked for synthetic rows has them, of the newest phase; who did not, or is retired, has none."""
+    """A data set that asked for synthetic rows has them, and they are of the newest phase.
+
+    One that did not ask, or is retired, has none.
+    """
     newest: dict[str, bytes] = {}
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "synthetic":

@@ -1,6 +1,6 @@
-"""What clients send, round by round, in the runs that crash and in the runs of broken protocols.
+"""The records that clients send, round by round, in the runs that crash and the runs of broken protocols.
 
-Each round is produced when the one before is done, as clients do that wait for replies.
+Each round is produced when the one before is done, as by clients that wait for replies.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ THESIS = (_memory, _memory_phase, _memory_ask, _memory_phase, _memory_ask)
 
 
 def _doubling(world: World) -> None:
-    """Two queries a guess at first: the second round of them begins the next guess."""
+    """Defines a first stage of two queries. The second round of them begins the next stage."""
     world.define_papers(
         "thesis", profile="sequential", queries_per_phase=2, phases=2, doubling=True, **SMALL
     )
@@ -115,7 +115,7 @@ def _gated_phase(world: World) -> None:
 
 
 def _gated_ask(world: World) -> None:
-    """What is predicted of all rows stands, and of one carrier at first does not."""
+    """Asks about all rows, where the prediction stands, and about one carrier, where at first it does not."""
     offset = world.next_offset("queries", "flights")
     for n, where in enumerate((None, AA, None, LATE, None)):
         world.ask("flights", f"{offset}-{n}", where)

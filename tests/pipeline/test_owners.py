@@ -184,9 +184,9 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     await process.assign()
     await process.worker.process(buffered)
     assert all(
-        process.worker.ownership.next_offset(place) == 0
-        for place in process.positions
-        if "queries" in place
+        process.worker.ownership.next_offset(topic_partition) == 0
+        for topic_partition in process.positions
+        if "queries" in topic_partition
     )
     await process.run()
     assert world.complaints() == []
@@ -206,22 +206,28 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
 
 
 async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
-    """A process that has taken all there is, a place that it reads, and where that ends."""
+    """Returns a process that has taken all there is, a ``topic:partition`` that it reads, and its end."""
     process = world.process()
     await process.assign()
     await process.run()
-    (place,) = [place for place in world.log if world.log[place] and place.endswith("queries:0")]
-    return process, place, len(world.log[place])
+    (topic_partition,) = [
+        topic_partition
+        for topic_partition in world.log
+        if world.log[topic_partition] and topic_partition.endswith("queries:0")
+    ]
+    return process, topic_partition, len(world.log[topic_partition])
 
 
-async def test_a_log_that_was_made_again_stops_the_worker_in_words(make_filled: Any) -> None:
+async def test_a_log_that_was_created_again_stops_the_worker_in_words(make_filled: Any) -> None:
     world = await make_filled()
-    process, place, end = await _read_to_the_end(world)
-    assert await process.worker.ownership.positions({place: (0, end)}) == {place: end}
-    with pytest.raises(ServerUnavailable, match="made again"):
-        await process.worker.ownership.positions({place: (0, end - 1)})
+    process, topic_partition, end = await _read_to_the_end(world)
+    assert await process.worker.ownership.positions({topic_partition: (0, end)}) == {
+        topic_partition: end
+    }
+    with pytest.raises(ServerUnavailable, match="deleted and created again, or cut"):
+        await process.worker.ownership.positions({topic_partition: (0, end - 1)})
     with pytest.raises(ServerUnavailable, match="deleted before they were read"):
-        await process.worker.ownership.positions({place: (end + 1, end + 5)})
+        await process.worker.ownership.positions({topic_partition: (end + 1, end + 5)})
     await process.kill()
 
 
@@ -229,16 +235,17 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
     make_filled: Any,
 ) -> None:
     world = await make_filled()
-    process, place, end = await _read_to_the_end(world)
-    await process.worker.pass_over(place, end - 1, end + 5)  # something was taken meanwhile
+    process, topic_partition, end = await _read_to_the_end(world)
+    # Something was taken meanwhile.
+    await process.worker.pass_over(topic_partition, end - 1, end + 5)
     await process.worker.pass_over("in.queries:7", 0, 5)  # another worker's
-    assert process.worker.ownership.next_offset(place) == end
+    assert process.worker.ownership.next_offset(topic_partition) == end
     assert process.worker.ownership.next_offset("in.queries:7") is None
-    await process.worker.pass_over(place, end, end + 2)
+    await process.worker.pass_over(topic_partition, end, end + 2)
     await process.worker.drained()
     assert (
-        (await world.store.watermarks())[place]
-        == process.worker.ownership.next_offset(place)
+        (await world.store.watermarks())[topic_partition]
+        == process.worker.ownership.next_offset(topic_partition)
         == end + 2
     )
     await process.kill()
@@ -268,12 +275,14 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
     make_filled: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = await make_filled()
-    process, place, end = await _read_to_the_end(world)
+    process, topic_partition, end = await _read_to_the_end(world)
     await process.worker.drained()
     heir = world.process()
     for reader in (process, heir):
         reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.ownership.positions({place: (end, end)}) == {place: end}
+        assert await reader.worker.ownership.positions({topic_partition: (end, end)}) == {
+            topic_partition: end
+        }
         assert reader.worker.deleted == {}
     assert "deleted" not in caplog.text
     await process.kill()
