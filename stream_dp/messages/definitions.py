@@ -105,7 +105,7 @@ class PhaseSpec(Request):
 
 
 class ProfileSpec(Request):
-    """What the settings of every profile say to those who hold the definition alone.
+    """The facts about a profile that follow from its settings, without a mechanism.
 
     Attributes:
         looks: Kinds of looks that it takes itself, as the ledger names them.

@@ -33,7 +33,7 @@ class Reason(Reply):
 
 
 class BudgetShares(Reply):
-    """What is spent and left of a line (the privacy budget of a block), as shares that add up to 1.
+    """The spent and the remaining part of a line (the privacy budget of a block), as shares that add up to 1.
 
     The line is the one that is spent most among the phases asked.
     """
@@ -43,7 +43,7 @@ class BudgetShares(Reply):
 
 
 class PrivacyLoss(Reply):
-    """What an answer cost, as a share of a line: the largest share among the blocks that paid."""
+    """The cost of an answer, as a share of a line: the largest share among the blocks that paid."""
 
     share: float
     blocks: int = 0
@@ -135,7 +135,7 @@ class RefusedAnswer(Answer):
 
 
 class PricedAnswer(Answer):
-    """What answers and quotes share.
+    """The base of answers and quotes.
 
     Attributes:
         n: The number of rows asked.
@@ -179,7 +179,7 @@ class NoisyAnswer(PricedAnswer):
 
 
 class CountAnswer(NoisyAnswer):
-    """How many rows satisfy a condition.
+    """The number of rows that satisfy a condition.
 
     Attributes:
         value: The share of the ``n`` rows, in [0, 1].

@@ -1,4 +1,4 @@
-"""What the worker publishes besides answers: events, synthetic rows and rejections."""
+"""The messages of the worker other than answers: events, synthetic rows and rejections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SyntheticColumn(Reply):
 
 
 class TableGap(Reply):
-    """How far synthetic rows are from a published table, and that from the truth: shares of a cell."""
+    """The distances from synthetic rows to a published table, and from it to the truth, as shares."""
 
     attributes: tuple[str, ...]
     distance: float

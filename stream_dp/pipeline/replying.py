@@ -48,7 +48,7 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
 
 
 def _is_whole(asked: AnyQuery | None) -> bool:
-    """Whether a condition was written that all rows satisfy, which is the same as none."""
+    """Returns whether all rows satisfy the condition, which is the same as having none."""
     return isinstance(asked, KindQuery) and asked.predicate == EVERYTHING
 
 
@@ -67,11 +67,11 @@ class Replying:
     query: QueryFields
 
     def refused(self, refusal: Refused, asked: AnyQuery | None = None) -> Answer:
-        """A refusal.
+        """Makes a refusal.
 
         Args:
             refusal: Why there is no answer.
-            asked: The query as it was compiled, if it was. The refusal then says what is left of the budget.
+            asked: The query as it was compiled, if it was. The refusal then reports the remaining budget.
         """
         reason = Reason(
             code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
@@ -82,12 +82,12 @@ class Replying:
     def answered(
         self, asked: AnyQuery, outcome: Outcome, charges: tuple[Charge, ...], note: str | None
     ) -> Answer:
-        """An outcome as the answer of its kind, or as the refusal that it is.
+        """Makes the answer of its kind from an outcome, or a refusal.
 
         Args:
             asked: The query as it was compiled.
-            outcome: What the mechanism released.
-            charges: What was paid for it.
+            outcome: The outcome that the mechanism released.
+            charges: The charges for it.
             note: Anything else that the reader should know.
         """
         if isinstance(outcome, Refused):
@@ -97,11 +97,11 @@ class Replying:
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 
     def quoted(self, asked: AnyQuery, quote: Quote, note: str | None) -> Answer:
-        """What an answer would cost, or why there would be none.
+        """Makes a quote, or the refusal that an answer would be.
 
         Args:
             asked: The query as it was compiled.
-            quote: What the mechanism says.
+            quote: The quote of the mechanism.
             note: Anything else that the reader should know.
         """
         if isinstance(quote.outcome, Refused):
@@ -110,7 +110,7 @@ class Replying:
         return QuotedAnswer(**self._facts(asked, path, quote.charges, note))
 
     def _head(self, asked: AnyQuery | None) -> dict[str, Any]:
-        """The query that is replied to."""
+        """Returns the fields that name the query."""
         return {
             "dataset": self.dataset.name,
             "query_id": self.query.query_id,
@@ -121,7 +121,7 @@ class Replying:
     def _facts(
         self, asked: AnyQuery, path: Path, charges: tuple[Charge, ...], note: str | None
     ) -> dict[str, Any]:
-        """The fields that quotes and answers of all kinds have."""
+        """Returns the fields that quotes and answers of all kinds have."""
         return {
             **self._head(asked),
             **self.dataset.standing(asked.window),

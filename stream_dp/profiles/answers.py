@@ -1,4 +1,4 @@
-"""How an outcome becomes an answer: counts and sums, and the fields that several kinds share."""
+"""Functions that turn an outcome into an answer: counts and sums, and the fields that several kinds share."""
 
 from __future__ import annotations
 

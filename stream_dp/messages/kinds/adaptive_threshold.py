@@ -20,7 +20,7 @@ class AdaptiveThresholdSpec(KindSpec):
 
 
 class AdaptiveThresholdAnswer(CountAnswer):
-    """How many rows lie at or below a value.
+    """The number of rows at or below a value.
 
     ``error_bar`` and ``error_bar_simultaneous`` are the same: they hold for all queries of a run at once,
     however they were chosen.

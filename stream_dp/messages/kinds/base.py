@@ -1,4 +1,4 @@
-"""What a kind of query adds to the messages: its setting, the fields of its queries, and its answers."""
+"""The parts of the messages that belong to one kind of query: its setting, its fields, and its answers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class BetweenSpec(KindSpec):
 
 
 class BetweenAnswer(SideAnswer):
-    """Whether the share of rows that satisfy a condition is below, between or above two shares.
+    """The side of two shares on which the share of rows that satisfy a condition lies.
 
     Attributes:
         low: The smaller of the two shares.

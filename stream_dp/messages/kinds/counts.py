@@ -11,7 +11,7 @@ __all__ = ["COUNTS", "PredicateAnswer", "TableAnswer"]
 
 
 class PredicateAnswer(CountAnswer):
-    """How many rows satisfy any condition.
+    """The number of rows that satisfy any condition.
 
     ``error_bar_simultaneous`` holds for all conjunctions on the same attributes and window at once, and for
     all predicates where tables alone answer.
@@ -21,7 +21,7 @@ class PredicateAnswer(CountAnswer):
 
 
 class TableAnswer(CellsAnswer):
-    """How many rows there are in each cell of a GROUP BY."""
+    """The number of rows in each cell of a GROUP BY."""
 
     kind: Literal["table"] = "table"
 

@@ -28,7 +28,7 @@ class Batched(Reply):
 
 
 class PrefixBatchAnswer(NoisyAnswer):
-    """How many rows satisfy each of many conditions on one attribute.
+    """The number of rows that satisfy each of many conditions on one attribute.
 
     Attributes:
         attribute: The attribute that the conditions are about.

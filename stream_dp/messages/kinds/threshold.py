@@ -29,7 +29,7 @@ class ThresholdSpec(KindSpec):
 
 
 class ThresholdAnswer(CountAnswer):
-    """How many rows lie in a range of a number.
+    """The number of rows in a range of a number.
 
     ``error_bar_simultaneous`` holds for all ranges of the attribute at once.
     """
@@ -39,7 +39,7 @@ class ThresholdAnswer(CountAnswer):
 
 
 class ThresholdCurveAnswer(CellsAnswer):
-    """How many rows lie at or below the end of each bin of a number, as a table of one attribute."""
+    """The number of rows at or below the end of each bin of a number, as a table of one attribute."""
 
     kind: Literal["threshold_curve"] = "threshold_curve"
 
