@@ -27,8 +27,8 @@ class InvalidInput(StreamDPError, ValueError):
 
     Attributes:
         field: The part of the input that is wrong.
-        problem: What is wrong with it.
-        fix: How to fix it.
+        problem: The fault.
+        fix: The fix, as an instruction.
         reason: The machine-readable code of the fault. Default: the code of the class.
     """
 

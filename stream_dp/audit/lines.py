@@ -82,8 +82,8 @@ class Line:
     """A line of a data set.
 
     Attributes:
-        whole: What the first sum may come to: of rho, or of epsilon where ``linear``.
-        delta: What the second may come to.
+        whole: The limit of the first sum: of rho, or of epsilon where ``linear``.
+        delta: The limit of the second sum.
         linear: Whether epsilons are added up as they are.
         recorded: Whether the ledger says so; else it was worked out here, to nine digits.
     """

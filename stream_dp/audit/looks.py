@@ -46,7 +46,7 @@ class _Paid:
     """A run or a segment: one secret, paid for once by each block that it reads.
 
     Attributes:
-        facts: What must stay the same in all of its looks.
+        facts: The facts that must be the same in all of its looks.
     """
 
     facts: tuple[object, ...]

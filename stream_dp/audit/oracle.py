@@ -73,7 +73,7 @@ class Oracle:
         """Epsilon, at the promised delta, of looks that were taken so often each.
 
         Args:
-            losses: How often each kind of look was taken.
+            losses: The number of looks of each kind that were taken.
             delta: Sum of the looks' own.
         """
         if not losses:

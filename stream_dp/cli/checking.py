@@ -105,7 +105,7 @@ class Complaint:
         attribute: The name of the column.
         text: The problem. It contains shares of the rows and no value.
         fix: The advice to the holder of the rows.
-        examples: Up to three of the values, for the holder of the rows only.
+        examples: At most three of the values. Only the holder of the rows may see them.
     """
 
     attribute: str

@@ -66,7 +66,7 @@ class Block:
 
         Args:
             universe: The possible rows.
-            rows: What waited. An entry that counts w rows arrived as w equal rows.
+            rows: The rows that waited. An entry that counts w rows arrived as w equal rows.
             ordered: Indices of the attributes to keep in order of arrival too, if the rows are few enough.
                 Replacing a row changes one place, but where rows are counted it shifts all that are between
                 two entries: what is answered row by row must not take such batches in.

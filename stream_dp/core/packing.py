@@ -65,7 +65,7 @@ class Format:
     """One kind of stored thing.
 
     Args:
-        name: What it is, as a noun that goes with "a stored".
+        name: The name of the thing, as a noun that goes with "a stored".
         *versions: The versions that this release reads, each from 0 to 255. It writes the last one, unless
             ``pack`` is told otherwise.
 
@@ -120,8 +120,8 @@ class Reader:
     """Reads stored bytes from the front. Whatever does not fit is ``CorruptState``, and is never quoted.
 
     Args:
-        data: What is stored.
-        name: What it is, as a noun that goes with "a stored".
+        data: The stored bytes.
+        name: The name of the thing, as a noun that goes with "a stored".
 
     Attributes:
         version: The version that the bytes began with; 0 where their format has none.
@@ -262,7 +262,7 @@ def identity(name: str, *facts: object) -> bytes:
     """16 bytes that are the same just where the facts are: BLAKE2b of their canonical encoding.
 
     Args:
-        name: What is identified, so that no two kinds of things share an identity.
+        name: The kind of thing. No two kinds share an identity.
         *facts: What makes it the same.
 
     Raises:

@@ -118,7 +118,7 @@ class Repeated:
     """A column that says its values once, and for each row which of them it holds. Private.
 
     Attributes:
-        values: What rows may hold; some may be held by none.
+        values: The values that rows may hold. There may be values that no row holds.
         indices: The index into ``values`` of each row's value, shape (n_entries,).
     """
 
@@ -226,7 +226,7 @@ class Number(_Attribute):
     ``missing``, else to cell 0.
 
     Attributes:
-        edges: Where bins begin.
+        edges: The values at which bins begin.
         integer: Values are whole, so that ``> 29`` is ``>= 30``; a fractional value counts as its floor.
         representatives: What a value of each bin counts for in a sum, one more than edges; None takes the
             middle of each bin, and of an outer one its edge.

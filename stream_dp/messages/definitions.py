@@ -150,7 +150,7 @@ class PhasedSpec(ProfileSpec):
 
     Attributes:
         hypothesis_rows: The rows of a hypothesis. It allows far smaller blocks than the papers' number does.
-        representation: How the consistent set is represented. It affects accuracy only.
+        representation: The representation of the consistent set. It affects accuracy only.
         doubling: Whether the number of queries is only a first stage, which doubles when it was too low.
     """
 

@@ -104,11 +104,11 @@ class Answer(Reply):
     Attributes:
         dataset: The data set that was asked.
         query_id: The id of the query. The answer under an id never changes.
-        analyst: Who asked.
+        analyst: The name of the analyst who asked.
         status: Whether this is an answer, a refusal or a quote.
         kind: One of ``ANSWERS``: the kind of this answer, or of one that was refused or quoted. None if it
             was published before answers said their kind, and its fields do not tell it.
-        budget: What is left of the budget of the phases asked.
+        budget: The spent and the remaining budget of the phases asked.
     """
 
     version: Literal[1] = 1
@@ -140,7 +140,7 @@ class PricedAnswer(Answer):
     Attributes:
         n: The number of rows asked.
         difficulty: ``easy`` if it follows from what was published before. ``hard`` if the rows were measured.
-        path: How it came about. docs/messages.md lists the paths.
+        path: The way in which the answer came about. docs/messages.md lists the paths.
         privacy_loss: The cost.
         phase: The number of phases that are open.
         window: The first and the last phase that the answer speaks of.

@@ -73,8 +73,8 @@ class SyntheticRows(Reply):
 
     Attributes:
         window: First and last phase that the rows stand for.
-        n: How many rows those phases have.
-        rows: How many synthetic rows there are.
+        n: The number of rows in those phases.
+        rows: The number of synthetic rows.
         columns: By name of the attribute.
         tables: Published tables that the rows were fitted to. For each cell of each of them the share among
             the rows is within ``distance + error_bar`` of the truth: all at once, with ``confidence``.
@@ -82,7 +82,7 @@ class SyntheticRows(Reply):
         answers: The same of the worst published answer to a hard query about the window.
         error: The largest ``distance + error_bar`` of ``tables`` and ``answers``; None where nothing is
             proved.
-        note: What all this says, in words.
+        note: A summary in words.
     """
 
     version: Literal[1] = 1

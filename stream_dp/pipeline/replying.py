@@ -58,7 +58,7 @@ class Replying:
 
     Attributes:
         dataset: The data set that is asked.
-        analyst: Who asks.
+        analyst: The name of the analyst who asks.
         query: The query as it was sent.
     """
 

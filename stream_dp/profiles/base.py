@@ -34,7 +34,7 @@ class Profile(Generic[S]):
     Attributes:
         spec: The model of its settings in a definition. It holds what can be said without a mechanism.
         make: Makes a fresh mechanism from the settings. Raises InvalidDefinition.
-        unit: What a line (a block's privacy budget) is counted in.
+        unit: The unit in which a line (a block's privacy budget) is counted.
     """
 
     spec: type[S]

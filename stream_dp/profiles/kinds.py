@@ -49,7 +49,7 @@ class Kind:
     """One kind of queries.
 
     Attributes:
-        answerer: What answers them. Its name is the setting that turns the kind on, and the setting's fields
+        answerer: The class that answers them. It is named as the setting that turns the kind on, whose fields
             are its arguments.
         makers: The functions that make its answers, by the kind of the answer.
     """

@@ -100,8 +100,8 @@ class Chain:
 
     Attributes:
         head: The head of the entries so far, 32 bytes.
-        length: How many entries there are.
-        charged: What they charge to each block, (rho, delta) in units of its budget / 2**50.
+        length: The number of entries.
+        charged: The sums that they charge to each block, (rho, delta) in units of its budget / 2**50.
     """
 
     def __init__(self, dataset: str | None = None) -> None:

@@ -322,7 +322,7 @@ class DeploymentStore(Protocol):
         A lost reply may count one twice.
 
         Args:
-            task: What a worker may die of, such as a record or the take-over of a data set.
+            task: The task that a worker may die of, such as a record or the take-over of a data set.
         """
         ...
 

@@ -76,7 +76,7 @@ class WholeTable(PredicateMechanism):
     """Answers from the blocks' noisy tables, or not at all.
 
     Args:
-        universe: At most 2**20 cells.
+        universe: The possible rows, in at most 2**20 cells.
         privacy: ``delta`` above 0.
 
     Raises:

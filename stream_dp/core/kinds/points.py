@@ -146,7 +146,7 @@ class PointRun(Generic[R]):
 
     Attributes:
         number: Among all of its kind, from 1.
-        looks: How many were published.
+        looks: The number of looks that were published.
     """
 
     number: int

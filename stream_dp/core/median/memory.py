@@ -140,7 +140,7 @@ class Memory(Phased):
     """One data set under the memory mechanism.
 
     Args:
-        universe: At most 2**20 cells for "entropic", 1,024 over all phases for "polytope".
+        universe: The possible rows: at most 2**20 cells for "entropic", 1,024 over all phases for "polytope".
         privacy: ``epsilon`` is the lifetime bound ``H_K alpha``; ``delta`` bounds the sum of all phases' tau.
         accuracy: ``error`` is the papers' eps, below 0.9; ``failure_probability`` bounds ``2 K delta``.
         queries_per_phase: k, at least 2; queries that a phase leaves unasked are not carried over.

@@ -202,7 +202,7 @@ class Sequential(Phased):
     """One data set under a new median mechanism in every phase, on all rows so far.
 
     Args:
-        universe: At most 2**20 cells for "entropic", 1,024 for "polytope".
+        universe: The possible rows: at most 2**20 cells for "entropic", 1,024 for "polytope".
         privacy: ``epsilon`` is the lifetime bound ``c_K H_K alpha``; ``delta`` bounds the sum of all taus.
         accuracy: ``error`` is the papers' eps, below 0.9; phases wait for enough rows that the noise of any
             query is too large with at most ``failure_probability``.

@@ -105,11 +105,11 @@ class Gated(PredicateMechanism):
     """One data set under gates and a maximum-entropy set.
 
     Args:
-        universe: At most 2**20 cells.
+        universe: The possible rows, in at most 2**20 cells.
         privacy: Lifetime promise to a row; ``delta`` above 0.
         accuracy: ``error`` and ``failure_probability`` of every answer.
         segments: S, how many segments a line's budget is for: about as many hard queries a block.
-        prior: What a new block is expected to look like.
+        prior: The expected distribution of a new block.
 
     Raises:
         InvalidDefinition: A setting is out of range; names the field and the fix.

@@ -24,7 +24,7 @@ class PredicateMechanism(LinearMechanism):
 
     Args:
         accuracy: ``error`` and ``failure_probability`` of every verified answer.
-        composition: How losses add up; with it, the promise to a row.
+        composition: The rule by which losses add up, and with it the promise to a row.
     """
 
     def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:

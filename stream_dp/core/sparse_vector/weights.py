@@ -64,7 +64,7 @@ class GrowingWeights(PredicateMechanism):
     m rows that arrive after t mix the histogram with the uniform one, ``t : m``: no looks, no loss.
 
     Args:
-        universe: At most 2**20 cells.
+        universe: The possible rows, in at most 2**20 cells.
         on_exhausted: Whether a query that no line can pay for gets its prediction, or a refusal.
 
     Raises:

@@ -47,7 +47,7 @@ class Synthetic:
 
     Attributes:
         window: The phases that the rows stand for.
-        n_rows: How many rows those have; public.
+        n_rows: The number of rows in those blocks. It is public.
         columns: The cell of each synthetic row, one array of int64, shape (rows,), an attribute.
         fitted: Each published table of one or two attributes that the rows were fitted to.
         others: Each published table of two attributes that they were not fitted to.
@@ -77,7 +77,7 @@ class Shares(Basis):
 
     Attributes:
         window: The phases that the rows stand for.
-        size: How many rows those have; public.
+        size: The number of rows in those blocks. It is public.
         shape: Cells of each attribute.
         shares: The share of each cell, row-major, shape (n_cells,). Not negative.
     """
@@ -99,7 +99,7 @@ class PrunedShares(Shares):
 
     Attributes:
         answers: Cells and share of each published answer about this very window.
-        error_bar: How far each answer may be from the truth, as a share.
+        error_bar: The largest distance of each answer from the truth, as a share.
         confidence: The probability that all of them are that near.
     """
 
@@ -123,7 +123,7 @@ class NoisyTable(Basis):
 
     Attributes:
         window: The phases that the rows stand for.
-        size: How many rows those have; public.
+        size: The number of rows in those blocks. It is public.
         counts: The noisy counts, of the universe's shape.
         deviation: The standard deviation of the noise of a cell, in rows.
         failure_probability: The probability that some cell is further off than stated.

@@ -65,7 +65,7 @@ class BetweenRun:
     """A run that is on.
 
     Attributes:
-        number: From 1.
+        number: The number of the run, from 1.
         window: The blocks that have paid for it.
     """
 
@@ -139,7 +139,7 @@ class Between(Answerer):
     """Comparisons of any predicate's count over any window.
 
     Args:
-        answers: How many may be "between" before a run has halted.
+        answers: The number of answers "between" after which a run has halted.
     """
 
     name = "between"

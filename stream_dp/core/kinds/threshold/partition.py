@@ -214,7 +214,7 @@ class Partitions:
     Each block has segments of its own, so that errors add up.
 
     Attributes:
-        plan: What each look asked.
+        plan: The plan of every look.
         releases: One a block.
         sizes: Rows of each block.
     """

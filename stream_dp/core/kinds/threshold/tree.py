@@ -136,7 +136,7 @@ class Tree:
     """Answers from published nodes, of one block or of several summed; public.
 
     Attributes:
-        plan: What each look published.
+        plan: The plan of every look.
         n_rows: Rows in all of them.
         n_releases: Blocks that were measured.
         nodes: Their sum, shape (n_bins - 1,).

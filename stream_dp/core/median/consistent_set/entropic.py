@@ -38,7 +38,7 @@ class _Solution:
         points: One distribution a block, shape (n_blocks, n_cells).
         weights: Share of each block in each answered query's window, shape (n_answers, n_blocks).
         inside: Each answered query's share of each block at the point, shape (n_answers, n_blocks).
-        shifts: How far each query lies on average from its value at the point, shape (n_answers,).
+        shifts: The mean distance of each query from its value at the point, shape (n_answers,).
         covariance: Cholesky factor of the answered queries' covariance plus their slack, or None without any.
         feasible: Whether the answers do not contradict each other.
     """

@@ -23,7 +23,7 @@ class Exhaustive:
     ``binomial(hypothesis_rows + n_cells - 1, n_cells - 1) ** phases``.
 
     Args:
-        phases: How many blocks will be added at most.
+        phases: The largest number of blocks that will be added.
 
     Raises:
         InvalidDefinition: More than ``MAX_HYPOTHESES`` hypotheses would have to be listed.

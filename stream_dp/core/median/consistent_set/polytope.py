@@ -83,7 +83,7 @@ class Polytope:
     whatever was asked in between. A machine that rounds otherwise draws another sample, as good.
 
     Args:
-        phases: How many blocks will be added at most.
+        phases: The largest number of blocks that will be added.
         draws: Points of the sample, a multiple of 32; how many independent ones it is worth is told by
             ``Distribution.effective_size``.
 

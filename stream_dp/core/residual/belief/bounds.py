@@ -43,10 +43,10 @@ class Sides:
         n_rows: Rows of the window.
         centres: Estimates, rows outside the conjunction where ``complement``, shape (sides, answers).
         deviations: Their standard deviations, shape (sides,); infinite where nothing was measured.
-        n_upper: How many of the sides, from the first on, are upper ones.
+        n_upper: The number of upper sides. They come first.
         values: Best estimates of the answers themselves, which are sides of both kinds.
         own: Their standard deviations, shape (answers,) or (1,).
-        n_sides: How many of all these are finite: these share the probability of failing.
+        n_sides: The number of finite sides, which share the probability of failing.
         complement: Whether the sides bound the rows that are not asked for.
     """
 

@@ -191,7 +191,7 @@ class Conjunction:
 
     Args:
         attributes: Ascending.
-        factors: Where each condition holds: for some, not all, of its attribute's cells.
+        factors: The cells in which each condition holds: some, not all, of its attribute's.
     """
 
     conjunctive = True
