@@ -136,6 +136,16 @@ class Predicate:
         mask = np.unpackbits(packed, count=n_cells).astype(np.bool_).reshape(shape)
         return cls.of_mask(attributes, mask)
 
+    @cached_property
+    def complement(self) -> Predicate:
+        """Holds for the rows for which this one does not."""
+        if not self.attributes:
+            return NOTHING if self.constant else EVERYTHING
+        outside = ~self.mask
+        # What several factors leave out is not a product again.
+        several = self.factors is not None and len(self.factors) > 1
+        return Predicate(self.attributes, None if several else factors_of(outside), outside)
+
     @property
     def constant(self) -> bool | None:
         """True if it holds for every row, False if for none, else None."""
@@ -218,6 +228,14 @@ class LinearQuery:
         if self.total is not None:
             return "sum"
         return "table" if self.group_by else "predicate"
+
+    @property
+    def complement_key(self) -> bytes | None:
+        """The key of the same query about the rows that do not count. None unless one count answers it.
+
+        The number of rows is public, so the count of either says the count of the other.
+        """
+        return self.predicate.complement.key if self.kind == "predicate" else None
 
     @property
     def attributes(self) -> tuple[int, ...]:

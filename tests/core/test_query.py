@@ -180,6 +180,19 @@ def test_keys_agree_just_where_the_selected_rows_do(
     assert (p.key == q.key) == (selected(p) == selected(q)), "ROWS has a row in every cell"
 
 
+@given(tree=trees)
+def test_the_complement_of_a_predicate_is_that_of_its_negated_tree(tree: dict[str, Any]) -> None:
+    predicate = compile_where(FLIGHTS, tree)
+    negated = compile_where(FLIGHTS, {"not": tree})
+    assert predicate.complement == negated
+    assert (predicate.complement.factors is None) is (negated.factors is None)
+    assert predicate.complement.complement == predicate
+    assert selected(predicate.complement) == [not held for held in selected(predicate)]
+    one, other = (LinearQuery(each, range(1)) for each in (predicate, negated))
+    assert (one.complement_key, other.complement_key) == (other.key, one.key)
+    assert LinearQuery(predicate, range(1), (0,)).complement_key is None
+
+
 def test_a_product_is_found_however_it_is_spelt() -> None:
     late = {"attribute": "arr_delay", "ge": 30}
     american, united = {"attribute": "carrier", "eq": "AA"}, {"attribute": "carrier", "eq": "UA"}

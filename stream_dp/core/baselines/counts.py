@@ -2,7 +2,8 @@
 
 With ``Basic`` composition the Laplace mechanism (Dwork & Roth 2014, section 3.3), with ``Concentrated`` the
 Gaussian one under zCDP (Bun and Steinke 2016). Each count costs every block of its window the least that
-keeps the promised accuracy; a repeat, however it is written, gets the same answer for nothing.
+keeps the promised accuracy; a repeat, however it is written, gets the same answer for nothing. So does the
+complement of an answered query: the number of rows is public.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountRelease
-from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
+from stream_dp.core.sparse_vector.predicate_mechanism import KnownCounts, PredicateMechanism
 from stream_dp.core.universe import Universe
 
 
@@ -22,12 +23,12 @@ class FreshCounts(PredicateMechanism):
 
     def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
         super().__init__(universe, accuracy, composition)
-        self._known: dict[tuple[Predicate, range], int] = {}
+        self._known = KnownCounts()
 
     def _step(self, query: LinearQuery) -> Outcome | Look:
         window = query.window
         n_rows = self._rows(window)
-        known = self._known.get((query.predicate, window))
+        known = self._known.get(query.predicate, window, n_rows)
         if known is not None:
             return self._answered(known, n_rows, Path.REPEAT)
         look = self._count(query)
@@ -40,7 +41,7 @@ class FreshCounts(PredicateMechanism):
 
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"
-        self._known[release.predicate, release.window] = release.noisy_count
+        self._known.add(release)
 
 
 __all__ = ["FreshCounts"]

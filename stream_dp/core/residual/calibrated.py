@@ -164,6 +164,7 @@ class Calibrated(LinearMechanism):
         self._allocator = BudgetAllocator(self.policy)
         self._base_plan = BasePlan(self._shape)
         self._belief = Belief(self._shape)
+        self._counted: set[tuple[int, ...]] = set()
         self._without_base: list[int] = []
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
@@ -307,7 +308,9 @@ class Calibrated(LinearMechanism):
 
     def _evidence(self, query: LinearQuery) -> Evidence:
         form = (form_of if query.total is None else form_of_total)(query, self._shape)
-        return self._belief.evidence(form, query.key, query.window)
+        counted = query.attributes in self._counted  # saves working the other key out where not
+        complement = query.complement_key if counted else None
+        return self._belief.evidence(form, query.key, query.window, complement=complement)
 
     def _look(self, query: LinearQuery, measure: Measure) -> Look:
         attributes = query.attributes
@@ -507,6 +510,7 @@ class Calibrated(LinearMechanism):
                 )
                 self._allocator.bought(part.attributes, part.block)
         elif isinstance(release, CountsRelease):
+            self._counted.add(release.attributes)
             squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
             for (block, step), values in zip(release.steps, release.values, strict=True):
                 variance = float(grid_sigma(step) ** 2)

@@ -4,7 +4,7 @@ PMW-Bypass of Turbo (Kostopoulou, Tholoniat, Cidon, Geambasu, Lecuyer 2023), wit
 fails costs as much as many counts, so a histogram that knows nothing yet is not tested: a query *bypasses*
 it and pays for one count, from which the histogram learns. Each cell counts how often it was moved; a
 query is tested (``weights``) once all of its cells were moved often enough. A failed test raises that bar.
-Published counts alone decide all of this. A repeat of a count costs nothing.
+Published counts alone decide all of this. A repeat of a count costs nothing, and neither does its complement.
 
 Turbo's histogram is of fixed rows; this one grows as ``GrowingWeights`` does. The count that ends a segment
 is paid for with it, and a query that cannot pay for a test may still pay for a count.
@@ -20,9 +20,10 @@ import numpy as np
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
+from stream_dp.core.sparse_vector.predicate_mechanism import KnownCounts
 from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.universe import Universe
 
@@ -46,12 +47,13 @@ class Bypass(GrowingWeights):
         super().__init__(universe, accuracy, composition, on_exhausted=on_exhausted)
         self._moves = np.zeros(universe.n_cells, dtype=np.int64)
         self._bars = np.full(universe.n_cells, _TRAINED, dtype=np.int64)
-        self._known: dict[tuple[Predicate, range], int] = {}
+        self._known = KnownCounts()
 
     def _step(self, query: LinearQuery) -> Outcome | Look:
-        known = self._known.get((query.predicate, query.window))
+        n_rows = self._rows(query.window)
+        known = self._known.get(query.predicate, query.window, n_rows)
         if known is not None:
-            return self._answered(known, self._rows(query.window), Path.REPEAT)
+            return self._answered(known, n_rows, Path.REPEAT)
         return super()._step(query)
 
     def _look(self, query: LinearQuery) -> CountLook | None:
@@ -64,7 +66,7 @@ class Bypass(GrowingWeights):
 
     def _learn(self, release: CountRelease) -> None:
         """Moves the histogram by a count, unless that is too near to its prediction to say which way."""
-        self._known[release.predicate, release.window] = release.noisy_count
+        self._known.add(release)
         cells = release.predicate.whole_mask(self._universe)
         if not cells.any():
             return

@@ -13,10 +13,33 @@ from stream_dp.core.accounting import Charge, Lines
 from stream_dp.core.mechanism import LinearMechanism, Look, Release
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.universe import Universe
+
+
+class KnownCounts:
+    """Published counts, each under its predicate and window; found from either side.
+
+    The number of rows is public, so the count of a predicate says that of its complement. What was
+    published for the predicate itself comes first, for earlier releases published both.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[Predicate, range], int] = {}
+
+    def add(self, release: CountRelease) -> None:
+        """Remembers a count; a later one of the same predicate and window replaces it."""
+        self._counts[release.predicate, release.window] = release.noisy_count
+
+    def get(self, predicate: Predicate, window: range, n_rows: int) -> int | None:
+        """The published count of a predicate in a window of ``n_rows`` rows; None where nothing says it."""
+        known = self._counts.get((predicate, window))
+        if known is not None or not self._counts:
+            return known
+        outside = self._counts.get((predicate.complement, window))
+        return None if outside is None else n_rows - outside
 
 
 class PredicateMechanism(LinearMechanism):
@@ -132,4 +155,4 @@ class PredicateMechanism(LinearMechanism):
         return CountRelease.from_bytes(self._universe, data)
 
 
-__all__ = ["PredicateMechanism"]
+__all__ = ["KnownCounts", "PredicateMechanism"]

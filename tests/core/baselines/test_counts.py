@@ -170,7 +170,7 @@ def test_a_repeat_is_the_same_answer_for_nothing_after_a_restart_too(
     run = drive(universe, FreshCounts(universe, accuracy, composition), quick_noise(3))
     run.open(np.arange(1, 7), 5_000)
     run.open(np.arange(1, 7), 5_000)
-    for query in (run.query([0] * 6), run.query([1] * 6), run.query([1, 0] * 3)):
+    for query in (run.query([0] * 6), run.query([1, 1] + [0] * 4), run.query([1, 0] * 3)):
         first = run.ask(query)
         assert first.path is Path.MEASURED
         spent = list(run.lines)
@@ -181,6 +181,25 @@ def test_a_repeat_is_the_same_answer_for_nothing_after_a_restart_too(
     replayed = run.replayed(FreshCounts(universe, accuracy, composition))
     assert replayed.answer(query) == again
     assert replayed.spent(0) == run.mechanism.spent(0)
+
+
+def test_what_a_repeat_leaves_out_costs_nothing_either(
+    make_universe: Callable[..., Universe],
+    quick_noise: QuickNoise,
+    drive: Any,
+    composition: Composition,
+) -> None:
+    universe, accuracy = make_universe(2, 3), Accuracy(0.05, 0.01)
+    run = drive(universe, FreshCounts(universe, accuracy, composition), quick_noise(3))
+    run.open(np.arange(1, 7), 6_000)
+    for mask in ([1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 1, 0]):
+        first = run.ask(run.query(mask))
+        spent = list(run.lines)
+        mirrored = run.ask(run.query([1 - cell for cell in mask]))
+        assert mirrored == Answered(6_000 - first.count, 6_000, 0.05, None, 0.99, Path.REPEAT)
+        assert run.lines == spent
+    replayed = run.replayed(FreshCounts(universe, accuracy, composition))
+    assert replayed.answer(run.query([1 - cell for cell in mask])) == mirrored
 
 
 def test_charges_are_those_of_the_exact_scale() -> None:
@@ -240,6 +259,6 @@ def test_a_lost_look_keeps_its_charge_and_releases_survive_their_bytes(
     for damaged in (b"", stored[:-1], stored + b"\0", b"\x07" + stored[1:], stored[:9]):
         with pytest.raises(CorruptState):
             run.mechanism.release_from_bytes(damaged)
-    look = run.mechanism.answer(run.query([0, 1] * 3))
+    look = run.mechanism.answer(run.query([1, 1] + [0] * 4))
     json.dumps(look.description)
     assert "noisy" not in repr(run.mechanism)

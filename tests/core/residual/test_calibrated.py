@@ -177,6 +177,55 @@ def stream(seed: int, n: int, n_phases: int) -> list[LinearQuery]:
 # ---------------------------------------------------------------- answers
 
 
+def complement(query: LinearQuery) -> LinearQuery:
+    return LinearQuery(query.predicate.complement, query.window)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, None], ids=["one", "two", "three", "any"])
+@pytest.mark.parametrize("first_is_complement", [False, True])
+def test_what_a_query_leaves_out_is_known_once_it_was_measured(
+    size: int | None, first_is_complement: bool
+) -> None:
+    """The number of rows is public: the complement is mirrored, free, as sure, and survives a restart."""
+    rng = np.random.default_rng(4)
+    it = host(2, error=0.003, base_share=0.0)
+    predicate = conjunction(rng, size)
+    if size is None:
+        predicate = Predicate.of_mask((0, 2), rng.random((SIZES[0], SIZES[2])) < 0.5)
+    first = LinearQuery(predicate, range(2))
+    other = complement(first)
+    if first_is_complement:
+        first, other = other, first
+    answer = it.ask(first)
+    assert isinstance(answer, Answered)
+    assert answer.path is Path.MEASURED
+    spent = list(it.charges)
+    for one in (it.restarted(), it):
+        mirrored = one.ask(other)
+        assert isinstance(mirrored, Answered)
+        assert mirrored.path is Path.CERTIFIED
+        assert mirrored.count == pytest.approx(40_000 - answer.count, abs=1e-6)
+        assert mirrored.error_bar is not None
+        assert mirrored.error_bar <= (answer.error_bar or 0.0)
+    assert it.charges == spent
+
+
+def test_counts_of_both_sides_are_combined() -> None:
+    """Earlier releases paid for both: each is evidence about either."""
+    it = host(1, error=0.003, base_share=0.0)
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
+    evidences = []
+    for one in (query, complement(query)):
+        look = CountsLook(one, one.attributes, ((0, 500),), 1, ())
+        it.take(look)
+        evidences.append(it.mechanism._evidence(query))
+    before, after = evidences
+    assert after.variances == pytest.approx(before.variances / 2.0)
+    mirrored = it.mechanism._evidence(complement(query))
+    assert mirrored.values == pytest.approx(20_000 - after.values)
+    assert mirrored.variances == pytest.approx(after.variances)
+
+
 def test_it_is_a_mechanism() -> None:
     mechanism: Mechanism = make()
     assert mechanism.opens(20, 20)

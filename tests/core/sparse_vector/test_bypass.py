@@ -89,6 +89,8 @@ def test_a_query_that_bypasses_costs_one_count_and_a_repeat_nothing(
     assert run.lines == [(one, 0), (one, 0)]
     again = run.ask(run.query(HALF))
     assert (again.path, again.count) == (Path.REPEAT, first.count)
+    outside = run.ask(run.query(~HALF))
+    assert (outside.path, outside.count) == (Path.REPEAT, 2 * ROWS - first.count)
     assert run.lines == [(one, 0), (one, 0)]
 
 
@@ -202,7 +204,7 @@ def test_a_failed_test_asks_for_one_more_move_of_its_least_moved_cell(
     train(mechanism)
     mechanism.absorb(counted(np.arange(16) < 4, 250_000, segment=1))  # as predicted after all
     assert not is_tested(mechanism, first)
-    assert is_tested(mechanism, np.arange(16) >= 4)
+    assert is_tested(mechanism, np.arange(16) >= 5)
     mechanism.absorb(counted(first | (np.arange(16) == 5), ROWS))
     assert is_tested(mechanism, first)
     assert not is_tested(mechanism, second)
@@ -253,6 +255,9 @@ def test_a_restart_reads_back_what_was_learnt_and_begins_a_new_segment(
     for _ in range(100):
         query = run.query(rng.random(16) < 0.5)
         here, there = run.mechanism.answer(query), replayed.answer(query)
+        if not isinstance(here, CountLook):
+            assert here == there
+            continue
         assert (here.gate is None) == (there.gate is None)
         if here.gate is not None:
             tested += 1

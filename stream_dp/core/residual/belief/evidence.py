@@ -20,10 +20,18 @@ from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.sums import Sums, sums
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Count:
+    """Measured answers to one query on one block, with independent noise of ``variance`` on each."""
+
     values: Floats
     variance: float
+
+    def combined(self, other: _Count) -> _Count:
+        """Returns the mean of both, weighted by their precisions."""
+        combined = 1.0 / (1.0 / self.variance + 1.0 / other.variance)
+        weight = combined / other.variance
+        return _Count(self.values + weight * (other.values - self.values), combined)
 
 
 class Belief:
@@ -73,19 +81,35 @@ class Belief:
             variance: The variance of the independent noise on each.
         """
         counts = self._counts.setdefault(key, {})
+        count = _Count(np.asarray(values, dtype=np.float64), variance)
         known = counts.get(block)
-        if known is None:
-            counts[block] = _Count(np.asarray(values, dtype=np.float64), variance)
-        else:
-            combined = 1.0 / (1.0 / known.variance + 1.0 / variance)
-            known.values = known.values + (combined / variance) * (values - known.values)
-            known.variance = combined
+        counts[block] = count if known is None else known.combined(count)
 
-    def evidence(self, form: Form, key: bytes, window: range) -> Evidence:
-        """Returns what is known about a query over a window."""
-        counts = self._counts.get(key)
-        inside = {} if counts is None else {b: c for b, c in counts.items() if b in window}
+    def evidence(
+        self, form: Form, key: bytes, window: range, *, complement: bytes | None = None
+    ) -> Evidence:
+        """Returns what is known about a query over a window.
+
+        Args:
+            form: The form of the query.
+            key: Identifies the query, whatever the window.
+            window: The absolute indices of the blocks.
+            complement: Identifies the query about the rows that this one leaves out. Its counts serve as
+                well, because the number of rows is public. None for a query that more than one count answers.
+        """
+        inside = self._inside(key, window)
+        if complement is not None:
+            for block, outside in self._inside(complement, window).items():
+                n_rows = self.rows(range(block, block + 1))
+                count = _Count(n_rows - outside.values, outside.variance)
+                known = inside.get(block)
+                inside[block] = count if known is None else known.combined(count)
         return Evidence(form, window, self._tables, inside)
+
+    def _inside(self, key: bytes, window: range) -> dict[int, _Count]:
+        """Returns the counts under a key that are about blocks of the window."""
+        counts = self._counts.get(key)
+        return {} if counts is None else {b: c for b, c in counts.items() if b in window}
 
     def sums(self, query: LinearQuery) -> Sums:
         """Returns what is known about a query with a total."""
