@@ -6,11 +6,11 @@ costs. The pipeline makes the charge durable, only then takes the look, and give
 folded in:
 
     step = mechanism.answer(query)
-    if not isinstance(step, Outcome):                 # it is a Look
+    while not isinstance(step, Outcome):              # it is a Look; nearly always one is enough
         await commit(charge of step)                  # charge before looking
         release = step.take(noise, data)              # the only place that sees the data
         mechanism.absorb(release)                     # post-processing from here on
-        outcome = mechanism.conclude(query, step, release)
+        step = mechanism.conclude(query, step, release)
 
 Folding the same definition, phases, looks and releases in the same order gives the same state, so a restart
 replays them. A look whose charge was committed but whose release was lost in a crash is told to ``lost``.
@@ -29,7 +29,7 @@ from typing import Protocol
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.synthetic.basis import Basis
 
@@ -83,15 +83,29 @@ class Look(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """The price of an answer now. A quote spends nothing."""
+    """The price of an answer now, and its error bar. A quote spends nothing.
+
+    Attributes:
+        outcome: The answer if it needs no look, or the refusal.
+        charges: The price, one entry for each block.
+        error_bar: The largest error bar that the answer would have, as a share of its rows. None if the
+            mechanism does not say.
+        expected: Whether price and error bar rest on today's estimates. Otherwise they are exact.
+        note: What the reader should know about an expected price.
+    """
 
     outcome: Outcome | None
     charges: tuple[Charge, ...]
+    error_bar: float | None = None
+    expected: bool = False
+    note: str | None = None
 
     @classmethod
     def of(cls, step: Outcome | Look) -> Quote:
         """The price of a step that ``Mechanism.answer`` would give."""
-        return cls(step, ()) if isinstance(step, Outcome) else cls(None, step.charges)
+        if isinstance(step, Outcome):
+            return cls(step, (), widest_bar(step))
+        return cls(None, step.charges)
 
 
 class Mechanism(ABC):
@@ -178,8 +192,8 @@ class Mechanism(ABC):
         """Folds a release into what is known."""
 
     @abstractmethod
-    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
-        """The answer to ``query`` after ``release`` was absorbed."""
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
+        """The answer to ``query`` after ``release`` was absorbed, or the next look that it needs."""
 
     # ------------------------------------------------------------ restarts
 
@@ -217,7 +231,7 @@ class LinearMechanism(Mechanism):
             return Quote(self.unsupported(query.kind), ())
         return self._quote(query)
 
-    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(query, LinearQuery), "no look was asked for by another query"
         return self._conclude(query, look, release)
 
@@ -230,7 +244,7 @@ class LinearMechanism(Mechanism):
         return Quote.of(self._answer(query))
 
     @abstractmethod
-    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         """Answers a query of one of the ``kinds`` after its look, as ``conclude`` does."""
 
 

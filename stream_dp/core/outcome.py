@@ -74,6 +74,14 @@ class TableAnswered:
     path: Path
 
 
+def widest_bar(outcome: object) -> float | None:
+    """The largest error bar of a count or table, as a share of its rows; None where one is not known."""
+    cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+    bars = [cell.error_bar for cell in cells if isinstance(cell, Answered)]
+    known = [bar for bar in bars if bar is not None]
+    return max(known) if known and len(known) == len(cells) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """A noisy sum over the rows that count, and their mean.
@@ -208,6 +216,7 @@ class RefusalCode(StrEnum):
     TOO_MANY_CELLS = "too_many_cells"
     NO_PHASE = "no_phase"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    PRICE_TOO_HIGH = "price_too_high"
     QUERIES_EXHAUSTED = "queries_exhausted"
     HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"
     INCONSISTENT = "inconsistent"
@@ -243,4 +252,5 @@ __all__ = [
     "Sum",
     "Summed",
     "TableAnswered",
+    "widest_bar",
 ]

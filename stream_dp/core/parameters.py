@@ -65,6 +65,23 @@ class Accuracy:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What one query asks of its answer in place of the data set's accuracy. At most one error is given.
+
+    Attributes:
+        share: The largest error as a share of the rows asked.
+        value: The largest error in rows; for a sum in the unit of what is added up.
+        relative: The largest error as a share of the exact answer.
+        at_most: The largest share of any line that the answer may take.
+    """
+
+    share: float | None = None
+    value: float | None = None
+    relative: float | None = None
+    at_most: float | None = None
+
+
 def as_written(value: float) -> Fraction:
     """The decimal number that someone wrote, not the float nearest to it: 0.1 is 1/10."""
     return Fraction(str(value))
@@ -79,4 +96,4 @@ def _finite(field: str, value: object) -> float:
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
-__all__ = ["Accuracy", "Privacy", "as_written"]
+__all__ = ["Accuracy", "Privacy", "Target", "as_written"]

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.packing import Reader, fields, identity
+from stream_dp.core.parameters import Target
 from stream_dp.core.universe import (
     Attribute,
     Boolean,
@@ -199,8 +200,10 @@ class LinearQuery:
         group_by: The attributes of the table, in the order asked. () asks for one number.
         total: The number that is added up over these rows. None counts the rows.
         rows: The rows to count next to a total, including rows without a number. None for no such count.
+        target: How precise the answer is to be, and what it may cost.
         attributes: All attributes that the query depends on, ascending.
-        key: 16 bytes that identify the query, whatever the window.
+        key: 16 bytes that identify the query, whatever the window and the target: what is known about it
+            serves every target.
     """
 
     predicate: Predicate
@@ -208,6 +211,7 @@ class LinearQuery:
     group_by: tuple[int, ...] = ()
     total: Total | None = None
     rows: Predicate | None = None
+    target: Target = Target()  # noqa: RUF009 - frozen
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -50,10 +50,10 @@ class Driven:
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
         step = self.mechanism.answer(query)
-        if isinstance(step, Outcome):
-            return step
-        self.looks += 1
-        return self.mechanism.conclude(query, step, self._take(step, data))
+        while not isinstance(step, Outcome):
+            self.looks += 1
+            step = self.mechanism.conclude(query, step, self._take(step, data))
+        return step
 
     def spent_share(self) -> float:
         """The highest share of any block's line that was spent."""

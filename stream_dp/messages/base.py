@@ -46,6 +46,10 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "model_attributes_type": _OBJECT,
     "literal_error": ("it is not one of the accepted values", "write {expected}"),
     "union_tag_invalid": ("its {discriminator} is unknown", "write one of {expected_tags}"),
+    "error_form": (
+        "it is neither a share of the rows nor one relative error or one value",
+        'write 0.005, {{"relative": 0.05}} or {{"value": 2.5}}',
+    ),
     "kind_unknown": ("it names a kind that does not exist", "choose from {known}"),
     "union_tag_not_found": ("{discriminator} is missing", "add it as in docs/messages.md"),
 }
@@ -128,7 +132,7 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
         if quoting and isinstance(attribute, Mapping) and isinstance(attribute.get("name"), str):
             parts[1] = attribute["name"][:64]
         del parts[2:3]
-    elif found[:1] == ("mechanism",):
+    elif found[:1] in {("mechanism",), ("error",)}:
         del parts[1:2]
     return ".".join(parts) or "message"
 

@@ -10,7 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
+    model_serializer,
     model_validator,
 )
 
@@ -92,10 +94,25 @@ class PrivacySpec(Request):
 
 
 class AccuracySpec(Request):
-    """Every answer lies within ``error``, a share of the rows asked, except with ``failure_probability``."""
+    """Every answer lies within ``error``, a share of the rows asked, except with ``failure_probability``.
+
+    Attributes:
+        least_error: The smallest error that a query may ask for. Default: no limit.
+        query_share: The largest share of any line that one query may take, unless the query says ``at_most``.
+            Default: no limit, except for relative errors.
+    """
 
     error: Annotated[float, Field(ge=1e-9, lt=1)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
+    least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
+    query_share: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
+        written: dict[str, Any] = write(self)
+        limits = ("least_error", "query_share")
+        return {k: value for k, value in written.items() if value is not None or k not in limits}
 
 
 class PhaseSpec(Request):
@@ -113,6 +130,7 @@ class ProfileSpec(Request):
         feeds_synthetic_rows: Whether synthetic rows could follow what it publishes.
         answers_unverified: Whether it may answer without a promise once no budget is left.
         paid_at_opening: Whether opening a phase spends all that its queries will cost.
+        takes_errors: Whether a query may name an error and a price of its own.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -120,6 +138,7 @@ class ProfileSpec(Request):
     feeds_synthetic_rows: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = False
     paid_at_opening: ClassVar[bool] = False
+    takes_errors: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -139,6 +158,7 @@ class CalibratedSpec(ProfileSpec):
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
+    takes_errors: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -325,6 +345,23 @@ class Definition(Request):
         if self.kinds != KindsSpec() and not self.mechanism.takes_kinds:
             raise ValueError(
                 'kinds need the profile "calibrated": remove kinds or change the profile'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _errors_of_queries(self) -> Definition:
+        for name in ("least_error", "query_share"):
+            if getattr(self.accuracy, name) is not None and not self.mechanism.takes_errors:
+                raise ValueError(
+                    f'accuracy.{name} needs the profile "calibrated": remove it or change the profile'
+                )
+        if (
+            self.accuracy.least_error is not None
+            and self.accuracy.least_error > self.accuracy.error
+        ):
+            raise ValueError(
+                "accuracy.least_error is above accuracy.error, so no query could be answered: "
+                "use at most accuracy.error"
             )
         return self
 

@@ -158,9 +158,18 @@ class PricedAnswer(Answer):
 
 
 class QuotedAnswer(PricedAnswer):
-    """A quote: what the answer would cost now."""
+    """A quote: what the answer would cost now, and how precise it would be.
+
+    Attributes:
+        error_bar: The half width that the answer would have, as a share of the ``n`` rows: the largest one of
+            a table. For a sum it is that of the sum as a share of the largest sum that the rows could have.
+            None where it is not known.
+        expected: True if price and ``error_bar`` rest on today's estimates. Otherwise they are exact.
+    """
 
     status: Literal["quoted"] = "quoted"
+    error_bar: float | None = None
+    expected: bool | None = None
 
 
 class NoisyAnswer(PricedAnswer):

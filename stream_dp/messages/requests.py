@@ -18,6 +18,7 @@ from stream_dp.messages.base import (
     validated,
 )
 from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
+from stream_dp.messages.precision import ErrorSpec, FixedError, RelativeError, ShareOfLine
 
 
 class SourceRange(Request):
@@ -98,6 +99,9 @@ class QueryFields(Request):
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
+        error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
+            share of the answer, or a number of rows.
+        at_most: The largest share of any line (a block's privacy budget) that the answer may take.
     """
 
     query_id: Id
@@ -112,6 +116,8 @@ class QueryFields(Request):
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     high: Annotated[float, Field(ge=0, le=1)] | None = None
     count_rows: StrictBool | None = None
+    error: ErrorSpec | None = None
+    at_most: ShareOfLine | None = None
     window: LastPhases | None = None
     quote: StrictBool = False
 
@@ -125,7 +131,19 @@ class QueryFields(Request):
                 raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError("low is not below high: write the smaller threshold as low")
+        self._check_error()
         return self
+
+    def _check_error(self) -> None:
+        """Refuses forms of an error that the kind of the query cannot promise."""
+        if isinstance(self.error, RelativeError) and self.kind != "predicate":
+            raise ValueError(
+                f'kind "{self.kind}" has no relative error: write error as a share of the rows or as a value'
+            )
+        if isinstance(self.error, FixedError) and self.count_rows:
+            raise ValueError(
+                "a value is the error of the sum alone: remove count_rows, or write error as a share"
+            )
 
     @classmethod
     def read(cls, document: object) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
@@ -170,8 +170,12 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
             "send it in another record",
             reason="too_much_work",
         )
-    (release,) = await dataset.look([step])
-    return dataset.mechanism.conclude(query, step, release), step.charges
+    paid: list[Charge] = []
+    while not isinstance(step, Outcome):
+        paid += step.charges
+        (release,) = await dataset.look([step])
+        step = dataset.mechanism.conclude(query, step, release)
+    return step, summed(paid)
 
 
 def _quote(dataset: Dataset, query: AnyQuery) -> Quote:

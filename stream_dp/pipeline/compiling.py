@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from stream_dp.core.outcome import RefusalCode
+from stream_dp.core.parameters import Target
 from stream_dp.core.query import (
     AnyQuery,
     KindQuery,
@@ -21,6 +22,7 @@ from stream_dp.core.query import (
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
+from stream_dp.messages.precision import FixedError, RelativeError
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.profiles.kinds import setting_of
 
@@ -56,9 +58,10 @@ class Compiled:
 def as_sent(query: QueryFields) -> tuple[object, ...]:
     """Returns the fields that identify a request that cannot be compiled."""
     if query.kind in _COUNTS:
-        return query.where, query.group_by
+        return query.where, query.group_by, *_identity(_target(query))
     counted = ("count_rows",) if query.count_rows else ()
-    return query.where, query.wheres, query.group_by, query.attribute, *_numbers(query), *counted
+    asked = query.where, query.wheres, query.group_by, query.attribute
+    return (*asked, *_numbers(query), *counted, *_identity(_target(query)))
 
 
 def _numbers(query: QueryFields) -> tuple[float, ...]:
@@ -66,11 +69,39 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
     return tuple(n for n in (query.rank, query.low, query.high) if n is not None)
 
 
+def _target(query: QueryFields) -> Target:
+    """How precise the answer is to be, and what it may cost."""
+    match query.error:
+        case RelativeError(relative=relative):
+            return Target(relative=relative, at_most=query.at_most)
+        case FixedError(value=value):
+            return Target(value=value, at_most=query.at_most)
+        case share:
+            return Target(share=share, at_most=query.at_most)
+
+
+def _identity(target: Target) -> tuple[object, ...]:
+    """What a target adds to what identifies a request: nothing where a query names none."""
+    return () if target == Target() else ("target", *astuple(target))
+
+
+def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
+    """Returns the target of a query after checking that the data set's profile keeps it."""
+    target = _target(query)
+    if target != Target() and not dataset.definition.mechanism.takes_errors:
+        raise InvalidQuery(
+            "at_most" if query.error is None else "error",
+            "a data set of this profile answers all queries with accuracy.error",
+            "leave error and at_most out, or ask a data set of the calibrated profile",
+        )
+    return target
+
+
 def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
     """The query on the data set's schema. Raises InvalidQuery."""
     try:
         if query.kind in _COUNTS:
-            return _count(dataset.universe, query)
+            return _count(dataset, query)
         if query.kind == "sum":
             return _sum(dataset, query)
         return _kind(dataset, query)
@@ -82,11 +113,14 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
         raise InvalidQuery("where", "it cannot be read", "ask in another form") from None
 
 
-def _count(universe: Universe, query: QueryFields) -> Compiled:
+def _count(dataset: Dataset, query: QueryFields) -> Compiled:
+    universe = dataset.universe
     predicate = compile_where(universe, query.where)
     group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
+    target = _checked_target(dataset, query)
     return Compiled(
-        (predicate.key, group_by), lambda window: LinearQuery(predicate, window, group_by)
+        (predicate.key, group_by, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, group_by, target=target),
     )
 
 
@@ -138,8 +172,12 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     group_by = _grouped(universe, query, predicate, most=most)
     total = Total(index, attribute.values)
     rows = every if query.count_rows else None
-    identity = predicate.key, group_by, index, *(() if rows is None else (rows.key,))
-    return Compiled(identity, lambda window: LinearQuery(predicate, window, group_by, total, rows))
+    target = _checked_target(dataset, query)
+    counted = () if rows is None else (rows.key,)
+    return Compiled(
+        (predicate.key, group_by, index, *counted, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
+    )
 
 
 def _kind(dataset: Dataset, query: QueryFields) -> Compiled:

@@ -107,7 +107,12 @@ class Replying:
         if isinstance(quote.outcome, Refused):
             return self.refused(quote.outcome, asked)
         path = Path.MEASURED if quote.outcome is None else quote.outcome.path
-        return QuotedAnswer(**self._facts(asked, path, quote.charges, note))
+        note = "; ".join(said for said in (note, quote.note) if said) or None
+        return QuotedAnswer(
+            **self._facts(asked, path, quote.charges, note),
+            error_bar=quote.error_bar,
+            expected=quote.expected or None,
+        )
 
     def _head(self, asked: AnyQuery | None) -> dict[str, Any]:
         """Returns the fields that name the query."""

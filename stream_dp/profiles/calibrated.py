@@ -5,6 +5,7 @@ from __future__ import annotations
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.targets import Limits
 from stream_dp.messages.definitions import CalibratedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.kinds import chosen
@@ -23,6 +24,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         on_exhausted=setup.definition.on_exhausted,
         base_share=settings.base_share,
         pacing=settings.pacing,
+        limits=Limits(setup.definition.accuracy.least_error, setup.definition.accuracy.query_share),
         approximate=any(answerer.approximate for answerer, _ in kinds),
     )
     if not kinds:

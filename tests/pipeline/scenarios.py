@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.pipeline.referee import World
 
-__all__ = ["DOUBLED", "GATED", "ROUNDS", "RUNS", "THESIS"]
+__all__ = ["DOUBLED", "GATED", "ROUNDS", "RUNS", "STAGED", "THESIS"]
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -122,6 +122,21 @@ def _gated_ask(world: World) -> None:
 
 
 GATED = (_gated, _gated_phase, _gated_ask, _gated_phase, _gated_ask)
+
+
+def _staged(world: World) -> None:
+    world.define("flights", mechanism={"base_share": 0.0})
+
+
+def _staged_ask(world: World) -> None:
+    """Several looks a query: pilots, and a final look that stands alone."""
+    offset = world.next_offset("queries", "flights")
+    for n, where in enumerate((AA, LATE)):
+        for error in ({"relative": 0.05}, {"relative": 0.04}, 0.01):
+            world.ask("flights", f"{offset}-{n}-{error}".replace(" ", ""), where, error=error)
+
+
+STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)
 
 
 def _runs(world: World) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import DOUBLED, GATED, ROUNDS, RUNS, THESIS
+from tests.pipeline.scenarios import DOUBLED, GATED, ROUNDS, RUNS, STAGED, THESIS
 
 Sweep = Callable[..., Any]
 
@@ -67,6 +67,23 @@ async def test_nor_does_one_while_a_segment_of_tests_runs(sweep: Sweep, point: C
 async def test_nor_does_one_while_runs_keep_a_secret(sweep: Sweep, point: CrashPoint) -> None:
     """Theirs does not: it is durable with the charge, and what was on its way counts against the run."""
     assert await sweep(RUNS, range(1_000), point=point) == []
+
+
+async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=STAGED) == 0
+    assert world.complaints() == []
+    answers = world.answers().values()
+    assert [answer["status"] for answer in answers] == ["answered"] * 12
+    assert "measured" in {answer["path"] for answer in answers}
+    assert "unverified" not in {answer["path"] for answer in answers}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
+    """Each of them is charged before it is taken; those that were committed are known afterwards."""
+    assert await sweep(STAGED, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow

@@ -66,10 +66,10 @@ class Run:
 
     def ask(self, query: AnyQuery) -> Outcome:
         step = self.mechanism.answer(query)
-        if isinstance(step, Outcome):
-            return step
-        self.charge(step)
-        return self.mechanism.conclude(query, step, self.take(step))
+        while not isinstance(step, Outcome):
+            self.charge(step)
+            step = self.mechanism.conclude(query, step, self.take(step))
+        return step
 
     def charge(self, look: Look) -> None:
         """Everything that is durable before the look is taken."""

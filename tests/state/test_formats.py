@@ -158,8 +158,7 @@ def write_remembered(answer: TableAnswered) -> bytes:
 def read_remembered(data: bytes) -> Any:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
     counts.open_phase(100)
-    counts.recall({BY_CANCELLED.key + bytes(4) + b"\x01\x00\x00\x00": data})
-    answer = counts.answer(BY_CANCELLED)
+    answer = counts._recalled(BY_CANCELLED, data)
     assert isinstance(answer, TableAnswered)
     assert answer.path is Path.REPEAT
     return answer

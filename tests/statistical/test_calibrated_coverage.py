@@ -86,7 +86,7 @@ class Trials:
     ) -> Answered | TableAnswered:
         query = LinearQuery(predicate, range(block, block + 1), group_by)
         step = self.mechanism.answer(query)
-        if isinstance(step, Look):
+        while isinstance(step, Look):
             self.mechanism.charged(step.charges)
             release = step.take(self.noise, self.data)
             self.mechanism.absorb(release)

@@ -146,7 +146,7 @@ class WithKinds(Mechanism):
         else:
             self._counts.absorb(release)
 
-    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome:
+    def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
         if isinstance(query, LinearQuery):
             return self._counts.conclude(query, look, release)
         assert isinstance(look, NamedLook), "a look of another kind"

@@ -286,7 +286,9 @@ class Doubling(LinearMechanism):
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
         assert isinstance(look, StageLook), "a look of another mechanism"
         assert isinstance(release, StageRelease), "a release of another mechanism"
-        return self.mechanism.conclude(query, look.look, release.release)
+        outcome = self.mechanism.conclude(query, look.look, release.release)
+        assert isinstance(outcome, Outcome), "one look answers a query of this profile"
+        return outcome
 
     # ------------------------------------------------------------ restarts
 

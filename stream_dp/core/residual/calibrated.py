@@ -16,11 +16,12 @@ the promised probability. An analyst who chooses queries by looking at published
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import chdtri
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
@@ -35,6 +36,7 @@ from stream_dp.core.outcome import (
     Sum,
     Summed,
     TableAnswered,
+    widest_bar,
 )
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
@@ -66,6 +68,7 @@ from stream_dp.core.residual.planner import (
     Bounded,
     BudgetAllocator,
     Certified,
+    Decision,
     Lack,
     Measure,
     Policy,
@@ -75,6 +78,8 @@ from stream_dp.core.residual.planner import (
     plan,
     plan_total,
 )
+from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
+from stream_dp.core.residual.targets import NO_LIMITS, Limits, percent, terms_of, too_dear
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -83,6 +88,9 @@ _REMEMBERED = Format("remembered answer", 1)  # a row of three floats for each o
 
 _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+
+_CLOSE = 1.0 + 1e-6
+"""By what factor a remembered bar may pass the error asked for: scales and bars are floats."""
 
 _Row: TypeAlias = tuple[float, ...]
 """One answer: its count, its error bar and its simultaneous error bar, both as shares of the rows."""
@@ -133,6 +141,7 @@ class Calibrated(LinearMechanism):
         base_share: Part of each new line spent when its phase opens; None derives it.
         pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
             will have one phase only.
+        limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
 
     Raises:
@@ -148,6 +157,7 @@ class Calibrated(LinearMechanism):
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
         base_share: float | None = None,
         pacing: bool = True,
+        limits: Limits = NO_LIMITS,
         approximate: bool = False,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
@@ -160,7 +170,9 @@ class Calibrated(LinearMechanism):
         self._shape = universe.shape
         self._on_exhausted = on_exhausted
         self._terms = Terms.of(accuracy)
+        self._limits = limits
         self._prices = Prices(self.budget)
+        self._stages = Stages(accuracy, self._prices)
         self._allocator = BudgetAllocator(self.policy)
         self._base_plan = BasePlan(self._shape)
         self._belief = Belief(self._shape)
@@ -233,14 +245,23 @@ class Calibrated(LinearMechanism):
     # ------------------------------------------------------------ queries
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        step = self._decide(query)
+        step = self._decide(query) if query.target.relative is None else self._first_stage(query)
         if isinstance(step, Measure):
             return self._look(query, step)
         if isinstance(step, Answered | TableAnswered) and step.path is not Path.REPEAT:
             self._remember(query, step)
         return step
 
-    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome:
+    def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        if isinstance(look, StagedLook):
+            step = (
+                self._standing_alone(query, look, release)
+                if look.final
+                else self._next_stage(query, look.paid)
+            )
+            if isinstance(step, Answered):
+                self._remember(query, step)
+            return step
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
             return self._summed(query, Path.MEASURED)
@@ -250,43 +271,178 @@ class Calibrated(LinearMechanism):
         return outcome
 
     def _quote(self, query: LinearQuery) -> Quote:
+        if query.target.relative is not None:
+            return self._quote_of_stages(query)
         step = self._decide(query)
         if isinstance(step, Measure):
-            return Quote(None, step.charges)
-        return Quote(step, ())
+            return Quote(None, step.charges, self._bar_after(query, step))
+        return Quote.of(step)
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    # ------------------------------------------------------------ relative errors
+
+    def _first_stage(self, query: LinearQuery) -> Outcome | Look:
+        settled = self._settled(query)
+        return self._next_stage(query, {}) if settled is None else settled
+
+    def _next_stage(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
+        """The next look of a relative error, or the answer where none is needed or possible.
+
+        Args:
+            query: A count with a relative error.
+            paid: Units that the query has taken of each block's line so far.
+        """
+        evidence, relative = self._evidence(query), query.target.relative
+        assert relative is not None, "the query has a relative error"
+        most = self._limits.most(query.target)
+        step = self._stages.step(evidence, self._room(query, most, paid), relative)
+        match step:
+            case Settled(z=z):
+                path = Path.MEASURED if paid else Path.CERTIFIED
+                return self._by_variance(query, evidence, z, path)
+            case Stuck(z=z):
+                return self._stuck(query, evidence, z, paid)
+            case Pilot(measure=measure) | Last(measure=measure):
+                return self._staged_look(query, measure, paid, final=isinstance(step, Last))
+
+    def _room(
+        self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
+    ) -> npt.NDArray[np.int64]:
+        """Units of each line that a query may still take, given what it has taken."""
+        room = self._allocator.room(query.window)
+        if most is None:
+            return room
+        taken = np.array([paid.get(block, 0) for block in query.window])
+        return np.asarray(np.minimum(room, np.maximum(most - taken, 0)))
+
+    def _stuck(
+        self, query: LinearQuery, evidence: Evidence, z: float | None, paid: Mapping[int, int]
+    ) -> Outcome:
+        """The outcome of a relative error that what may be paid does not allow."""
+        most, relative = self._limits.most(query.target), query.target.relative
+        assert relative is not None, "the query has a relative error"
+        if most is not None and not paid:
+            room = self._room(query, None, {})
+            if not isinstance(self._stages.step(evidence, room, relative), Stuck):
+                charges, _ = self._stages.expected(evidence, room, relative)
+                if max((charge.rho for charge in charges), default=0) > most:
+                    return too_dear(charges, most)
+        if self._on_exhausted == "refuse":
+            return _REFUSALS[Lack.BUDGET]
+        if z is not None:
+            return self._by_variance(query, evidence, z, Path.UNVERIFIED)
+        low, high = evidence.interval(self._terms.log_bounds_failure)
+        return self._unproven(query, evidence, Unproven(low, high, Lack.BUDGET))
+
+    def _staged_look(
+        self, query: LinearQuery, measure: Measure, paid: Mapping[int, int], *, final: bool
+    ) -> Outcome | Look:
+        drawable = self._drawable(query, measure)
+        if not isinstance(drawable, Measure):
+            return drawable
+        total = dict(paid)
+        for charge in measure.charges:
+            total[charge.block] = total.get(charge.block, 0) + charge.rho
+        return StagedLook(query, query.attributes, measure.steps, 1, measure.charges, final, total)
+
+    def _standing_alone(self, query: LinearQuery, look: StagedLook, release: Release) -> Answered:
+        """The answer that the final look is by itself."""
+        assert isinstance(release, CountsRelease), "the release of this look"
+        variance = math.fsum(float(grid_sigma(step)) ** 2 for _, step in look.steps)
+        value = float(release.values.sum())
+        bar = self._stages.z_final * math.sqrt(variance)
+        evidence = self._evidence(query)
+        simultaneous = self._simultaneous_by_variance(evidence, [value])
+        outcome = self._outcome(query, evidence.form, [value], [bar], simultaneous, Path.MEASURED)
+        assert isinstance(outcome, Answered), "one count"
+        return outcome
+
+    def _quote_of_stages(self, query: LinearQuery) -> Quote:
+        """The price if the count is what it looks like today."""
+        step = self._first_stage(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        evidence, relative = self._evidence(query), query.target.relative
+        most = self._limits.most(query.target)
+        assert relative is not None, "the query has a relative error"
+        assert most is not None, "a relative error has a price that it may not pass"
+        charges, bar = self._stages.expected(evidence, self._room(query, most, {}), relative)
+        share = bar / evidence.n_rows
+        note = (
+            "the price is for a count like today's estimate; a smaller count takes more, up to "
+            f"{percent(most / UNITS)} of a block's budget"
+        )
+        return Quote(None, charges, share if share < 1.0 else None, expected=True, note=note)
+
+    # ------------------------------------------------------------ error bars to come
+
+    def _bar_after(self, query: LinearQuery, measure: Measure) -> float | None:
+        """The largest error bar after a look, as ``_conclude`` will have it: a share of the rows."""
+        precision = np.zeros(len(query.window))
+        for block, step in measure.steps:
+            precision[block - query.window.start] = float(grid_sigma(step) ** -2)
+        variance = self._evidence(query).variance_after(precision, table=measure.table)
+        z = self._terms.z_measured if query.total is None else self._terms.z
+        bar = z * math.sqrt(variance) / self._belief.rows(query.window) + _ROUNDING
+        return bar if bar < 1.0 else None
+
+    def _settled(self, query: LinearQuery) -> Outcome | None:
+        """The outcome where no plan is needed for it."""
         window, predicate = query.window, query.predicate
         if window.stop > len(self._belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        known = self._verified.get(_repeat_key(query))
+        known = self._repeated(query)
         if known is not None:
-            return self._recalled(query, known)
+            return known
         n_rows = self._belief.rows(window)
         if n_rows == 0:
             return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
-        if query.total is not None:
-            return self._decide_total(query)
-        if predicate.constant is False or (predicate.constant and not query.group_by):
+        refusal = self._limits.refusal(terms_of(self._terms, query, n_rows))
+        if refusal is not None:
+            return refusal
+        certain = predicate.constant is False or (predicate.constant and not query.group_by)
+        if certain and query.total is None:
             return self._certain(query, n_rows if predicate.constant else 0, n_rows)
-        if self._too_many_cells(query):
-            return _TOO_MANY_CELLS
+        return _TOO_MANY_CELLS if self._too_many_cells(query) else None
+
+    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+        settled = self._settled(query)
+        if settled is not None:
+            return settled
+        terms = terms_of(self._terms, query, self._belief.rows(query.window))
+        if query.total is not None:
+            return self._decide_total(query, terms)
         evidence = self._evidence(query)
-        decision = plan(evidence, self._terms, self.policy, self._prices, self._allocator)
+        most = self._limits.most(query.target)
+        decision = self._plan(evidence, terms, most)
+        if most is not None and isinstance(decision, Unproven):
+            dearer = self._plan(evidence, terms, None)
+            if isinstance(dearer, Measure):
+                return too_dear(dearer.charges, most)
+            decision = dearer
         match decision:
             case Certified():
                 return self._by_variance(query, evidence, self._terms.z, Path.CERTIFIED)
             case Measure():
                 return self._drawable(query, decision)
             case Bounded():
-                return self._by_bounds(query, evidence, decision)
+                return self._by_bounds(query, evidence, decision, terms.error)
             case Unproven():
                 return self._unproven(query, evidence, decision)
 
-    def _decide_total(self, query: LinearQuery) -> Outcome | Measure:
-        if self._too_many_cells(query):
-            return _TOO_MANY_CELLS
-        decision = plan_total(self._evidence(query), self._terms, self._prices, self._allocator)
+    def _plan(self, evidence: Evidence, terms: Terms, most: int | None) -> Decision:
+        """The plan for a count or table that takes at most ``most`` units of any line."""
+        return plan(evidence, terms, self.policy, self._prices, self._within(most))
+
+    def _within(self, most: int | None) -> BudgetAllocator:
+        return self._allocator if most is None else self._allocator.within(most)
+
+    def _decide_total(self, query: LinearQuery, terms: Terms) -> Outcome | Measure:
+        evidence, most = self._evidence(query), self._limits.most(query.target)
+        decision = plan_total(evidence, terms, self._prices, self._within(most))
+        if most is not None and isinstance(decision, Lack):
+            decision = plan_total(evidence, terms, self._prices, self._allocator)
+            if isinstance(decision, Measure):
+                return too_dear(decision.charges, most)
         if isinstance(decision, Measure):
             return self._drawable(query, decision)
         if isinstance(decision, Certified):
@@ -332,9 +488,9 @@ class Calibrated(LinearMechanism):
         return self._outcome(query, evidence.form, values, bars, simultaneous, path)
 
     def _by_bounds(
-        self, query: LinearQuery, evidence: Evidence, bounded: Bounded
+        self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
     ) -> Answered | TableAnswered:
-        margin = self.accuracy.error * evidence.n_rows
+        margin = error * evidence.n_rows
         nearest, farthest = bounded.high - margin, bounded.low + margin
         values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
         return self._by_interval(query, evidence, values, bounded, Path.BOUNDED)
@@ -537,6 +693,9 @@ class Calibrated(LinearMechanism):
         if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
             return
         key = _repeat_key(query)
+        known = self._verified.get(key)
+        if known is not None and not _widest(outcome) < _widest(self._recalled(query, known)):
+            return
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
         rows = [
             fields("<3d", c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
@@ -544,6 +703,20 @@ class Calibrated(LinearMechanism):
         ]
         value = _REMEMBERED.pack(*rows)
         self._verified[key] = self._fresh[key] = value
+
+    def _repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
+        """The remembered answer, if it is as precise as the query asks."""
+        known = self._verified.get(_repeat_key(query))
+        if known is None:
+            return None
+        outcome = self._recalled(query, known)
+        bar = _widest(outcome)
+        if query.target.relative is None:
+            error = terms_of(self._terms, query, self._belief.rows(query.window)).error
+        else:
+            assert isinstance(outcome, Answered), "a relative error is of one count"
+            error = query.target.relative * (outcome.value - bar)
+        return outcome if bar <= error * _CLOSE + 2.0 * _ROUNDING else None
 
     def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
         reader = _REMEMBERED.read(known)
@@ -559,6 +732,12 @@ class Calibrated(LinearMechanism):
 
 _NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
 """The answer for a cell that no row can be in."""
+
+
+def _widest(outcome: Answered | TableAnswered) -> float:
+    """The largest error bar; infinite where one is not known."""
+    bar = widest_bar(outcome)
+    return math.inf if bar is None else bar
 
 
 def _finite(bar: float) -> float | None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -188,21 +189,28 @@ class BudgetAllocator:
         self._policy = policy
         self._base: list[float] = []
         self._rent: dict[tuple[int, ...], dict[int, int]] = {}
+        self._most = UNITS
 
     def open(self, base_share: float) -> int:
         """Adds a line; returns its block's index."""
         self._base.append(base_share)
         return self.lines.open()
 
+    def within(self, most: int) -> BudgetAllocator:
+        """The same lines for one query, which may take at most this many units of each."""
+        limited = copy(self)
+        limited._most = most  # noqa: SLF001 - of its own kind
+        return limited
+
     def room(self, window: range) -> npt.NDArray[np.int64]:
         """Units that each block may spend now, shape (len(window),)."""
         left = self.lines.left(window)
-        if not self._policy.pacing:
-            return left
-        share = np.array(self._base[window.start : window.stop])
-        age = len(self.lines) - 1 - np.arange(window.start, window.stop)
-        kept = (1.0 - share) * np.exp2(-(age + 1.0))
-        return np.asarray(np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0))
+        if self._policy.pacing:
+            share = np.array(self._base[window.start : window.stop])
+            age = len(self.lines) - 1 - np.arange(window.start, window.stop)
+            kept = (1.0 - share) * np.exp2(-(age + 1.0))
+            left = np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0)
+        return np.asarray(np.minimum(left, self._most))
 
     def rented(self, attributes: tuple[int, ...], block: int, units: int) -> None:
         """Records a count measured on ``attributes``."""
@@ -230,7 +238,7 @@ def plan(
         return Bounded(low, high)
     limit = (margin / terms.z_measured) ** 2
     room = allocator.room(evidence.window)
-    count = _count(evidence, prices, room, limit)
+    count = count_look(evidence, prices, room, limit)
     if count is not None and not _may_buy(evidence, policy, allocator, count):
         return count
     drawable = evidence.n_cells <= MAX_TABLE_CELLS
@@ -239,7 +247,7 @@ def plan(
         return table
     if count is not None:
         return count
-    return Unproven(low, high, _lack(_count, evidence, prices, allocator, limit))
+    return Unproven(low, high, _lack(count_look, evidence, prices, allocator, limit))
 
 
 def plan_total(
@@ -260,7 +268,7 @@ def _lack(
     allocator: BudgetAllocator,
     limit: float,
 ) -> Lack:
-    """Returns why a way to measure, ``_count`` or ``_table``, has too little room now."""
+    """Returns why a way to measure, ``count_look`` or ``_table``, has too little room now."""
     if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
         return Lack.PACE
     untouched = np.full(len(evidence.window), UNITS)
@@ -294,7 +302,7 @@ def _squared_sensitivity(evidence: Evidence) -> int:
     return 1 if evidence.form.n_answers == 1 else 2
 
 
-def _count(
+def count_look(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
 ) -> Measure | None:
     """The cheapest counts that bring the variance down to ``limit``; None if the room is too small.
@@ -315,6 +323,25 @@ def _count(
     lacking = 1.0 / levels[pays] - 1.0 / now[pays]
     steps = first
     steps[pays] = np.maximum(_step_below(lacking**-0.5 * _TIE), first[pays])
+    return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
+
+
+def count_alone(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
+) -> Measure | None:
+    """The cheapest counts whose own variance is at most ``limit``, whatever else is known.
+
+    Takes what ``count_look`` takes. The look covers all blocks of the window.
+    """
+    squared_sensitivity = _squared_sensitivity(evidence)
+    first, most = _most_precise(prices, room, squared_sensitivity)
+    with np.errstate(divide="ignore"):
+        lowest = 1.0 / most
+    levels = water_fill(np.full(len(first), np.inf), lowest, limit)
+    if levels is None:
+        return None
+    steps = np.maximum(_step_below(np.sqrt(levels) * _TIE), first)
+    pays = np.ones(len(first), dtype=np.bool_)
     return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
 
 
@@ -564,6 +591,8 @@ __all__ = [
     "Prices",
     "Terms",
     "Unproven",
+    "count_alone",
+    "count_look",
     "plan",
     "plan_total",
     "water_fill",

@@ -28,8 +28,8 @@ class TableAnswer(CellsAnswer):
 
 COUNTS = KindMessages(
     queries={
-        "predicate": QueryShape(may_have=("where",)),
-        "table": QueryShape(needs=("group_by",), may_have=("where",)),
+        "predicate": QueryShape(may_have=("where", "error", "at_most")),
+        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most")),
     },
     answers={"predicate": PredicateAnswer, "table": TableAnswer},
 )

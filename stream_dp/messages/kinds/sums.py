@@ -76,7 +76,10 @@ class SumByGroupAnswer(NoisyAnswer):
 
 SUMS = KindMessages(
     queries={
-        "sum": QueryShape(needs=("attribute",), may_have=("where", "group_by", "count_rows")),
+        "sum": QueryShape(
+            needs=("attribute",),
+            may_have=("where", "group_by", "count_rows", "error", "at_most"),
+        ),
     },
     answers={"sum": SumAnswer, "sum_by_group": SumByGroupAnswer},
 )

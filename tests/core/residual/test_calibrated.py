@@ -95,7 +95,7 @@ class Host:
 
     def ask(self, query: LinearQuery) -> Outcome:
         step = self.mechanism.answer(query)
-        if isinstance(step, Look):
+        while isinstance(step, Look):
             step = self.mechanism.conclude(query, step, self.take(step))
         self.verified |= self.mechanism.remembered()
         return step

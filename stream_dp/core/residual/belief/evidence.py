@@ -156,13 +156,16 @@ class Evidence:
 
     def after_count(self, precision: Floats) -> Floats:
         """``by_block`` if a count were measured with this precision (1/variance) in each block."""
-        return np.asarray(_inverse(_inverse(self._by_block) + precision).max(axis=0))
+        return np.asarray(self._after_count(precision).max(axis=0))
 
     def after_table(self, precision: Floats) -> Floats:
         """``by_block`` if the marginal over the attributes were measured with this precision."""
-        raised = _inverse(self._precisions + self._reach[:, None] * precision)
-        from_tables = variance(self.form.norms, raised)
-        return np.asarray(_inverse(_inverse(from_tables) + self._counted).max(axis=0))
+        return np.asarray(self._after_table(precision).max(axis=0))
+
+    def variance_after(self, precision: Floats, *, table: bool) -> float:
+        """The largest variance of any answer after a look with this precision in each block."""
+        after = self._after_table(precision) if table else self._after_count(precision)
+        return float(after.sum(axis=1).max())
 
     def table_cost_ratio(self) -> float:
         """A lower bound: how many times the precision that a count needs a table needs instead.
@@ -193,6 +196,14 @@ class Evidence:
             counted = count.values if self.form.live is None else count.values[self.form.live]
             values = np.asarray(values + gain * (counted - from_tables))
         return values
+
+    def _after_count(self, precision: Floats) -> Floats:
+        return _inverse(_inverse(self._by_block) + precision)
+
+    def _after_table(self, precision: Floats) -> Floats:
+        raised = _inverse(self._precisions + self._reach[:, None] * precision)
+        from_tables = variance(self.form.norms, raised)
+        return _inverse(_inverse(from_tables) + self._counted)
 
     @cached_property
     def _sides(self) -> bounds.Sides:

@@ -1,0 +1,53 @@
+"""How precisely one query is to be answered: the field ``error`` of a query."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Discriminator, Field, Tag
+
+from stream_dp.messages.base import Finite, Request
+
+__all__ = ["ErrorSpec", "FixedError", "RelativeError", "ShareOfLine"]
+
+
+class RelativeError(Request):
+    """The largest error as a share of the answer itself."""
+
+    relative: Annotated[Finite, Field(gt=0, lt=1)]
+
+
+class FixedError(Request):
+    """The largest error in the unit of the answer: rows for counts, the attribute's own unit for sums."""
+
+    value: Annotated[Finite, Field(gt=0)]
+
+
+_FORMS = ("relative", "value")
+
+
+def _form(given: object) -> str | None:
+    """Returns which of the forms an error is written in, or None for no form."""
+    if isinstance(given, RelativeError):
+        return "relative"
+    if isinstance(given, FixedError):
+        return "value"
+    if isinstance(given, dict):
+        return next((form for form in _FORMS if given.keys() == {form}), None)
+    return "share" if isinstance(given, int | float) and not isinstance(given, bool) else None
+
+
+ErrorSpec: TypeAlias = Annotated[
+    Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), Tag("share")]
+    | Annotated[RelativeError, Tag("relative")]
+    | Annotated[FixedError, Tag("value")],
+    Discriminator(
+        _form,
+        custom_error_type="error_form",
+        custom_error_message="no form of an error",
+    ),
+]
+"""A share of the rows asked, or an object that says what else it is a share or a number of."""
+
+ShareOfLine: TypeAlias = Annotated[Finite, Field(gt=0, le=1)]
+"""A share of a line (the privacy budget of a block)."""
