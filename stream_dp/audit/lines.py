@@ -135,6 +135,12 @@ class Line:
         squared = sigma * sigma / squared_sensitivity
         return LookLoss(1 / (2 * squared), Fraction(0), (LossEvent("gaussian", float(squared)),))
 
+    def summed(self, cost: Fraction, event: LossEvent) -> LookLoss:
+        """Gaussian noise of several scales on one vector, whose loss was worked out as a whole."""
+        if self.linear:
+            raise Wrong("Gaussian noise needs a delta, and the definition has none")
+        return LookLoss(cost, Fraction(0), (event,))
+
     def pure(self, epsilon: Fraction, delta: Fraction = Fraction(0)) -> LookLoss:
         """A mechanism that is (epsilon, delta)-private: ``epsilon^2 / 2``-zCDP, but for delta."""
         if delta and not self.delta:

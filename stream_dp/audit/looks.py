@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final, TypeAlias
 
-from stream_dp.audit.lines import Due, Line, LookLoss, named
+from stream_dp.audit.lines import Due, Line, LookLoss, LossEvent, named
 from stream_dp.audit.numbers import (
     UNITS,
     Wrong,
@@ -148,6 +148,53 @@ class Looks:
         squared_sensitivity = 1 if answers == 1 else 2
         for block, step in look["blocks"]:
             yield block, self._measured(step, squared_sensitivity)
+
+    def _sums(self, look: Look) -> Owed:
+        """Rows as vectors, each of which adds ``(x, 1)`` to one answer, or nothing.
+
+        What a look loses is half of the largest squared distance between two of these, in units of the noise.
+        """
+        answers, attributes = whole(look, "answers"), wholes(look, "attributes")
+        groups, added = wholes(look, "group_by"), whole(look, "attribute")
+        n_cells(self._sizes, attributes)
+        if not {*groups, added} <= set(attributes) or added in groups:
+            raise Wrong("it adds up, or groups by, what it does not depend on")
+        if answers != n_cells(self._sizes, groups):
+            raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
+        (low, high), centre = look["range"], look["centre"]
+        if any(type(number) is not int for number in (low, high, centre)) or low > high:
+            raise Wrong("its range and its centre are not those of whole numbers")
+        several, all_in, rests = answers > 1, look["every_row"], look["rests"]
+        if type(all_in) is not bool or type(rests) is not bool or (all_in and rests):
+            raise Wrong("it does not say which rows are in an answer")
+        ends = 2 * low - centre, 2 * high - centre
+        for block, *steps in look["blocks"]:
+            yield block, self._summed(ends, steps, several=several, all_in=all_in, rests=rests)
+
+    def _summed(
+        self,
+        ends: tuple[int, int],
+        steps: Sequence[int],
+        *,
+        several: bool,
+        all_in: bool,
+        rests: bool,
+    ) -> Due:
+        """The price of noise of one or two steps of the grid on sums, and on counts, of one block."""
+        if len(steps) != (1 if all_in and not several else 2):
+            raise Wrong("it has too few scales, or too many")
+        scales = [grid(step) for step in steps]
+        # A row as (answer, its part of the sum, of the count, of the count of rows without a number).
+        kinds = [(answer, end, 1, 0) for answer in range(1 + several) for end in ends]
+        if not all_in:
+            kinds.append((0, 0, 0, 0))
+        if rests:
+            kinds += [(answer, 0, 0, 1) for answer in range(1 + several)]
+        square = max(_apart(one, other, scales) for one in kinds for other in kinds)
+        if square == 0:
+            raise Wrong("it says that no row can change it")
+        event = LossEvent("gaussian", float(1 / square))
+        return self._line.due(self._line.summed(square / 2, event))
 
     def _table(self, look: Look) -> Owed:
         n_cells(self._sizes, wholes(look, "attributes"))
@@ -341,6 +388,7 @@ class Looks:
     _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
         "counts": _counts,
+        "sums": _sums,
         "table": _table,
         "count": _count,
         "gate": _gate,
@@ -353,6 +401,22 @@ class Looks:
         "interior_point": _interior_point,
         "adaptive_threshold": _adaptive_threshold,
     }
+
+
+def _apart(
+    one: tuple[int, int, int, int], other: tuple[int, int, int, int], scales: Sequence[Fraction]
+) -> Fraction:
+    """The squared distance between what two rows add to sums and counts, in units of the noise."""
+    of_sums, of_counts = scales[0], scales[-1]
+    here = one[0] == other[0]
+    found = Fraction(0)
+    for index, scale in ((1, of_sums), (2, of_counts), (3, of_counts)):
+        if index > 1 and len(scales) == 1:
+            break  # the number of all rows is public
+        first, second = one[index], other[index]
+        square = (first - second) ** 2 if here else first**2 + second**2
+        found += square / scale**2
+    return found
 
 
 def sizes_of(definition: Definition) -> tuple[int, ...]:

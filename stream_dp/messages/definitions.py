@@ -155,7 +155,7 @@ class CalibratedSpec(ProfileSpec):
             only one phase.
     """
 
-    looks: ClassVar[tuple[str, ...]] = ("tables", "counts")
+    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True

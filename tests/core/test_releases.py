@@ -18,9 +18,12 @@ from stream_dp.core.median.phased import QueryRelease
 from stream_dp.core.outcome import Side
 from stream_dp.core.query import EVERYTHING
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
+from stream_dp.core.residual.sum_look import SumRelease
+from stream_dp.core.residual.sum_price import SumShape
 from stream_dp.core.sparse_vector.gates import CountRelease
 
 WINDOW, KEY = range(2), bytes(16)
+KEYS, SHAPE = (KEY, KEY, KEY), SumShape(0, 9, 9, grouped=True, every_row=True)
 ZEROS, ONES = np.zeros((2, 2), dtype=np.int64), np.ones((2, 2), dtype=np.int64)
 
 EASY, HARD = (QueryRelease(1, 0, WINDOW, EVERYTHING, hard, 7 * hard) for hard in (False, True))
@@ -34,6 +37,8 @@ EASY, HARD = (QueryRelease(1, 0, WINDOW, EVERYTHING, hard, 7 * hard) for hard in
         (CountRelease(1, WINDOW, EVERYTHING, False, 0), CountRelease(1, WINDOW, EVERYTHING, True, 7)),
         (TablesRelease((Part((0, 1), 0, 5),), (ZEROS,)), TablesRelease((Part((0, 1), 0, 5),), (ONES,))),
         (CountsRelease(KEY, (0,), ((0, 5),), ZEROS), CountsRelease(KEY, (0,), ((0, 5),), ONES)),
+        (SumRelease(KEYS, (0,), 1.0, SHAPE, ((0, 5, 5),), ZEROS[None]),
+         SumRelease(KEYS, (0,), 1.0, SHAPE, ((0, 5, 5),), ONES[None])),
         (TableRelease(0, ZEROS), TableRelease(0, ONES)),
         (CurvesRelease(0, (1,), (b"1",)), CurvesRelease(0, (1,), (b"2",))),
         (StableRelease(KEY, 0, None), StableRelease(KEY, 0, 3)),

@@ -47,7 +47,8 @@ from stream_dp.core.median.doubling import StageLook
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
-from stream_dp.core.residual.measuring import CountsLook, TablesLook, _exact_answers
+from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
+from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
 from stream_dp.messages import Event, KindsSpec, MechanismSpec
@@ -116,8 +117,13 @@ def _of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
     found: list[Statistic] = []
     for block, _step in look.steps:
         (marginal,) = data.marginal(look.attributes, range(block, block + 1))
-        found.append(_exact_answers(look.query, look.attributes, marginal))
+        found.append(exact_answers(look.query, look.attributes, marginal))
     return found
+
+
+def _of_sums(look: SumLook, data: Blocks, _: Any) -> list[Statistic]:
+    """Each sum in each block, then the counts, as the noise is drawn."""
+    return [row for block, *_ in look.steps for row in exact_sums(look, data, block)]
 
 
 def _of_whole_table(look: TableLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -210,6 +216,7 @@ def _of_phase(look: PhaseLook, data: Blocks, _: Any) -> list[Statistic]:
 STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     TablesLook: _of_tables,
     CountsLook: _of_counts,
+    SumLook: _of_sums,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,
@@ -503,11 +510,16 @@ def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
     return Life(definition, OF_PAPERS, _PAPERS, papers=True, rows=10**6, phases=phases)
 
 
+SUMS: Final = [
+    {"kind": "sum", "attribute": "delay", "where": SHORT},
+    {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "count_rows": True},
+]
+
 PROFILES: Final[dict[str, Life]] = {
     "calibrated": Life(
         {"mechanism": {"base_share": 0.001}, "synthetic_rows": 30},
-        [*COUNTS, {"kind": "table", "group_by": ["carrier", "cancelled"]}],
-        frozenset({TablesLook, CountsLook}),
+        [*COUNTS, {"kind": "table", "group_by": ["carrier", "cancelled"]}, *SUMS],
+        frozenset({TablesLook, CountsLook, SumLook}),
     ),
     "gated": Life(
         {**_profile("gated", segments=20), "synthetic_rows": 30}, COUNTS, _GATED, rows=2100

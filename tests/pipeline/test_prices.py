@@ -80,6 +80,8 @@ def ask(*items: dict[str, Any]) -> Round:
 
 PREDICATES = ask({"where": AA}, {"where": SHORT}, {"where": {"all": [AA, SHORT]}}, {"where": AA})
 TABLES = ask(
+    {"kind": "sum", "attribute": "delay", "where": AA},
+    {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
     {"where": {"any": [AA, LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
     {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
@@ -114,7 +116,7 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
             define(mechanism={"profile": "calibrated", "base_share": 0}, accuracy={"error": 0.01}),
             *[rows, TABLES] * 2,
         ],
-        {"tables", "counts"},
+        {"tables", "counts", "sums"},
     ),
     "all kinds": (
         [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
@@ -342,7 +344,8 @@ LESS: dict[str, Callable[[Any], Any]] = {
     "threshold_scale": lambda scale: scale / 2,
     "query_scale": lambda scale: scale / 2,
     "tables": lambda parts: [[parts[0][0], parts[0][1], parts[0][2] - 32], *parts[1:]],
-    "blocks": lambda blocks: [[blocks[0][0], blocks[0][1] - 32], *blocks[1:]],
+    "blocks": lambda blocks: [[blocks[0][0], blocks[0][1] - 32, *blocks[0][2:]], *blocks[1:]],
+    "range": lambda ends: [ends[0] - 100, ends[1]],
     # Of other kinds.
     "scale": lambda scale: scale * 0.99,
     "offset_scale": lambda scale: scale * 0.99,

@@ -50,6 +50,8 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, NOTHING, KindQuery, LinearQuery, Predicate, Total
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
+from stream_dp.core.residual.sum_look import SumRelease
+from stream_dp.core.residual.sum_price import SumShape
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState
@@ -191,6 +193,17 @@ EXAMPLES = {
     ),
     "measurement-v1-counts": Example(
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3)),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v2-sums": Example(
+        SumRelease(
+            (KEY, OTHER_KEY, bytes(16)),
+            (CARRIER, DELAY),
+            0.25,
+            SumShape(-4, 120, 116, grouped=True, every_row=False),
+            ((0, 5, -2), (7, 9, 3)),
+            integers(2, 2, 3),
+        ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
     "remembered-answer-v1": Example(REMEMBERED, read_remembered, write_remembered),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -50,9 +51,10 @@ from stream_dp.core.residual.belief.forms import (
     conjunctions_log,
     form_of,
 )
-from stream_dp.core.residual.belief.sums import Sums, form_of_total, ratio_bar
+from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar, rows_query
 from stream_dp.core.residual.measuring import (
     BASE,
+    FORMAT,
     QUERY,
     CountsLook,
     CountsRelease,
@@ -76,9 +78,11 @@ from stream_dp.core.residual.planner import (
     Terms,
     Unproven,
     plan,
-    plan_total,
 )
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
+from stream_dp.core.residual.sum_look import SUMMED, SumLook, SumRelease
+from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.sum_price import WholeValues, counted_values
 from stream_dp.core.residual.targets import NO_LIMITS, Limits, percent, terms_of, too_dear
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
@@ -246,7 +250,7 @@ class Calibrated(LinearMechanism):
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
         step = self._decide(query) if query.target.relative is None else self._first_stage(query)
-        if isinstance(step, Measure):
+        if isinstance(step, Measure | MeasureSums):
             return self._look(query, step)
         if isinstance(step, Answered | TableAnswered) and step.path is not Path.REPEAT:
             self._remember(query, step)
@@ -274,7 +278,7 @@ class Calibrated(LinearMechanism):
         if query.target.relative is not None:
             return self._quote_of_stages(query)
         step = self._decide(query)
-        if isinstance(step, Measure):
+        if isinstance(step, Measure | MeasureSums):
             return Quote(None, step.charges, self._bar_after(query, step))
         return Quote.of(step)
 
@@ -337,7 +341,7 @@ class Calibrated(LinearMechanism):
         self, query: LinearQuery, measure: Measure, paid: Mapping[int, int], *, final: bool
     ) -> Outcome | Look:
         drawable = self._drawable(query, measure)
-        if not isinstance(drawable, Measure):
+        if isinstance(drawable, Refused):
             return drawable
         total = dict(paid)
         for charge in measure.charges:
@@ -375,8 +379,12 @@ class Calibrated(LinearMechanism):
 
     # ------------------------------------------------------------ error bars to come
 
-    def _bar_after(self, query: LinearQuery, measure: Measure) -> float | None:
+    def _bar_after(self, query: LinearQuery, measure: Measure | MeasureSums) -> float | None:
         """The largest error bar after a look, as ``_conclude`` will have it: a share of the rows."""
+        if isinstance(measure, MeasureSums):
+            deviation = math.sqrt(self._sum_planner(query, self._terms).variance_after(measure))
+            bar = self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
+            return bar if bar < 1.0 else None
         precision = np.zeros(len(query.window))
         for block, step in measure.steps:
             precision[block - query.window.start] = float(grid_sigma(step) ** -2)
@@ -404,7 +412,7 @@ class Calibrated(LinearMechanism):
             return self._certain(query, n_rows if predicate.constant else 0, n_rows)
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None
 
-    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+    def _decide(self, query: LinearQuery) -> Outcome | Measure | MeasureSums:
         settled = self._settled(query)
         if settled is not None:
             return settled
@@ -436,14 +444,23 @@ class Calibrated(LinearMechanism):
     def _within(self, most: int | None) -> BudgetAllocator:
         return self._allocator if most is None else self._allocator.within(most)
 
-    def _decide_total(self, query: LinearQuery, terms: Terms) -> Outcome | Measure:
-        evidence, most = self._evidence(query), self._limits.most(query.target)
-        decision = plan_total(evidence, terms, self._prices, self._within(most))
+    def _sum_planner(self, query: LinearQuery, terms: Terms) -> SumPlanner:
+        n_rows, every = self._belief.rows(query.window), rows_query(query)
+        return SumPlanner(
+            self._belief.sums(query),
+            None if every is None else self._evidence(every),
+            self._evidence(query),
+            Demand.of_totals(terms, n_rows, rows=query.rows is not None),
+        )
+
+    def _decide_total(self, query: LinearQuery, terms: Terms) -> Outcome | Measure | MeasureSums:
+        planner, most = self._sum_planner(query, terms), self._limits.most(query.target)
+        decision = planner.plan(terms, self.policy, self._prices, self._within(most))
         if most is not None and isinstance(decision, Lack):
-            decision = plan_total(evidence, terms, self._prices, self._allocator)
-            if isinstance(decision, Measure):
+            decision = planner.plan(terms, self.policy, self._prices, self._allocator)
+            if isinstance(decision, Measure | MeasureSums):
                 return too_dear(decision.charges, most)
-        if isinstance(decision, Measure):
+        if isinstance(decision, Measure | MeasureSums):
             return self._drawable(query, decision)
         if isinstance(decision, Certified):
             return self._summed(query, Path.CERTIFIED)
@@ -456,10 +473,15 @@ class Calibrated(LinearMechanism):
         n_answers = math.prod([self._shape[a] for a in query.group_by])
         return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
 
-    def _drawable(self, query: LinearQuery, measure: Measure) -> Refused | Measure:
+    def _drawable(
+        self, query: LinearQuery, measure: Measure | MeasureSums
+    ) -> Refused | Measure | MeasureSums:
         """A measurement, unless it asks for more noise than is drawn at once."""
-        measured = query.attributes if measure.table else query.group_by
-        n_draws = len(measure.steps) * math.prod(self._shape[a] for a in measured)
+        if isinstance(measure, MeasureSums):
+            measured, each = query.group_by, measure.shape.vectors
+        else:
+            measured, each = query.attributes if measure.table else query.group_by, 1
+        n_draws = len(measure.steps) * each * math.prod(self._shape[a] for a in measured)
         return measure if n_draws <= MOST_DRAWN else _TOO_MANY_DRAWS
 
     def _evidence(self, query: LinearQuery) -> Evidence:
@@ -468,8 +490,13 @@ class Calibrated(LinearMechanism):
         complement = query.complement_key if counted else None
         return self._belief.evidence(form, query.key, query.window, complement=complement)
 
-    def _look(self, query: LinearQuery, measure: Measure) -> Look:
+    def _look(self, query: LinearQuery, measure: Measure | MeasureSums) -> Look:
         attributes = query.attributes
+        if isinstance(measure, MeasureSums):
+            n_answers = math.prod(self._shape[a] for a in query.group_by)
+            return SumLook(
+                query, measure.values, measure.shape, measure.steps, n_answers, measure.charges
+            )
         if measure.table:
             shape = tuple(self._shape[a] for a in attributes)
             parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
@@ -505,9 +532,12 @@ class Calibrated(LinearMechanism):
         """Sums and means; each bar holds for a query fixed beforehand."""
         assert query.total is not None, "the query has a total"
         n, z, unit = self._belief.rows(query.window), self._terms.z, query.total.largest
-        known = self._belief.sums(query)
-        slack = _ROUNDING * n
-        lowest, highest = min(query.total.values), max(query.total.values)
+        evidence = self._belief.sums(query)
+        known, slack = evidence.sums, _ROUNDING * n
+        # What looks add up is rounded to units, by so much a row.
+        rounded = WholeValues.of(query).slack if evidence.looked else 0.0
+        values = counted_values(query)
+        lowest, highest = min(values), max(values)
         cells = []
         for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
@@ -518,37 +548,50 @@ class Calibrated(LinearMechanism):
             strict=True,
         ):
             bar = ratio_bar(total, count, (of_total, of_count), both, z)
+            bar = None if bar is None else bar * unit + rounded
+            if bar is not None and bar > highest - lowest > 0.0:
+                bar = None  # it says less than that a mean lies between the values
             cells.append(
                 Sum(
                     count=min(max(count, 0.0), float(n)),
                     count_bar=_finite(z * math.sqrt(of_count) + slack),
                     total=total * unit,
-                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit),
+                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit + rounded * n),
                     mean=None if bar is None else min(max(total / count * unit, lowest), highest),
-                    mean_bar=None if bar is None else bar * unit,
+                    mean_bar=bar,
                 )
             )
         if known.live is not None:
             some = iter(cells)
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         if query.rows is not None:
-            cells = self._with_rows(query, known, cells)
+            cells = self._with_rows(query, cells)
         confidence = 1.0 - self.accuracy.failure_probability
         return Summed(tuple(cells), n, confidence, path)
 
-    def _with_rows(self, query: LinearQuery, known: Sums, cells: list[Sum]) -> list[Sum]:
+    def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
         """The same with the count of all rows."""
         n, z = self._belief.rows(query.window), self._terms.z
-        assert query.rows is not None, "the query counts rows"
-        if query.rows.constant and not query.group_by:
+        every = rows_query(query)
+        if every is None:
+            if query.rows == query.predicate and not (query.rows.constant and not query.group_by):
+                return [replace(c, rows=c.count, rows_bar=c.count_bar) for c in cells]
             return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
-        assert known.rows is not None, "they were looked up"
-        assert known.variance_of_rows is not None, "so was how sure they are"
-        bars = z * np.sqrt(known.variance_of_rows) + _ROUNDING * n
-        rows = np.clip(known.rows, 0.0, float(n))
+        known = self._evidence(every)
+        bars = [
+            z * deviation + _ROUNDING * n
+            for deviation in _deviations(known.variances, len(known.values))
+        ]
+        found = list(
+            zip(known.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
+        )
+        live = known.form.live
+        if live is not None:
+            some = iter(found)
+            found = [next(some) if is_live else (0.0, 0.0) for is_live in live.tolist()]
         return [
-            replace(cell, rows=count, rows_bar=_finite(bar))
-            for cell, count, bar in zip(cells, rows.tolist(), bars.tolist(), strict=True)
+            replace(cell, rows=count, rows_bar=bar)
+            for cell, (count, bar) in zip(cells, found, strict=True)
         ]
 
     def _by_interval(
@@ -673,8 +716,29 @@ class Calibrated(LinearMechanism):
                 self._belief.absorb_count(release.key, block, values.astype(np.float64), variance)
                 units = self._prices.units(step, squared_sensitivity)
                 self._allocator.rented(release.attributes, block, units)
+        elif isinstance(release, SumRelease):
+            self._absorb_sums(release)
         else:
             raise TypeError("not a release of this mechanism")
+
+    def _absorb_sums(self, release: SumRelease) -> None:
+        shape = release.shape
+        of_sums, of_counts, of_rows = release.keys
+        for number, (block, step, counted) in enumerate(release.steps):
+            n_rows = self._belief.rows(range(block, block + 1))
+            self._belief.absorb_sums(of_sums, block, release.estimates(n_rows, number))
+            sigma = grid_sigma(counted) if shape.counts else None
+            if sigma is not None:
+                # The counts serve queries for counts too, which may depend on one attribute less.
+                every_but_one = combinations(release.attributes, len(release.attributes) - 1)
+                self._counted.update((release.attributes, *every_but_one))
+                variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
+                self._belief.absorb_count(of_counts, block, counts, variance)
+                if shape.rests:
+                    every = counts + release.values[number, 2]
+                    self._belief.absorb_count(of_rows, block, every, 2.0 * variance)
+            units = self._prices.of(shape.rho(grid_sigma(step), sigma))
+            self._allocator.rented(release.attributes, block, units)
 
     def lost(self, look: dict[str, object]) -> None:
         """Only the charge remains. A base release is taken again when the next phase opens."""
@@ -727,6 +791,8 @@ class Calibrated(LinearMechanism):
         return self._answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
 
     def release_from_bytes(self, data: bytes) -> Release:
+        if FORMAT.is_of(data, SUMMED):
+            return SumRelease.from_bytes(len(self._shape), data)
         return measured_from_bytes(self._shape, data)
 
 

@@ -22,7 +22,10 @@ from stream_dp.core.query import LinearQuery
 BASE: Final = "base"
 QUERY: Final = "query"
 
-_FORMAT: Final = Format("measurement", 1)
+FORMAT: Final = Format("measurement", 1, 2)
+"""Version 1 holds tables or counts, version 2 holds sums (``sum_look``)."""
+
+_COUNTED: Final = 1
 _TABLES, _COUNTS = 1, 2
 
 
@@ -85,10 +88,10 @@ class TablesRelease:
     def to_bytes(self) -> bytes:
         chunks = [fields("<BI", _TABLES, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
-            chunks.append(_pack_attributes(part.attributes))
+            chunks.append(pack_attributes(part.attributes))
             chunks.append(fields("<Ii", part.block, part.step))
             chunks.append(integers(table))
-        return _FORMAT.pack(*chunks)
+        return FORMAT.pack(*chunks, version=_COUNTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class CountsLook(Look):
         values = []
         for block, step in self.steps:
             (marginal,) = data.marginal(self.attributes, range(block, block + 1))
-            counts = _exact_answers(self.query, self.attributes, marginal)
+            counts = exact_answers(self.query, self.attributes, marginal)
             values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
         return CountsRelease(self.query.key, self.attributes, self.steps, np.array(values))
 
@@ -142,16 +145,23 @@ class CountsRelease:
 
     def to_bytes(self) -> bytes:
         n_blocks, n_answers = self.values.shape
-        return _FORMAT.pack(
+        return FORMAT.pack(
             fields("<B16sII", _COUNTS, self.key, n_blocks, n_answers),
-            _pack_attributes(self.attributes),
+            pack_attributes(self.attributes),
             *(fields("<Ii", block, step) for block, step in self.steps),
             integers(self.values),
+            version=_COUNTED,
         )
 
 
-def _exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Integers) -> Integers:
-    """The true answers in one block, int64, shape (n_answers,). Private."""
+def exact_answers(query: LinearQuery, attributes: tuple[int, ...], marginal: Integers) -> Integers:
+    """The true answers in one block, int64, shape (n_answers,). Private.
+
+    Args:
+        query: What is asked.
+        attributes: The axes of ``marginal``, ascending.
+        marginal: What the rows of each cell count for together.
+    """
     predicate, group_by = query.predicate, query.group_by
     sizes = dict(zip(attributes, marginal.shape, strict=True))
     mask = predicate.mask.reshape(
@@ -173,12 +183,13 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     Raises:
         CorruptState: They are cut short, too long, of another universe, or in an unknown version.
     """
-    reader = _FORMAT.read(data)
+    reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
-    reader.require(kind in {_TABLES, _COUNTS}, "is of an unknown kind")
+    known = reader.version == _COUNTED and kind in {_TABLES, _COUNTS}
+    reader.require(known, "is of an unknown kind")
     if kind == _COUNTS:
         key, n_blocks, n_answers = reader.fields("<16sII")
-        attributes = _attributes(reader, len(shape))
+        attributes = read_attributes(reader, len(shape))
         steps = tuple(reader.fields("<Ii") for _ in range(n_blocks))
         values = reader.integers(n_blocks, n_answers)
         reader.end()
@@ -186,7 +197,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     (n_parts,) = reader.fields("<I")
     parts, tables = [], []
     for _ in range(n_parts):
-        attributes = _attributes(reader, len(shape))
+        attributes = read_attributes(reader, len(shape))
         block, step = reader.fields("<Ii")
         parts.append(Part(attributes, block, step))
         tables.append(reader.integers(*(shape[a] for a in attributes)))
@@ -194,11 +205,13 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     return TablesRelease(tuple(parts), tuple(tables))
 
 
-def _pack_attributes(attributes: tuple[int, ...]) -> bytes:
+def pack_attributes(attributes: tuple[int, ...]) -> bytes:
+    """Indices of attributes, which ``read_attributes`` reads."""
     return fields(f"<B{len(attributes)}H", len(attributes), *attributes)
 
 
-def _attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
+def read_attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
+    """Indices of attributes, ascending, of a universe with ``n_known`` of them."""
     (k,) = reader.fields("B")
     attributes = reader.fields(f"<{k}H")
     ascending = list(attributes) == sorted(set(attributes))
@@ -208,11 +221,15 @@ def _attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
 
 __all__ = [
     "BASE",
+    "FORMAT",
     "QUERY",
     "CountsLook",
     "CountsRelease",
     "Part",
     "TablesLook",
     "TablesRelease",
+    "exact_answers",
     "measured_from_bytes",
+    "pack_attributes",
+    "read_attributes",
 ]

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from functools import cache
 from itertools import combinations
 
@@ -164,6 +165,10 @@ class Prices:
             units = self._units[key] = self._budget.charge(0, rho).rho
         return units
 
+    def of(self, rho: Fraction) -> int:
+        """Units of a line that a look with this zCDP loss costs, rounded up."""
+        return self._budget.charge(0, rho).rho
+
     def least_step(self, units: int, squared_sensitivity: int) -> int | None:
         """The most precise step that costs at most ``units``; None if none is that cheap."""
         if units <= 0:
@@ -243,7 +248,9 @@ def plan(
         return count
     drawable = evidence.n_cells <= MAX_TABLE_CELLS
     table = _table(evidence, prices, room, limit) if drawable else None
-    if table is not None and (count is None or _buys(evidence, policy, allocator, count, table)):
+    if table is not None and (
+        count is None or buys(evidence, policy, allocator, count.total, table)
+    ):
         return table
     if count is not None:
         return count
@@ -285,10 +292,11 @@ def _may_buy(
     return at_least <= count.total or policy.rent_share * at_least <= rent
 
 
-def _buys(
-    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, count: Measure, table: Measure
+def buys(
+    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, price: int, table: Measure
 ) -> bool:
-    if table.total <= count.total:
+    """Whether a table is preferred to a look that answers this query alone, for ``price`` units."""
+    if table.total <= price:
         return True
     if allocator.rent(evidence.form.attributes, evidence.window) < policy.rent_share * table.total:
         return False
@@ -591,6 +599,7 @@ __all__ = [
     "Prices",
     "Terms",
     "Unproven",
+    "buys",
     "count_alone",
     "count_look",
     "plan",

@@ -40,6 +40,7 @@ from stream_dp.core.residual.measuring import (
     TablesLook,
     TablesRelease,
 )
+from stream_dp.core.residual.sum_price import MOST_ROWS
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
 from tests.noise import FakeNoise, RoundedNoise
@@ -404,7 +405,7 @@ def test_too_many_cells_are_refused_before_any_work() -> None:
 
 
 def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None:
-    """A sum is measured as a table in every block; the pool would refuse, and end the worker."""
+    """Large blocks have a table measured for a sum, each one; the pool would refuse, and end the worker."""
     numbers = Number("x", tuple(range(1023)))
     wide = Universe(
         (
@@ -415,7 +416,7 @@ def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None
     mechanism = Calibrated(wide, PRIVACY, Accuracy(0.05, 0.01), base_share=0.0)
     blocks = MOST_DRAWN // wide.n_cells
     for _ in range(blocks + 1):
-        mechanism.open_phase(10**12)
+        mechanism.open_phase(2 * MOST_ROWS)
     half = Predicate.conjunction({1: np.arange(1024) < 512})
     total = Total(0, numbers.values)
     look = mechanism.answer(LinearQuery(half, range(1, blocks + 1), (), total))

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, norm
 from stream_dp.core.query import LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import TableForm, form_of
-from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar
+from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar, rows_query
 from stream_dp.core.universe import Number
 from stream_dp.errors import InvalidDefinition
 
@@ -50,7 +50,7 @@ def test_weights_of_one_and_zero_ask_what_a_predicate_asks(mask: list[bool]) -> 
 
 def test_estimates_of_exact_tables_are_the_sums_and_counts_themselves() -> None:
     truth = np.random.default_rng(2).integers(0, 500, (GROUPS, BINS))
-    known = believing(truth, 0.0, np.random.default_rng(3)).sums(QUERY)
+    known = believing(truth, 0.0, np.random.default_rng(3)).sums(QUERY).sums
     inside = truth[:, :4]
     assert known.counts == pytest.approx(inside.sum(axis=1))
     assert known.totals * 80.0 == pytest.approx(inside @ np.array(VALUES[:4]))
@@ -66,14 +66,13 @@ def test_the_count_of_all_rows_is_estimated_from_the_same_table_as_a_predicate_i
     query = LinearQuery(valued, range(1), (0,), Total(1, VALUES), every)
     truth = np.random.default_rng(2).integers(1, 500, (GROUPS, BINS))
     belief = believing(truth, 0.0, np.random.default_rng(3))
-    known = belief.sums(query)
+    known = belief.sums(query).sums
     assert known.live is not None
     assert not known.live[7]
-    assert known.rows == pytest.approx((truth * mask).sum(axis=1))
-    alone = belief.evidence(
-        form_of(LinearQuery(every, range(1), (0,)), truth.shape), b"q", range(1)
-    )
-    assert known.variance_of_rows == pytest.approx(alone.variances)
+    counted = rows_query(query)
+    assert counted == LinearQuery(every, range(1), (0,))
+    alone = belief.evidence(form_of(counted, truth.shape), b"q", range(1))
+    assert alone.values == pytest.approx((truth * mask).sum(axis=1))
     both = belief.evidence(form_of_total(query, truth.shape), b"both", range(1))
     assert len(both.values) == GROUPS - 1 + GROUPS
     assert max(both.variances) == pytest.approx(max(alone.variances))
@@ -90,7 +89,7 @@ def test_bars_of_sums_and_means_cover_as_often_as_they_say(factor: float, holds:
     covered = np.zeros(3, dtype=np.int64)
     rounds = 150
     for _ in range(rounds):
-        known = believing(truth, 20.0 * factor, draw).sums(QUERY)
+        known = believing(truth, 20.0 * factor, draw).sums(QUERY).sums
         covered[0] += np.sum(np.abs(known.totals - totals) <= z * np.sqrt(known.variance_of_totals))
         covered[1] += np.sum(np.abs(known.counts - counts) <= z * np.sqrt(known.variance_of_counts))
         for cell in range(GROUPS):

@@ -2,7 +2,8 @@
 
 Tables feed the residual memory. A count of one predicate, measured for one query, is remembered
 under its key and combined, block by block, with what the tables say about the same predicate; the
-noises are independent, so the weights are inverse variances.
+noises are independent, so the weights are inverse variances. Measured sums are remembered in the same
+way; see ``sums``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
-from stream_dp.core.residual.belief.sums import Sums, sums
+from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, sum_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Belief:
         self._shape = shape
         self._tables = ResidualMemory(shape)
         self._counts: dict[bytes, dict[int, _Count]] = {}
+        self._sums: dict[bytes, dict[int, SumEstimate]] = {}
 
     def __repr__(self) -> str:
         return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
@@ -111,9 +113,22 @@ class Belief:
         counts = self._counts.get(key)
         return {} if counts is None else {b: c for b, c in counts.items() if b in window}
 
-    def sums(self, query: LinearQuery) -> Sums:
+    def absorb_sums(self, key: bytes, block: int, estimate: SumEstimate) -> None:
+        """Folds in measured sums of one block.
+
+        Args:
+            key: The key of the query for these sums, as ``sum_key`` returns it.
+            block: The absolute index of the block.
+            estimate: The measured sums and counts.
+        """
+        known = self._sums.setdefault(key, {})
+        before = known.get(block)
+        known[block] = estimate if before is None else before.with_another(estimate)
+
+    def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        return sums(query, self._shape, self._tables)
+        looks = self._sums.get(sum_key(query), {})
+        return SumEvidence(query, self._shape, self._tables, looks)
 
 
 class Evidence:

@@ -5,18 +5,34 @@ and its variance are those of ``forms`` with weights in place of a mask. A mean 
 count, both estimated from the same tables. Its bar is Fieller's (1954): m is a possible mean just when
 ``S - m C`` is within z deviations of 0, where S and C are the estimated sum and count; the variance of that
 difference is quadratic in m, and so is the condition.
+
+Sums that were measured for a query are remembered with their counts. In each block these, and what tables
+say, are independent estimates of the same pair of numbers. So they are combined with the inverses of their
+covariances for weights (Gauss-Markov).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from stream_dp.core.query import LinearQuery, Mask
-from stream_dp.core.residual.belief.forms import Floats, Form, TableForm, Together
+from stream_dp.core.residual.belief.forms import (
+    Floats,
+    Form,
+    TableForm,
+    Together,
+    variance,
+)
 from stream_dp.core.residual.belief.residuals import ResidualMemory
+
+_Numbers: TypeAlias = Any
+"""A float, or an array of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +46,6 @@ class Sums:
         variance_of_counts: The variances of the counts. Infinite if nothing is known.
         covariances: The covariances of totals and counts.
         live: The positions of the live answers, shape (n_answers,). None if all are live. The others are 0.
-        rows: All rows of each answer, including rows without a number, shape (n_answers,). None if the query
-            does not count them.
-        variance_of_rows: The variances of ``rows``.
     """
 
     totals: Floats
@@ -41,8 +54,11 @@ class Sums:
     variance_of_counts: Floats
     covariances: Floats
     live: Mask | None
-    rows: Floats | None = None
-    variance_of_rows: Floats | None = None
+
+    @property
+    def moments(self) -> Moments:
+        """The second moments of totals and counts."""
+        return Moments(self.variance_of_totals, self.covariances, self.variance_of_counts)
 
 
 def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
@@ -68,26 +84,243 @@ def _rows(query: LinearQuery, shape: tuple[int, ...]) -> TableForm:
     return TableForm(query.rows, query.group_by, shape, along, among=query.attributes)
 
 
-def sums(query: LinearQuery, shape: tuple[int, ...], tables: ResidualMemory) -> Sums:
-    """Returns what the tables say about a query with a total."""
-    assert query.total is not None, "the query has a total"
-    values = np.array(query.total.values) / query.total.largest
-    weights = values, np.ones(len(values)), values + 1.0
-    parts = [_weighted(query, shape, each) for each in weights]
-    view = tables.view(parts[0].attributes, query.window)
-    totals, counts, _ = (part.values(view) for part in parts)
-    of_totals, of_counts, of_both = (view.variance(part.norms) for part in parts)
-    known = np.isfinite(of_both)
-    covariances = np.zeros(len(of_both))
-    covariances[known] = 0.5 * (of_both - of_totals - of_counts)[known]
-    found = Sums(totals, counts, of_totals, of_counts, covariances, parts[0].live)
-    if query.rows is None:
-        return found
-    form = _rows(query, shape)
-    rows, of_rows = np.zeros(form.n_answers), np.zeros(form.n_answers)
-    live = slice(None) if form.live is None else form.live
-    rows[live], of_rows[live] = form.values(view), view.variance(form.norms)
-    return replace(found, rows=rows, variance_of_rows=of_rows)
+@dataclass(frozen=True, slots=True)
+class SumEstimate:
+    """Independent estimates of sums and of the counts of their rows, in one block.
+
+    Attributes:
+        totals: The sums, in the attribute's own unit, shape (n_answers,).
+        counts: The counts, in rows, shape (n_answers,).
+        of_totals: The variance of each sum.
+        of_counts: The variance of each count. 0 where it is public.
+        both: The covariance of a sum and its count.
+    """
+
+    totals: Floats
+    counts: Floats
+    of_totals: float
+    of_counts: float
+    both: float
+
+    def with_another(self, other: SumEstimate) -> SumEstimate:
+        """The best estimate from this one and an independent one."""
+        moments, gains = Moments(self.of_totals, self.both, self.of_counts).with_look(
+            Moments(other.of_totals, other.both, other.of_counts)
+        )
+        totals, counts = gains.moved(self.totals, self.counts, other.totals, other.counts)
+        return SumEstimate(
+            totals, counts, float(moments.totals), float(moments.counts), float(moments.both)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Gains:
+    """How far the estimates of a total and of its count move towards a look's, for a step in either."""
+
+    of_total: _Numbers
+    of_total_by_count: _Numbers
+    of_count_by_total: _Numbers
+    of_count: _Numbers
+
+    def moved(
+        self, totals: Floats, counts: Floats, seen_totals: Floats, seen_counts: Floats
+    ) -> tuple[Floats, Floats]:
+        """Totals and counts that take a look in, each of shape (answers,)."""
+        by_total, by_count = seen_totals - totals, seen_counts - counts
+        return (
+            totals + self.of_total * by_total + self.of_total_by_count * by_count,
+            counts + self.of_count_by_total * by_total + self.of_count * by_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Covariances of estimates of a total and of its count: numbers, or arrays of one shape.
+
+    An infinite variance means that nothing is known; its covariance is then 0.
+    """
+
+    totals: _Numbers
+    both: _Numbers
+    counts: _Numbers
+
+    def with_look(self, look: Moments) -> tuple[Moments, _Gains]:
+        """The covariances after an independent look, and the gains of the estimates.
+
+        A look always says something of both. With covariances K and R the gain is ``K (K + R)^-1`` and the
+        result is the gain times R. So nothing that is infinite or singular has to be inverted.
+        """
+        known, counted = np.isfinite(self.totals), np.isfinite(self.counts)
+        total, count = np.where(known, self.totals, 0.0), np.where(counted, self.counts, 0.0)
+        both = np.where(known & counted, self.both, 0.0)
+        # First the count alone, then the total by what the count leaves of it.
+        by_count = _inverse(count + look.counts)
+        slope = np.where(counted, (both + look.both) * by_count, 0.0)
+        left = _inverse(total + look.totals - slope * (both + look.both))
+        of_total = np.where(known, (total - slope * both) * left, 1.0)
+        of_count_by_total = np.where(known, (both - slope * count) * left, 0.0)
+        gains = _Gains(
+            of_total,
+            np.where(counted, both * by_count, 0.0) - slope * of_total,
+            of_count_by_total,
+            np.where(counted, count * by_count, 1.0) - slope * of_count_by_total,
+        )
+        after = Moments(
+            gains.of_total * look.totals + gains.of_total_by_count * look.both,
+            gains.of_total * look.both + gains.of_total_by_count * look.counts,
+            gains.of_count_by_total * look.both + gains.of_count * look.counts,
+        )
+        return after, gains
+
+    def of(self, slopes: Floats) -> Floats:
+        """Variances of ``total - slope * count``, which are never below 0 but for rounding."""
+        if not slopes.any():
+            return np.asarray(self.totals)
+        known = np.isfinite(self.totals) & np.isfinite(self.counts)
+        total, both, count = (
+            np.where(known, each, 0.0) for each in (self.totals, self.both, self.counts)
+        )
+        found = np.maximum(total - 2.0 * slopes * both + slopes * slopes * count, 0.0)
+        return np.where(known, found, math.inf)
+
+
+def _inverse(numbers: _Numbers) -> Floats:
+    """1 by each number, and 0 for 0: what is known already gains nothing."""
+    array = np.asarray(numbers, dtype=np.float64)
+    return np.divide(1.0, array, out=np.zeros_like(array), where=array > 0.0)
+
+
+def sum_key(query: LinearQuery) -> bytes:
+    """Identifies what is added up, whatever else is counted and whatever the window."""
+    return replace(query, rows=None).key
+
+
+def rows_query(query: LinearQuery) -> LinearQuery | None:
+    """The count of rows that a query asks for next to its total, if that is a number of its own.
+
+    None where it asks for none, where it is the public number of all rows, and where all rows have a number.
+    """
+    rows = query.rows
+    if rows is None or rows == query.predicate or (rows.constant and not query.group_by):
+        return None
+    return LinearQuery(rows, query.window, query.group_by)
+
+
+class SumEvidence:
+    """What is known about one query with a total over one window. Only ``Belief`` makes it.
+
+    Args:
+        query: What is asked.
+        shape: Sizes of all attributes of the universe.
+        tables: What the tables say.
+        looks: What looks at these very sums said, by block.
+    """
+
+    def __init__(
+        self,
+        query: LinearQuery,
+        shape: tuple[int, ...],
+        tables: ResidualMemory,
+        looks: Mapping[int, SumEstimate],
+    ) -> None:
+        assert query.total is not None, "the query has a total"
+        self.query = query
+        self.window = query.window
+        self.largest = query.total.largest
+        self._shape = shape
+        self._tables = tables
+        self._looks = {block: look for block, look in looks.items() if block in query.window}
+        values = np.array(query.total.values) / self.largest
+        self._parts = [
+            _weighted(query, shape, each) for each in (values, np.ones(len(values)), values + 1.0)
+        ]
+
+    @property
+    def looked(self) -> bool:
+        """Whether a look at these very sums takes part."""
+        return bool(self._looks)
+
+    @property
+    def rows_by_block(self) -> list[int]:
+        """Rows of each block of the window; public."""
+        return [self._tables.rows(range(block, block + 1)) for block in self.window]
+
+    @property
+    def live(self) -> Mask | None:
+        """The answers that are not zero by definition, shape (n_answers,). None if all are live."""
+        return self._parts[0].live
+
+    @cached_property
+    def sums(self) -> Sums:
+        """The best estimates, and how good they are."""
+        view = self._tables.view(self._parts[0].attributes, self.window)
+        totals, counts = (part.values(view) for part in self._parts[:2])
+        if self._looks:
+            moments = self.by_block
+            of_totals, of_counts, both = (
+                each.sum(axis=1) for each in (moments.totals, moments.counts, moments.both)
+            )
+            totals, counts = self._with_looks(totals, counts)
+        else:
+            moments = _moments(*(view.variance(part.norms) for part in self._parts))
+            of_totals, of_counts, both = moments.totals, moments.counts, moments.both
+        return Sums(totals, counts, of_totals, of_counts, both, self.live)
+
+    @cached_property
+    def by_block(self) -> Moments:
+        """Covariances in each block, each of shape (answers, len(window))."""
+        from_tables = self._from_tables
+        if not self._looks:
+            return from_tables
+        found = [
+            np.array(each) for each in (from_tables.totals, from_tables.both, from_tables.counts)
+        ]
+        for block, look in self._looks.items():
+            at = block - self.window.start
+            after, _ = self._here(at).with_look(self._scaled(look))
+            for each, new in zip(found, (after.totals, after.both, after.counts), strict=True):
+                each[:, at] = new
+        return Moments(*found)
+
+    def after(self, of_totals: Floats, both: Floats, of_counts: Floats) -> Moments:
+        """``by_block`` if each block were looked at with these covariances, each of shape (len(window),).
+
+        They are in units of the largest value, as all that this class gives.
+        """
+        after, _ = self.by_block.with_look(Moments(of_totals, both, of_counts))
+        return after
+
+    def _with_looks(self, totals: Floats, counts: Floats) -> tuple[Floats, Floats]:
+        for block, look in self._looks.items():
+            view = self._tables.view(self._parts[0].attributes, range(block, block + 1))
+            before = [part.values(view) for part in self._parts[:2]]
+            _, gains = self._here(block - self.window.start).with_look(self._scaled(look))
+            live = slice(None) if self.live is None else self.live
+            seen = look.totals[live] / self.largest, look.counts[live]
+            now = gains.moved(before[0], before[1], *seen)
+            totals, counts = totals + (now[0] - before[0]), counts + (now[1] - before[1])
+        return totals, counts
+
+    def _here(self, at: int) -> Moments:
+        known = self._from_tables
+        return Moments(known.totals[:, at], known.both[:, at], known.counts[:, at])
+
+    def _scaled(self, look: SumEstimate) -> Moments:
+        unit = 1.0 / self.largest
+        return Moments(look.of_totals * unit * unit, look.both * unit, look.of_counts)
+
+    @cached_property
+    def _from_tables(self) -> Moments:
+        variances = self._tables.variances(self._parts[0].attributes, self.window)
+        return _moments(*(variance(part.norms, variances) for part in self._parts))
+
+
+def _moments(of_totals: Floats, of_counts: Floats, of_sums: Floats) -> Moments:
+    """Covariances from the variances of two numbers and of their sum."""
+    known = np.isfinite(of_totals) & np.isfinite(of_counts) & np.isfinite(of_sums)
+    both = np.zeros(of_sums.shape)
+    both[known] = 0.5 * (of_sums[known] - of_totals[known] - of_counts[known])
+    return Moments(of_totals, both, of_counts)
 
 
 def ratio_bar(
@@ -113,4 +346,13 @@ def ratio_bar(
     return max((middle + root) / square - ratio, ratio - (middle - root) / square)
 
 
-__all__ = ["Sums", "form_of_total", "ratio_bar", "sums"]
+__all__ = [
+    "Moments",
+    "SumEstimate",
+    "SumEvidence",
+    "Sums",
+    "form_of_total",
+    "ratio_bar",
+    "rows_query",
+    "sum_key",
+]

@@ -1,0 +1,205 @@
+"""The look at a sum: one vector of noisy sums and counts, priced together.
+
+The look sees exact counts; its release is published as it is. What to measure, and how precisely, is decided
+elsewhere (``sum_plan``), from public numbers. Why its price is right stands in docs/guarantee.md, Theorem 13.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Look
+from stream_dp.core.noise import NoiseSource, grid_sigma
+from stream_dp.core.packing import Integers, fields, integers
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.sums import SumEstimate, rows_query, sum_key
+from stream_dp.core.residual.measuring import (
+    FORMAT,
+    exact_answers,
+    pack_attributes,
+    read_attributes,
+)
+from stream_dp.core.residual.sum_price import SumShape, WholeValues
+
+SUMMED: Final = 2
+"""The version of the stored bytes."""
+
+_SUMS: Final = 3
+_GROUPED, _EVERY_ROW, _RESTS = 1, 2, 4
+
+Steps = tuple[tuple[int, int, int], ...]
+"""Block, and the steps of the public grid of scales of its sums and of its counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumLook(Look):
+    """Measures sums with their counts, in some blocks of the window.
+
+    Attributes:
+        query: What is asked.
+        values: The whole numbers that rows count for.
+        shape: What the price follows from.
+        steps: Block and steps. The step of the counts has no meaning where none are measured.
+        n_answers: How many answers there are.
+    """
+
+    query: LinearQuery = field(repr=False)
+    values: WholeValues
+    shape: SumShape
+    steps: Steps
+    n_answers: int
+    charges: tuple[Charge, ...]
+
+    @property
+    def description(self) -> dict[str, object]:
+        query, shape = self.query, self.shape
+        assert query.total is not None, "the query has a total"
+        return {
+            "kind": "sums",
+            "predicate": query.key.hex(),
+            "attributes": list(query.attributes),
+            "attribute": query.total.attribute,
+            "group_by": list(query.group_by),
+            "answers": self.n_answers,
+            "every_row": shape.every_row,
+            "rests": shape.rests,
+            "range": [shape.low, shape.high],
+            "centre": shape.centre,
+            "unit": self.values.unit,
+            "blocks": [list(step if shape.counts else step[:2]) for step in self.steps],
+        }
+
+    def reserve(self, noise: NoiseSource) -> None:
+        for _, of_sums, of_counts in self.steps:
+            noise.reserve("gaussian", grid_sigma(of_sums), self.n_answers)
+            if self.shape.counts:
+                n_counts = (self.shape.vectors - 1) * self.n_answers
+                noise.reserve("gaussian", grid_sigma(of_counts), n_counts)
+
+    def take(self, noise: NoiseSource, data: Blocks) -> SumRelease:
+        found = []
+        for block, of_sums, of_counts in self.steps:
+            exact = exact_sums(self, data, block)
+            draws = [noise.gaussian(grid_sigma(of_sums), self.n_answers)]
+            draws += [noise.gaussian(grid_sigma(of_counts), self.n_answers) for _ in exact[1:]]
+            found.append(exact + np.array(draws))
+        query, unit = self.query, self.values.unit
+        counted = LinearQuery(query.predicate, query.window, query.group_by)
+        every = rows_query(query) if self.shape.rests else None
+        keys = (sum_key(query), counted.key, bytes(16) if every is None else every.key)
+        return SumRelease(keys, query.attributes, unit, self.shape, self.steps, np.array(found))
+
+
+def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
+    """The true sums and counts of one block, int64, shape (vectors, answers). Private."""
+    query, attributes = look.query, look.query.attributes
+    assert query.total is not None, "the query has a total"
+    (marginal,) = data.marginal(attributes, range(block, block + 1))
+    weights = [2 * number - look.shape.centre for number in look.values.numbers]
+    # A cell whose rows never count may have any weight, also one beyond 64 bits.
+    bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
+    along = [len(weights) if a == query.total.attribute else 1 for a in attributes]
+    weighted = marginal * np.array(bounded, dtype=np.int64).reshape(along)
+    found = [exact_answers(query, attributes, weighted)]
+    if look.shape.counts:
+        found.append(exact_answers(query, attributes, marginal))
+    if look.shape.rests:
+        assert query.rows is not None, "the query counts rows"
+        every = replace(query, predicate=query.rows)
+        found.append(exact_answers(every, attributes, marginal) - found[1])
+    return np.array(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SumRelease:
+    """Published sums and counts of some blocks.
+
+    Attributes:
+        keys: The keys of three queries: for the sum, for the count of its rows, and for the count of all rows
+            of the condition. The last is zeros if that was not measured.
+        attributes: All that they depend on, ascending.
+        unit: What a whole number stands for.
+        shape: What the price follows from.
+        steps: Block and steps.
+        values: int64, shape (blocks, vectors, answers): sums, then counts, then rows without a number.
+    """
+
+    keys: tuple[bytes, bytes, bytes]
+    attributes: tuple[int, ...]
+    unit: float
+    shape: SumShape
+    steps: Steps
+    values: Integers = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        n_blocks, _, n_answers = self.values.shape
+        shape = self.shape
+        flags = _GROUPED * shape.grouped | _EVERY_ROW * shape.every_row | _RESTS * shape.rests
+        return FORMAT.pack(
+            fields("<B16s16s16sII", _SUMS, *self.keys, n_blocks, n_answers),
+            pack_attributes(self.attributes),
+            fields("<qqqdB", shape.low, shape.high, shape.centre, self.unit, flags),
+            *(fields("<Iii", *step) for step in self.steps),
+            integers(self.values),
+            version=SUMMED,
+        )
+
+    @classmethod
+    def from_bytes(cls, n_attributes: int, data: bytes) -> SumRelease:
+        """Inverse of ``to_bytes``.
+
+        Args:
+            n_attributes: How many attributes the universe has.
+            data: The bytes of a release.
+
+        Raises:
+            CorruptState: They are cut short, too long, of another universe, or in an unknown version.
+        """
+        reader = FORMAT.read(data)
+        (kind,) = reader.fields("B")
+        reader.require(reader.version == SUMMED and kind == _SUMS, "is of an unknown kind")
+        *keys, n_blocks, n_answers = reader.fields("<16s16s16sII")
+        attributes = read_attributes(reader, n_attributes)
+        low, high, centre, unit, flags = reader.fields("<qqqdB")
+        shape = SumShape(
+            low,
+            high,
+            centre,
+            bool(flags & _GROUPED),
+            bool(flags & _EVERY_ROW),
+            bool(flags & _RESTS),
+        )
+        reader.require(flags < 8 and low < high and shape.fits and unit > 0.0)
+        reader.require(shape.counts or not shape.rests)
+        steps = tuple(reader.fields("<Iii") for _ in range(n_blocks))
+        values = reader.integers(n_blocks, shape.vectors, n_answers)
+        reader.end()
+        return cls((keys[0], keys[1], keys[2]), attributes, unit, shape, steps, values)
+
+    def estimates(self, n_rows: int, number: int) -> SumEstimate:
+        """What the release says of one of its blocks.
+
+        Args:
+            n_rows: Rows of the block; public.
+            number: Which of its blocks, from 0.
+        """
+        _, of_sums, of_counts = self.steps[number]
+        values = self.values[number].astype(np.float64)
+        counts = values[1] if self.shape.counts else np.full(values.shape[1], float(n_rows))
+        noise = float(grid_sigma(of_counts) ** 2) if self.shape.counts else 0.0
+        half, centre = 0.5 * self.unit, float(self.shape.centre)
+        return SumEstimate(
+            half * (values[0] + centre * counts),
+            counts,
+            half * half * (float(grid_sigma(of_sums) ** 2) + centre * centre * noise),
+            noise,
+            half * centre * noise,
+        )
+
+
+__all__ = ["SUMMED", "SumLook", "SumRelease", "exact_sums"]
