@@ -245,7 +245,8 @@ def test_entries_of_an_earlier_release_are_checked_for_what_they_say(story: list
         for entry in entries:
             entry.pop("line", None)
             for look in entry.get("looks", ()):
-                for name in new & look.keys():
+                # No earlier release measured sums.
+                for name in () if look["kind"] == "sums" else new & look.keys():
                     del look[name]
                 if look["kind"] in {"median", "mode"}:
                     del look["threshold"]
