@@ -46,20 +46,21 @@ class Driven:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         self._lines.open()
         for look in self.mechanism.open_phase(n_rows):
-            self._take(look, data)
+            self.take(look, data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
         step = self.mechanism.answer(query)
         while not isinstance(step, Outcome):
             self.looks += 1
-            step = self.mechanism.conclude(query, step, self._take(step, data))
+            step = self.mechanism.conclude(query, step, self.take(step, data))
         return step
 
     def spent_share(self) -> float:
         """The highest share of any block's line that was spent."""
         return 1.0 - float(self._lines.left().min()) / UNITS
 
-    def _take(self, look: Look, data: Blocks) -> Release:
+    def take(self, look: Look, data: Blocks) -> Release:
+        """Charges a look, takes it, and folds its release in."""
         look.reserve(self._noise)
         self.mechanism.charged(look.charges)
         self._lines.charge(look.charges)
