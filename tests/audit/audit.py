@@ -45,8 +45,8 @@ from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.query import LinearQuery, compile_where
-from stream_dp.core.universe import Universe
+from stream_dp.core.query import LinearQuery, Total, compile_where
+from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.ownership import GROUP_SIZE
@@ -287,6 +287,25 @@ def _of_counts(replies: Mapping[str, Document]) -> float:
     )
 
 
+SUMS: Final = tuple(
+    {"kind": "sum", "attribute": name, "where": _is_one(other)}
+    for name, other in zip(NAMES, (*NAMES[1:], NAMES[0]), strict=True)
+)
+
+
+def _of_sums(replies: Mapping[str, Document]) -> float:
+    """Sum of all sums and counts that were measured.
+
+    A row of ones is in both, and a row of zeros in neither. Their noise is such that this tells the two apart
+    best.
+    """
+    return sum(
+        float(reply["total"]) + float(reply["count"])
+        for reply in replies.values()
+        if reply.get("path") in {"measured", "certified"}
+    )
+
+
 def _of_sides(replies: Mapping[str, Document]) -> float:
     """How many comparisons did not say "below"."""
     return sum(reply.get("side", "below") != "below" for reply in replies.values())
@@ -301,14 +320,18 @@ def _read(definition: Document) -> Definition:
     return Definition.read({"version": 1, "dataset": "d", **definition})
 
 
-def _full(definition: Document, n_rows: int) -> Document:
+def _full(
+    definition: Document,
+    n_rows: int,
+    first: Callable[[Universe], LinearQuery] | None = None,
+) -> Document:
     """The same with an accuracy for which the first query costs as much of a line as may be."""
 
     def fits(error: float) -> bool:
         accuracy = {"error": error, "failure_probability": 0.5}
         universe, mechanism = build(_read(definition | {"accuracy": accuracy}))
         mechanism.open_phase(n_rows)
-        found = mechanism.quote(_first_query(universe))
+        found = mechanism.quote((first or _first_query)(universe))
         return found.outcome is None and bool(found.charges)
 
     low, high = 0.001, 0.99
@@ -321,6 +344,14 @@ def _full(definition: Document, n_rows: int) -> Document:
 def _first_query(universe: Universe) -> LinearQuery:
     """The first of ``COUNTS``, about the first phase."""
     return LinearQuery(compile_where(universe, COUNTS[0]["where"]), range(1))
+
+
+def _first_sum(universe: Universe) -> LinearQuery:
+    """The first of ``SUMS``, about the first phase."""
+    where = compile_where(universe, SUMS[0]["where"])
+    (number, *_) = universe.attributes
+    assert isinstance(number, Number), "numbers are added up"
+    return LinearQuery(where, range(1), (), Total(0, number.values))
 
 
 EPSILON: Final = 1.25
@@ -337,6 +368,15 @@ def _counts(profile: Document, **more: Any) -> Case:
     sides = _sides(9, 10)
     runs = _FOR_GAUSSIANS if delta else 1.0
     return Case("life", definition, sides, COUNTS, _of_counts, EPSILON, delta, runs=runs)
+
+
+def _sums() -> Case:
+    """Sums with their counts, of which the first one fills a line."""
+    profile = {"base_share": 0.0, "pacing": False}
+    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_sum)
+    return Case(
+        "life", definition, _sides(9, 10), SUMS, _of_sums, EPSILON, DELTA, runs=_FOR_GAUSSIANS
+    )
 
 
 def _tested(profile: Document, epsilon: float, delta: float) -> Case:
@@ -586,6 +626,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
     gated = {"profile": "gated", "segments": 1}
     found: dict[str, Callable[[], Case]] = {
         "calibrated": lambda: _counts({"base_share": 0.0, "pacing": False}),
+        "calibrated, sums": _sums,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,

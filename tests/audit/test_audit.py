@@ -67,7 +67,9 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
     assert bound_of(case, copy, RUNS) <= case.claim
 
 
-@pytest.mark.parametrize("name", ["counts", "kind median", "kind interior_point", "memory"])
+@pytest.mark.parametrize(
+    "name", ["counts", "calibrated, sums", "kind median", "kind interior_point", "memory"]
+)
 def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
     """The test above can fail."""
     case = audit.CASES[name]()

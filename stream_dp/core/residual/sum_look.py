@@ -1,7 +1,7 @@
 """The look at a sum: one vector of noisy sums and counts, priced together.
 
 The look sees exact counts; its release is published as it is. What to measure, and how precisely, is decided
-elsewhere (``sum_plan``), from public numbers. Why its price is right stands in docs/guarantee.md, Theorem 13.
+elsewhere (``sum_plan``), from public numbers. Why its price is right stands in docs/guarantee.md, Theorem 14.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a look at a sum adds up, and what it costs: docs/guarantee.md, Theorem 13.
+"""What a look at a sum adds up, and what it costs: docs/guarantee.md, Theorem 14.
 
 A row counts for a whole number ``u`` of units. A look adds up ``x = 2 u - centre``, which is a whole number
 too. Its size is least where the centre is the sum of both ends. A noisy count of rows stands next to
@@ -151,7 +151,7 @@ class SumShape:
         return self.size <= MOST_SIZE and abs(self.centre) < _MOST_CENTRE
 
     def rho(self, tau: Fraction, sigma: Fraction | None) -> Fraction:
-        """The exact zCDP loss of the look on one block: docs/guarantee.md, Theorem 13.
+        """The exact zCDP loss of the look on one block: docs/guarantee.md, Theorem 14.
 
         Args:
             tau: Scale of the noise on sums of ``x``.
