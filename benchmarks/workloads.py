@@ -32,6 +32,7 @@ from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.workload import Group
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Category, Number, Rows, Universe
@@ -211,12 +212,24 @@ class CalibratedMethod:
         *,
         pacing: bool = True,
         base_share: float | None = None,
+        queries_per_phase: int | None = None,
+        workload: tuple[Group, ...] | None = None,
+        name: str = "calibrated",
     ) -> None:
-        self.name = "calibrated"
+        self.name = name
         self.paths: Counter[str] = Counter()
         self.unverified: float | None = None
         self._driven = Driven(
-            Calibrated(universe, PRIVACY, accuracy, pacing=pacing, base_share=base_share), noise
+            Calibrated(
+                universe,
+                PRIVACY,
+                accuracy,
+                pacing=pacing,
+                base_share=base_share,
+                queries_per_phase=queries_per_phase,
+                workload=workload,
+            ),
+            noise,
         )
 
     @property

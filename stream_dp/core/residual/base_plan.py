@@ -82,7 +82,7 @@ def residual_price(sizes: Sequence[int]) -> float:
 
 
 def standalone_price(norms: Sequence[float], sizes: Sequence[int]) -> float:
-    """The least that any release by tables costs that certifies such a query within a variance of 1 (Lemma B).
+    """The least rho of any release of tables that brings such a query to a variance of 1 (Lemma B).
 
     Args:
         norms: |x_T|^2 for each subset T, in the order of ``forms.subsets``.
@@ -109,8 +109,7 @@ class Design:
         tables = {t for attributes in wanted for t in _parts(attributes)}
         self.tables = _drawable(tables, shape)
         self._index = {
-            t: i
-            for i, t in enumerate(sorted({t for table in self.tables for t in _parts(table)}))
+            t: i for i, t in enumerate(sorted({t for table in self.tables for t in _parts(table)}))
         }
         entries = [
             (self._index[t], j, 1.0 / math.prod(shape[a] for a in table if a not in t))
@@ -161,9 +160,7 @@ class Design:
         best, bound = (math.inf, weights), 0.0
         for turn in range(rounds):
             precision = self._reach @ weights
-            inverse = np.divide(
-                1.0, precision, out=np.zeros_like(precision), where=precision > 0.0
-            )
+            inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
             ratios = norms @ inverse
             gains = self._reach_t @ ((norms_t @ chances) * inverse * inverse)
             bound = max(bound, 2.0 * float(chances @ ratios) - float(gains.max()))
@@ -199,8 +196,8 @@ class Design:
     ) -> Floats:
         """Weights of sum ``total`` that certify about the most worth.
 
-        They climb the sum of worth * logistic(ln(limit / variance) / h), with h from 1.75 down to 0.35, and the
-        best weights on the way count.
+        They climb the sum of worth * logistic(ln(limit / variance) / h), with h from 1.75 down to 0.35.
+        The best weights on the way are returned.
 
         Args:
             rows: The group that each claim is about.
@@ -231,9 +228,7 @@ class Design:
         return np.asarray(weights * (total / weights.sum()))
 
     def _covers(self, group: Group) -> bool:
-        return all(
-            t in self._index for t, norm in _norms_by_part(group) if norm > 0.0
-        )
+        return all(t in self._index for t, norm in _norms_by_part(group) if norm > 0.0)
 
     def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
         for t, norm in _norms_by_part(group):
@@ -342,46 +337,61 @@ class BasePlan:
         )
         return math.fsum(prices) * self._scale / self.queries / line
 
+    @cached_property
+    def whole_price(self) -> float:
+        """The rho of the cheapest release that brings all of the workload to a variance of 1."""
+        every = np.arange(len(self._design.groups))
+        if not len(every):
+            return math.inf
+        return self._design.cheapest(every, np.ones(len(every))).cost
+
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
-        """The candidate with the largest gain that fits; gains and costs all scale with the limit."""
-        most = self.cap * line / _GRID_SLACK
-        fitting = [
-            plan
-            for plan in self._candidates(_octave(line))
-            if plan.gain > 0.0 and plan.cost <= most
-        ]
-        if not fitting:
+        """The candidate with the largest gain that fits."""
+        most = self.cap * line
+        octave = _octave(line)
+        plans = [p for p in self._levels(octave) if p.cost * _GRID_SLACK <= most]
+        if self._possible > line:
+            plans += self._scarcity(octave, most)
+        best = max(plans, key=lambda plan: plan.gain, default=None)
+        if best is None or best.gain <= 0.0:
             return BaseRelease(0.0, (), 0)
-        best = max(fitting, key=lambda plan: plan.gain)
         used = np.flatnonzero(best.weights)
-        steps = step_below(np.sqrt(limit / best.weights[used])).tolist()
+        scales = np.sqrt(limit / best.weights[used])
+        for coarser in np.linspace(1.0, _GRID_SLACK, _ROUNDINGS):
+            steps = step_below(scales * coarser).tolist()
+            units = sum(prices.units(step, 2) for step in steps)
+            if units <= self.cap * UNITS:
+                break
         tables = tuple(
             (self._design.tables[j], step) for j, step in zip(used.tolist(), steps, strict=True)
         )
-        units = sum(prices.units(step, 2) for step in steps)
         return BaseRelease(units / UNITS, tables, units)
 
-    def _candidates(self, octave: int) -> list[_Plan]:
-        """Releases that may be worth it, where a line pays for a weight of about ``octave`` at V = 1."""
-        octave = min(octave, self._last_octave)
-        plans = self._plans.get(octave)
-        if plans is None:
-            plans = self._levels(octave)
-            best = max(plans, key=lambda plan: plan.gain, default=None)
-            possible = float(self._claims.worth.sum())
-            if plans and (best is None or best.worth < possible * (1.0 - _SAME)):
-                plans += [
-                    self._judged(self._most_worth(octave, self.cap * part / _GRID_SLACK))
-                    for part in _SCARCE_PARTS
-                ]
-            self._plans[octave] = plans
-        return plans
+    def _scarcity(self, octave: int, most: float) -> list[_Plan]:
+        """Releases of some totals up to the cap that certify about the most worth.
+
+        They are for lines that could not pay for the queries of a single phase on demand.
+        """
+        if not len(self._claims.rows):
+            return []
+        found = []
+        for part in _SCARCE_PARTS:
+            weights = self._most_worth(octave, self.cap * part)
+            found.append(self._judged(weights * (most * part / weights.sum())))
+        return found
 
     def _levels(self, octave: int) -> list[_Plan]:
         """The cheapest releases for the claims up to each of some levels of price by worth.
 
         A claim that even alone costs more than the cap never counts: nothing is spent on it.
         """
+        octave = min(octave, self._last_octave)
+        plans = self._plans.get(octave)
+        if plans is None:
+            plans = self._plans[octave] = self._solved(octave)
+        return plans
+
+    def _solved(self, octave: int) -> list[_Plan]:
         claims = self._claims
         affordable = np.flatnonzero(
             (claims.alone <= self.cap * _weight(octave)) & (claims.worth > 0.0)
@@ -401,7 +411,7 @@ class BasePlan:
         return self._design.cheapest(rows, tightest[rows])
 
     def _most_worth(self, octave: int, share: float) -> Floats:
-        """The weights that certify the most worth with this share of a line."""
+        """Weights that certify about the most worth with this share of a line."""
         known = self._scarce.get((octave, share))
         if known is None:
             claims, total = self._claims, share * _weight(octave)
@@ -416,9 +426,14 @@ class BasePlan:
         return _Plan(weights, float(weights.sum()), float(claims.worth[certified].sum()))
 
     @cached_property
+    def _possible(self) -> float:
+        """What certifying everything is worth."""
+        return float(self._claims.worth.sum()) * (1.0 - _SAME)
+
+    @cached_property
     def _last_octave(self) -> int:
-        """From here on every claim is affordable and certain to be weighed; larger lines plan the same."""
-        return _octave(2.0 * float(self._claims.alone.sum()) / self.cap + 1.0)
+        """From here on every claim is affordable, and larger lines have the same levels."""
+        return _octave(float(self._claims.alone.max(initial=1.0)) / self.cap) + 1
 
     @cached_property
     def _design(self) -> Design:
@@ -480,7 +495,7 @@ def _limit(n_rows: int, terms: Terms) -> float:
 
 
 def _on_demand(group: Group, phases: int) -> float:
-    """What one query of a group costs of each line if it is asked on demand, at V = 1: a table twice a count."""
+    """What one query of a group costs of each line on demand, at V = 1: a table twice a count."""
     return (1.0 if group.table else 0.5) / phases
 
 
@@ -536,6 +551,7 @@ _STEP_LOG = math.log(1.1)
 _GRID_SLACK = 2.0 ** (2.0 / GRID_STEPS)
 """By how much rounding a scale down to the grid can raise its price."""
 _SAME = 1e-9
+_ROUNDINGS = 16
 _EAGER = 60
 _CLIMB = 150
 _SHARP = 0.35

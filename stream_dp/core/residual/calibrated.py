@@ -221,6 +221,10 @@ class Calibrated(LinearMechanism):
         share = self.policy.base_share
         return self._base_plan.release(n_rows, self._terms, share, self.budget, self._prices)
 
+    def certifying_product(self) -> float:
+        """Returns the least product of error and rows with which tables alone can certify the workload."""
+        variance = self._base_plan.whole_price / float(self.budget.rho)
+        return self._terms.z * math.sqrt(variance)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self._belief.open_block(n_rows)

@@ -25,11 +25,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, g
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Floats, subsets
+from stream_dp.core.residual.belief.forms import Floats
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 

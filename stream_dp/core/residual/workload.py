@@ -121,8 +121,8 @@ def _alike(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
 def declared_workload(tiles: Sequence[Tile], shape: tuple[int, ...]) -> tuple[Group, ...]:
     """The groups of tiles. Their weights are those of the tiles.
 
-    Of tiles that differ in their window only, the one of the shortest window counts: once it is certified, the
-    longer ones are certified too. So asking for the longer ones would never cost anything on its own.
+    Of tiles that differ in their window only, the one of the shortest window counts: once it is certified,
+    the longer ones are certified too. So asking for the longer ones never costs anything on its own.
     """
     queries: dict[bytes, LinearQuery] = {}
     windows: dict[bytes, int] = {}
@@ -133,9 +133,7 @@ def declared_workload(tiles: Sequence[Tile], shape: tuple[int, ...]) -> tuple[Gr
         phases = ALL_PHASES if tile.phases is None else tile.phases
         windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
         weights[key] = max(tile.weight, weights.get(key, 0.0))
-    return tuple(
-        _group(query, shape, windows[key], weights[key]) for key, query in queries.items()
-    )
+    return tuple(_group(query, shape, windows[key], weights[key]) for key, query in queries.items())
 
 
 def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
