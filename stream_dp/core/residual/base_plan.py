@@ -287,8 +287,8 @@ class BasePlan:
         groups: tuple[Group, ...] | None = None,
         queries: int | None = None,
     ) -> None:
-        named = groups is not None or queries is not None
-        self.cap = NAMED_CAP if named else CAP
+        self.named = groups is not None or queries is not None
+        self.cap = NAMED_CAP if self.named else CAP
         self.groups = generic_workload(shape) if groups is None else groups
         if queries is None:
             queries = GENERIC_QUERIES if groups is None else len(groups)
@@ -345,6 +345,13 @@ class BasePlan:
             return math.inf
         return self._design.cheapest(every, np.ones(len(every))).cost
 
+    def reach(
+        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
+    ) -> Reach | None:
+        """What ``release`` certifies by itself; None if it measures nothing."""
+        release = self.release(n_rows, terms, base_share, budget, prices)
+        return Reach(self._shape, release, _limit(n_rows, terms)) if release.tables else None
+
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
         most = self.cap * line
@@ -352,9 +359,12 @@ class BasePlan:
         plans = [p for p in self._levels(octave) if p.cost * _GRID_SLACK <= most]
         if self._possible > line:
             plans += self._scarcity(octave, most)
-        best = max(plans, key=lambda plan: plan.gain, default=None)
-        if best is None or best.gain <= 0.0:
+        most_gain = max((plan.gain for plan in plans), default=0.0)
+        if most_gain <= 0.0:
             return BaseRelease(0.0, (), 0)
+        # The gain is flat near its maximum: of releases as good as the best, the cheapest.
+        as_good = [plan for plan in plans if plan.gain >= (1.0 - _THRIFT) * most_gain]
+        best = min(as_good, key=lambda plan: plan.cost)
         used = np.flatnonzero(best.weights)
         scales = np.sqrt(limit / best.weights[used])
         for coarser in np.linspace(1.0, _GRID_SLACK, _ROUNDINGS):
@@ -460,33 +470,37 @@ def base_plan(
     return BasePlan(shape, groups, queries)
 
 
-def certified_phases(
-    shape: tuple[int, ...],
-    release: BaseRelease,
-    limit: float,
-    attributes: tuple[int, ...],
-    norms: Sequence[float],
-) -> float:
-    """The least number of phases about which a release alone certifies a query; infinite for none.
+class Reach:
+    """What a base release alone says, if every phase has it.
 
     Args:
         shape: Sizes of the universe's attributes.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
-        attributes: The attributes of the query, ascending.
-        norms: |x_T|^2 for each subset of them.
     """
-    precision: dict[tuple[int, ...], float] = {}
-    for table, step in release.tables:
-        weight = float(grid_sigma(step)) ** -2
-        for t in _parts(tuple(a for a in attributes if a in table)):
-            rest = math.prod(shape[a] for a in table if a not in t)
-            precision[t] = precision.get(t, 0.0) + weight / rest
-    variance = 0.0
-    for t, norm in _norms_by_part(Group(attributes, tuple(norms), ())):
-        if norm > 0.0:
-            variance += norm / precision[t] if t in precision else math.inf
-    return math.inf if math.isinf(variance) else max(1, math.ceil(variance / limit - _SAME))
+
+    def __init__(self, shape: tuple[int, ...], release: BaseRelease, limit: float) -> None:
+        self._limit = limit
+        self._precision: dict[tuple[int, ...], float] = {}
+        for table, step in release.tables:
+            weight = float(grid_sigma(step)) ** -2
+            for t in _parts(table):
+                rest = math.prod(shape[a] for a in table if a not in t)
+                self._precision[t] = self._precision.get(t, 0.0) + weight / rest
+
+    def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+        """The least number of phases about which a query is certified; infinite for none.
+
+        Args:
+            attributes: The attributes of the query, ascending.
+            norms: |x_T|^2 for each subset of them.
+        """
+        variance = 0.0
+        for t, norm in _norms_by_part(Group(attributes, tuple(norms), ())):
+            if norm > 0.0:
+                precision = self._precision.get(t, 0.0)
+                variance += norm / precision if precision else math.inf
+        return max(1.0, float(np.ceil(variance / self._limit - _SAME)))
 
 
 def _limit(n_rows: int, terms: Terms) -> float:
@@ -551,6 +565,7 @@ _STEP_LOG = math.log(1.1)
 _GRID_SLACK = 2.0 ** (2.0 / GRID_STEPS)
 """By how much rounding a scale down to the grid can raise its price."""
 _SAME = 1e-9
+_THRIFT = 0.0
 _ROUNDINGS = 16
 _EAGER = 60
 _CLIMB = 150
@@ -570,8 +585,8 @@ __all__ = [
     "BaseRelease",
     "Design",
     "Optimum",
+    "Reach",
     "base_plan",
-    "certified_phases",
     "residual_price",
     "standalone_price",
 ]

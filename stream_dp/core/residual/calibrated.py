@@ -42,7 +42,7 @@ from stream_dp.core.outcome import (
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.base_plan import BaseRelease, base_plan
+from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import (
@@ -220,6 +220,25 @@ class Calibrated(LinearMechanism):
         """Returns what opening a phase of ``n_rows`` rows measures. It is public."""
         share = self.policy.base_share
         return self._base_plan.release(n_rows, self._terms, share, self.budget, self._prices)
+
+    def base_reach(self, n_rows: int) -> Reach | None:
+        """Returns what base releases certify in phases of ``n_rows`` rows; None if they are empty."""
+        share = self.policy.base_share
+        return self._base_plan.reach(n_rows, self._terms, share, self.budget, self._prices)
+
+    @property
+    def expected_queries(self) -> int:
+        """The number of different queries that are expected in each phase."""
+        return self._base_plan.queries
+
+    @property
+    def named_queries(self) -> bool:
+        """Whether it was told which queries to expect, or how many."""
+        return self._base_plan.named
+
+    def price_on_demand(self, n_rows: int) -> float:
+        """Returns the mean share of a line that one of these costs on demand, at ``n_rows`` rows a phase."""
+        return self._base_plan.one_by_one(n_rows, self._terms, self.budget)
 
     def certifying_product(self) -> float:
         """Returns the least product of error and rows with which tables alone can certify the workload."""

@@ -20,8 +20,8 @@ from stream_dp.core.residual.base_plan import (
     NAMED_CAP,
     BaseRelease,
     Design,
+    Reach,
     base_plan,
-    certified_phases,
     residual_price,
     standalone_price,
 )
@@ -76,7 +76,7 @@ def phases_of_a_cell(
 ) -> float:
     """Phases about which a table over ``attributes`` is certified."""
     norms = conjunction_norms([shape[a] for a in attributes], [1] * len(attributes))
-    return certified_phases(shape, release, variance, attributes, norms)
+    return Reach(shape, release, variance).phases(attributes, norms)
 
 
 # ---------------------------------------------------------------- prices
@@ -276,9 +276,9 @@ def test_a_base_release_is_within_its_cap_and_certifies_what_it_is_for(
             gaussian_rho(grid_sigma(step), squared_sensitivity=2) for _, step in base.tables
         )
         assert Fraction(base.units, UNITS) * BUDGET.rho >= exact
+        reach = Reach(shape, base, limit(n_rows, error))
         certified = any(
-            certified_phases(shape, base, limit(n_rows, error), group.attributes, group.norms)
-            <= phases
+            reach.phases(group.attributes, group.norms) <= phases
             for group in generic_workload(shape)
             for phases, _ in group.windows
             if any(group.norms[1:])
