@@ -35,6 +35,7 @@ from stream_dp.core.noise import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.forms import Floats, subsets
 from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, step_below
 from stream_dp.core.residual.workload import Group, generic_workload
+from stream_dp.core.searching import least
 
 GENERIC_QUERIES = 300
 """Different queries expected in each phase, if the definition does not say."""
@@ -359,19 +360,20 @@ class BasePlan:
         plans = [p for p in self._levels(octave) if p.cost * _GRID_SLACK <= most]
         if self._possible > line:
             plans += self._scarcity(octave, most)
-        most_gain = max((plan.gain for plan in plans), default=0.0)
-        if most_gain <= 0.0:
+        best = max(plans, key=lambda plan: plan.gain, default=None)
+        if best is None or best.gain <= 0.0:
             return BaseRelease(0.0, (), 0)
-        # The gain is flat near its maximum: of releases as good as the best, the cheapest.
-        as_good = [plan for plan in plans if plan.gain >= (1.0 - _THRIFT) * most_gain]
-        best = min(as_good, key=lambda plan: plan.cost)
         used = np.flatnonzero(best.weights)
         scales = np.sqrt(limit / best.weights[used])
-        for coarser in np.linspace(1.0, _GRID_SLACK, _ROUNDINGS):
-            steps = step_below(scales * coarser).tolist()
-            units = sum(prices.units(step, 2) for step in steps)
-            if units <= self.cap * UNITS:
-                break
+        coarser = np.linspace(1.0, _GRID_SLACK, _ROUNDINGS).tolist()
+
+        def rounded(index: int) -> tuple[list[int], int]:
+            steps = step_below(scales * coarser[index]).tolist()
+            return steps, sum(prices.units(step, 2) for step in steps)
+
+        # The finest rounding that the cap allows; the last one always fits.
+        finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
+        steps, units = rounded(finest)
         tables = tuple(
             (self._design.tables[j], step) for j, step in zip(used.tolist(), steps, strict=True)
         )
@@ -565,7 +567,6 @@ _STEP_LOG = math.log(1.1)
 _GRID_SLACK = 2.0 ** (2.0 / GRID_STEPS)
 """By how much rounding a scale down to the grid can raise its price."""
 _SAME = 1e-9
-_THRIFT = 0.0
 _ROUNDINGS = 16
 _EAGER = 60
 _CLIMB = 150
