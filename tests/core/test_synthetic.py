@@ -319,7 +319,7 @@ def test_noise_alone_joins_hardly_anything(publish: Callable[..., Published]) ->
     """Of 276 pairs of independent attributes 1% is joined: 11 or more with probability 2e-4."""
     published = publish(*[2, 3, 4, 8] * 6, base_share=0.7)
     published.open(
-        [generator(a).integers(size, size=3_000) for a, size in enumerate(published.shape)]
+        [generator(a).integers(size, size=30_000) for a, size in enumerate(published.shape)]
     )
     found = published.rows(100)
     assert len(found.others) > 276 - 11

@@ -216,7 +216,7 @@ class Design:
             certified = float(part @ (ratios <= 1.0))
             if certified > best[0]:
                 best = certified, weights
-            sure = 1.0 / (1.0 + np.exp(np.clip(np.log(ratios) / h, -50.0, 50.0)))
+            sure = 1.0 / (1.0 + np.exp(np.clip(np.log(ratios) / h, -_FAR, _FAR)))
             pull = np.bincount(
                 rows, part * sure * (1.0 - sure) / (ratios * limits), minlength=len(self.groups)
             )
@@ -571,6 +571,8 @@ _ROUNDINGS = 16
 _EAGER = 60
 _CLIMB = 150
 _SHARP = 0.35
+_FAR = 30.0
+"""Where the logistic counts as flat: floats still tell its value from 0 and 1."""
 _NEGLIGIBLE = 1e-7
 _DROPPED = 1e-6
 _FADED = 1e-9

@@ -347,7 +347,7 @@ def count_alone(
     levels = water_fill(np.full(len(first), np.inf), lowest, limit)
     if levels is None:
         return None
-    steps = np.maximum(_step_below(np.sqrt(levels) * _TIE), first)
+    steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
     pays = np.ones(len(first), dtype=np.bool_)
     return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
 
