@@ -18,7 +18,7 @@ from time import perf_counter
 
 import numpy as np
 from rich.table import Table
-from workloads import FAILURE_PROBABILITY, PRIVACY, console
+from workloads import FAILURE_PROBABILITY, PRIVACY, console, verdict
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
@@ -197,11 +197,6 @@ def planning_times() -> tuple[float, float]:
     return times[0], times[1]
 
 
-def verdict(what: str, value: float, most: float) -> str:
-    """A threshold, and whether it was reached."""
-    return f"{'reached' if value <= most else 'NOT REACHED'}: {what} {value:.4g}, at most {most:g}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[20_000, 5_000])
@@ -239,11 +234,11 @@ def main() -> None:
         if limits is not None and asked.days == 14:
             for one, most in zip(found, limits, strict=False):
                 words = f"{n_rows:,} rows, {error:g}, {one.name}"
-                verdicts.append(verdict(f"{words}: fullest line", one.worst, most))
-                verdicts.append(verdict(f"{words}: not certified", 1.0 - one.certified, 0.0))
+                verdicts.append(verdict(f"{words}: fullest line", one.worst, most=most))
+                verdicts.append(verdict(f"{words}: not certified", 1.0 - one.certified, most=0.0))
     first, again = planning_times()
-    verdicts.append(verdict("64 attributes, seconds to plan", first, 3.0))
-    verdicts.append(verdict("64 attributes, seconds a phase", again, 0.005))
+    verdicts.append(verdict("64 attributes, seconds to plan", first, most=3.0))
+    verdicts.append(verdict("64 attributes, seconds a phase", again, most=0.005))
     for line in verdicts:
         out.print(line)
 

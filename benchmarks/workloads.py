@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import resource
 import sys
 from collections import Counter
@@ -396,6 +397,13 @@ def report(title: str, scores: Sequence[Score], console: Console) -> None:
             paths = ", ".join(f"{path} {n:,}" for path, n in sorted(score.method.paths.items()))
             console.print(f"  {score.method.name}: {paths}")
     console.print(f"  peak memory of this process {_peak_mib():,.0f} MiB")
+
+
+def verdict(what: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> str:
+    """A threshold, and whether it was reached."""
+    limit = f"at most {most:g}" if math.isinf(least) else f"at least {least:g}"
+    reached = "reached" if least <= value <= most else "NOT REACHED"
+    return f"{reached}: {what} {value:.5g}, {limit}"
 
 
 def console() -> Console:

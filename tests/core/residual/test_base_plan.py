@@ -152,9 +152,11 @@ def test_lemma_a_the_price_of_a_release_is_the_sum_of_the_prices_of_its_residual
 
     def price(inside: tuple[int, ...]) -> Fraction:
         sizes = [shape[a] for a in inside]
-        return math.prod(1 - Fraction(1, n) for n in sizes) - math.prod(
-            -Fraction(1, n) for n in sizes
+        both = (
+            math.prod(1 - Fraction(1, n) for n in sizes),
+            math.prod(-Fraction(1, n) for n in sizes),
         )
+        return Fraction(both[0]) - both[1]
 
     assert all(weight(table) == weights[table] for table in tables)
     assert sum(price(t) * precision(t) for t in tables) == sum(weights.values())
