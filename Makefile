@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SHARED ?= ../shared
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-averages bench-fidelity bench-stream bench-counters bench-fairness audit clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -38,6 +38,9 @@ bench-wide: $(VENV)/dev.stamp  ## Workload W5, the engine alone
 
 bench-averages: $(VENV)/dev.stamp  ## Averages of orders at a part of a line, by a look at the sum and by the table
 	$(BIN)/python benchmarks/averages.py
+
+bench-tiles: $(VENV)/dev.stamp  ## Fifty tiles of a dashboard about orders, the engine alone
+	$(BIN)/python benchmarks/tiles.py
 
 bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 rows, the engine alone
 	$(BIN)/python benchmarks/fidelity.py

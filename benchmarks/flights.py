@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from time import perf_counter
 
+from flights_engine import verdicts
 from rich.console import Console
 from rich.progress import Progress
 from system import System, running_system
@@ -160,6 +161,8 @@ def main() -> None:
                     out,
                 )
                 report(title, [ours, *scores], out)
+                for line in verdicts(error, None, ours):
+                    out.print(line)
     out.print(
         f"privacy: (epsilon {PRIVACY.epsilon:g}, delta {PRIVACY.delta:g}) for each row, by zCDP, all methods"
     )

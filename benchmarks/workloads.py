@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import resource
 import sys
 from collections import Counter
@@ -32,6 +33,7 @@ from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, compile_where
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.workload import Group
 from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.predicate_mechanism import PredicateMechanism
 from stream_dp.core.universe import Category, Number, Rows, Universe
@@ -211,12 +213,24 @@ class CalibratedMethod:
         *,
         pacing: bool = True,
         base_share: float | None = None,
+        queries_per_phase: int | None = None,
+        workload: tuple[Group, ...] | None = None,
+        name: str = "calibrated",
     ) -> None:
-        self.name = "calibrated"
+        self.name = name
         self.paths: Counter[str] = Counter()
         self.unverified: float | None = None
         self._driven = Driven(
-            Calibrated(universe, PRIVACY, accuracy, pacing=pacing, base_share=base_share), noise
+            Calibrated(
+                universe,
+                PRIVACY,
+                accuracy,
+                pacing=pacing,
+                base_share=base_share,
+                queries_per_phase=queries_per_phase,
+                workload=workload,
+            ),
+            noise,
         )
 
     @property
@@ -383,6 +397,13 @@ def report(title: str, scores: Sequence[Score], console: Console) -> None:
             paths = ", ".join(f"{path} {n:,}" for path, n in sorted(score.method.paths.items()))
             console.print(f"  {score.method.name}: {paths}")
     console.print(f"  peak memory of this process {_peak_mib():,.0f} MiB")
+
+
+def verdict(what: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> str:
+    """A threshold, and whether it was reached."""
+    limit = f"at most {most:g}" if math.isinf(least) else f"at least {least:g}"
+    reached = "reached" if least <= value <= most else "NOT REACHED"
+    return f"{reached}: {what} {value:.5g}, {limit}"
 
 
 def console() -> Console:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Universe
     from stream_dp.pipeline.sources import Source
+    from stream_dp.profiles.openings import Opening
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
@@ -240,6 +241,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
         from stream_dp.profiles.building import build
+        from stream_dp.profiles.openings import opening_of
 
         universe, mechanism = build(definition)
         opens, given = rows_of_a_phase(definition), definition.phase.min_rows
@@ -255,7 +257,37 @@ def _checked(file: Path) -> tuple[Definition, str]:
             return definition, opening
         _warn_of_error(definition, universe, opens)
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
-        return definition, f"{opening}, which takes {share(spent / UNITS)} of its budget"
+        opening += f", which takes {share(spent / UNITS)} of its budget"
+        found = opening_of(mechanism, universe.names, opens)
+        if found is None:
+            return definition, opening
+        _warn_of_opening(found)
+        return definition, f"{opening}\n{_free(found)}"
+
+
+def _free(opening: Opening) -> str:
+    """Returns what is free once a phase is open."""
+    if not opening.share:
+        return "nothing is measured in advance; each new query pays for itself"
+    free = "; ".join(opening.certifies) or "some queries about many phases"
+    return f"free from then on: {free}"
+
+
+def _warn_of_opening(opening: Opening) -> None:
+    """Warns if opening a phase takes much, or if a line cannot pay for the queries of a phase."""
+    if opening.large:
+        warn(
+            f"opening a phase takes {share(opening.share)} of every row's lifetime budget; "
+            "`stream-dp advise` compares this with other settings"
+        )
+    if opening.scarce and opening.one_by_one >= 1.0:
+        named = (
+            "" if opening.named else "name mechanism.workload or mechanism.queries_per_phase, or "
+        )
+        warn(
+            f"at this error the budget of a phase pays for about {opening.one_by_one:,.0f} queries one by "
+            f"one, and {opening.expected:,} are expected; {named}allow a larger accuracy.error"
+        )
 
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:

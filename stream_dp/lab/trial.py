@@ -23,7 +23,7 @@ from stream_dp.core.sparse_vector.composition import Basic, Concentrated, compos
 from stream_dp.core.universe import Rows
 from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
-from stream_dp.profiles.advice import Name, Need, Trial
+from stream_dp.profiles.advice import Name, Need, Trial, queries_per_phase
 
 MOST_QUERIES: Final = 1_200
 _MOST_CELLS: Final = 2**14
@@ -185,6 +185,7 @@ def _mechanism(need: Need, name: Name) -> Mechanism | None:
                 need.privacy,
                 need.accuracy,
                 base_share=0.0 if name is Name.WITHOUT_BASE else None,
+                queries_per_phase=queries_per_phase(need),
                 pacing=need.phases > 1,
             )
         case Name.COUNTS:

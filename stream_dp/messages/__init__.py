@@ -79,6 +79,7 @@ from stream_dp.messages.requests import (
     SourceRange,
 )
 from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
+from stream_dp.messages.workload import Tile, TileTables
 
 __all__ = [
     "ABSENT",
@@ -151,6 +152,8 @@ __all__ = [
     "TableGap",
     "ThresholdAnswer",
     "ThresholdCurveAnswer",
+    "Tile",
+    "TileTables",
     "TopicSettings",
     "Topics",
     "UnknownAnswer",

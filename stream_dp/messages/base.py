@@ -133,6 +133,10 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
             parts[1] = attribute["name"][:64]
         del parts[2:3]
     elif found[:1] in {("mechanism",), ("error",)}:
+        if found[2:3] == ("workload",):
+            if "windows" in found:
+                del parts[6:]
+            del parts[3:4]
         del parts[1:2]
     return ".".join(parts) or "message"
 

@@ -26,6 +26,7 @@ from stream_dp.messages.base import (
     validated,
 )
 from stream_dp.messages.kinds import KindsSpec
+from stream_dp.messages.workload import Workload
 
 MAX_SYNTHETIC_ROWS = 10_000
 """The most cells of all attributes together. With 64 attributes of 65,536 cells a message still fits."""
@@ -150,7 +151,12 @@ class CalibratedSpec(ProfileSpec):
     """The calibrated profile, for 1e4 to 1e9 rows.
 
     Attributes:
-        base_share: The share of a new line that is spent when its phase opens. Default: a public rule.
+        base_share: The share of a new line that is spent when its phase opens. By default it is what the
+            queries that it answers would cost one by one, or less.
+        queries_per_phase: The number of different queries that are expected in each phase. Default: the
+            number of tiles, or 300.
+        workload: The queries that are expected in each phase. By default they are conditions on up to three
+            attributes.
         pacing: Whether a part of each line is kept for queries in later phases. Turn it off if there will be
             only one phase.
     """
@@ -162,7 +168,16 @@ class CalibratedSpec(ProfileSpec):
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    queries_per_phase: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    workload: Workload | None = None
     pacing: bool = True
+
+    @model_serializer(mode="wrap")
+    def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what is not set, so that earlier definitions keep their bytes."""
+        fields: dict[str, Any] = dump(self)
+        unset = {name for name in ("queries_per_phase", "workload") if getattr(self, name) is None}
+        return {name: value for name, value in fields.items() if name not in unset}
 
 
 class PhasedSpec(ProfileSpec):

@@ -33,7 +33,6 @@ from stream_dp.core.median.sequential import Median, Sequential, least_compositi
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.planner import BASE_MOST
 from stream_dp.core.searching import least
 from stream_dp.core.sparse_vector.composition import (
     Basic,
@@ -324,21 +323,33 @@ def _afforded(queries: int, share: float) -> int:
 
 
 def _calibrated(need: Need) -> Estimate:
-    """Rows and error are those from which on the base release alone answers the typical query."""
-
-    def opening(need: Need) -> float:
-        mechanism = Calibrated(need.universe, need.privacy, need.accuracy)
-        return mechanism.base_release(need.n_rows).share / BASE_MOST + 1e-9
-
-    mechanism = Calibrated(need.universe, need.privacy, need.accuracy)
+    """Rows and error are those from which on a base release alone can certify all generic queries."""
+    mechanism = Calibrated(
+        need.universe,
+        need.privacy,
+        need.accuracy,
+        queries_per_phase=queries_per_phase(need),
+        pacing=need.phases > 1,
+    )
+    product = mechanism.certifying_product()
+    rows = math.ceil(product / need.accuracy.error)
     return Estimate(
         Name.CALIBRATED,
         part=None,
-        error=_least_error(need, opening),
-        rows=_least(1, MAX_ROWS, lambda n: mechanism.base_release(n).share < BASE_MOST),
+        error=_possible(product / need.n_rows),
+        rows=rows if rows <= MAX_ROWS else None,
         opening=mechanism.base_release(need.n_rows).units / UNITS,
-        definition={"mechanism": _calibrated_settings(need)},
+        definition={"mechanism": _calibrated_settings(need) | _expecting(need)},
     )
+
+
+def queries_per_phase(need: Need) -> int:
+    """Returns the different queries in each phase, if they are spread evenly over the phases."""
+    return -(-need.queries // need.phases)
+
+
+def _expecting(need: Need) -> dict[str, object]:
+    return {"queries_per_phase": queries_per_phase(need)}
 
 
 def _without_base(need: Need) -> Estimate:
@@ -498,7 +509,7 @@ def _phased(need: Need, name: Name) -> tuple[Phased, dict[str, Any]]:
     Raises:
         InvalidDefinition: It cannot be run with these numbers.
     """
-    k = _queries_per_phase(need)
+    k = max(2, queries_per_phase(need))
     make: type[Phased] = _PAPERS[name]
     found, faults = [], []
     for representation in ("entropic", "polytope"):
@@ -548,13 +559,9 @@ def _papers(need: Need, name: Name) -> Estimate:
     )
 
 
-def _queries_per_phase(need: Need) -> int:
-    return max(2, -(-need.queries // need.phases))
-
-
 def _printed_rows(need: Need, name: Name) -> int:
     """Rows a phase as the papers print them, for what cannot be run."""
-    k, error = _queries_per_phase(need), as_written(need.accuracy.error)
+    k, error = max(2, queries_per_phase(need)), as_written(need.accuracy.error)
     alpha, composition = as_written(need.privacy.epsilon) / harmonic(need.phases), Fraction(1)
     if name is Name.SEQUENTIAL:
         composition = least_composition(as_written(need.privacy.epsilon), k, need.phases)
@@ -594,6 +601,7 @@ __all__ = [
     "least_error",
     "least_rows",
     "most_thresholds",
+    "queries_per_phase",
     "recommended",
     "windows",
 ]

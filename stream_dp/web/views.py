@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
-from stream_dp.profiles.building import epsilon_spent, rows_of_a_phase
+from stream_dp.profiles.building import build, epsilon_spent, rows_of_a_phase, rows_that_open
+from stream_dp.profiles.openings import opening_of
 from stream_dp.web.published import Published, PublishedDataset
 
 __all__ = ["Section", "Views", "away", "health_document"]
@@ -143,9 +144,17 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "privacy": definition.privacy.model_dump(),
             "accuracy": definition.accuracy.model_dump(),
             "profile": definition.mechanism.profile,
+            "opening": _opening(definition),
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }
     )
+
+
+def _opening(definition: Definition) -> dict[str, Any] | None:
+    """Returns what opening a phase spends and what is free from then on. None if the profile does not say."""
+    universe, mechanism = build(definition)
+    found = opening_of(mechanism, universe.names, rows_that_open(mechanism, definition))
+    return None if found is None else {"share": found.share, "certifies": found.certifies}
 
 
 def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_the_first_line_says_what_to_use_and_the_next_what_to_write(
     assert first.startswith(
         "Use calibrated: it answers all 100 queries within 10% of the rows asked"
     )
-    assert '  "mechanism": {"profile": "calibrated"},' in lines
+    assert '  "mechanism": {"profile": "calibrated", "queries_per_phase": 50},' in lines
     assert '  "phase": {"min_rows": 2000},' in lines
     mechanisms = [line.split("  ")[0] for line in lines]
     for name in (

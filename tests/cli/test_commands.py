@@ -329,7 +329,13 @@ def test_what_opening_a_phase_takes_is_said_beforehand_and_what_it_can_never_kee
     file.write_text(json.dumps(good))
     ended = run("dataset", "check", file)
     assert ended.err == ""
-    assert ended.out.endswith("opens at 20,000 rows, which takes 0.20% of its budget\n")
+    assert "opens at 20,000 rows, which takes 0." in ended.out
+    assert "\nfree from then on: any window: tables of one column" in ended.out
+    file.write_text(json.dumps({**good, "mechanism": {"base_share": 0}}))
+    ended = run("dataset", "check", file)
+    assert "takes 0.00% of its budget\nnothing is measured in advance" in ended.out
+    file.write_text(json.dumps({**good, "mechanism": {"base_share": 0.3}}))
+    assert "opening a phase takes 29" in run("dataset", "check", file).err
     file.write_text(json.dumps({**good, "phase": {"min_rows": 500}}))
     said = run("dataset", "check", file).err
     found = re.search(
@@ -338,7 +344,9 @@ def test_what_opening_a_phase_takes_is_said_beforehand_and_what_it_can_never_kee
     assert found is not None, said
     accuracy = {**good["accuracy"], "error": 1.01 * float(found[1])}
     file.write_text(json.dumps({**good, "phase": {"min_rows": 500}, "accuracy": accuracy}))
-    assert run("dataset", "check", file).err == ""
+    said = run("dataset", "check", file).err
+    assert "out of reach" not in said
+    assert "one by one, and 300 are expected; name mechanism.workload" in said
 
 
 def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
@@ -389,7 +397,7 @@ def test_a_file_is_looked_through_here_before_anything_is_sent(
     assert "pass --delimiter ';'" in run("dataset", "check", file, rows).err
     ended = run("dataset", "check", file, rows, "--delimiter", ";")
     assert ended.code == 0
-    lines = [re.split(r"  +", line.rstrip()) for line in ended.out.splitlines()[1:]]
+    lines = [re.split(r"  +", line.rstrip()) for line in ended.out.splitlines()[2:]]
     assert lines == [
         ["attribute", "values", "rows", "counted as"],
         ["city", "listed", "5", "itself"],

@@ -60,7 +60,12 @@ def test_every_example_is_of_a_kind_that_is_tested() -> None:
 
 def test_definitions_are_accepted_by_the_worker_too() -> None:
     names = [build(Definition.read(example))[0].names for example in examples("definition")]
-    assert names == [("city", "age", "smoker", "income"), ("agrees",), ("country", "bought")]
+    assert names == [
+        ("city", "age", "smoker", "income"),
+        ("country", "amount", "status"),
+        ("agrees",),
+        ("country", "bought"),
+    ]
 
 
 def test_every_profile_and_each_of_its_settings_is_named() -> None:

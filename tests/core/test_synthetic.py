@@ -317,14 +317,14 @@ def test_the_strongest_dependence_wins_where_not_all_fit_in(
 
 def test_noise_alone_joins_hardly_anything(publish: Callable[..., Published]) -> None:
     """Of 276 pairs of independent attributes 1% is joined: 11 or more with probability 2e-4."""
-    published = publish(*[2, 3, 4, 8] * 6)
+    published = publish(*[2, 3, 4, 8] * 6, base_share=0.7)
     published.open(
-        [generator(a).integers(size, size=3_000) for a, size in enumerate(published.shape)]
+        [generator(a).integers(size, size=30_000) for a, size in enumerate(published.shape)]
     )
     found = published.rows(100)
     assert len(found.others) > 276 - 11
     # Attributes that do depend on each other are joined.
-    published = publish(*[2, 3, 4, 8] * 6)
+    published = publish(*[2, 3, 4, 8] * 6, base_share=0.7)
     published.open(chain(published.shape, 30_000))
     assert len(published.rows(100).others) < 276 - 23
 
@@ -348,7 +348,7 @@ def test_the_rows_are_as_many_as_asked_for_and_follow_from_the_generator(
 def test_any_number_of_attributes_is_served(
     sizes: tuple[int, ...], publish: Callable[..., Published]
 ) -> None:
-    published = publish(*sizes)
+    published = publish(*sizes, base_share=0.7)
     published.open(chain(published.shape, 5_000))
     found = published.rows(1_000)
     assert len(found.columns) == len(sizes)

@@ -20,7 +20,8 @@ import pytest
 from stream_dp.core import query, universe
 from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.residual.planner import BasePlan, Terms
+from stream_dp.core.residual.base_plan import base_plan
+from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
@@ -210,8 +211,8 @@ def test_the_example_in_plain_words_is_worked_out_right() -> None:
         return n_phases * 20_000 * accuracy.error / z / n_phases**0.5
 
     one, three = (1 / (2 * sigma(n) ** 2) / line for n in (1, 3))
-    base = BasePlan((4, 6)).share(20_000, Terms.of(accuracy), budget)
-    assert base == pytest.approx(0.0162, rel=0.01)
+    base = base_plan((4, 6)).release(20_000, Terms.of(accuracy), None, budget, Prices(budget))
+    assert base.share == pytest.approx(0.0120, rel=0.01)
     for said in (
         f"`rho` = {line:.5f}",
         f"may be {sigma(1):.1f} rows",
@@ -219,8 +220,8 @@ def test_the_example_in_plain_words_is_worked_out_right() -> None:
         f"for {1 / one:.0f} such counts",
         f"may have {sigma(3):.1f}",
         f"lines {three:.4%}",
-        f"from the {math.ceil(0.0162 / three)}th different query",
-        f"an epsilon of {epsilon_of(Fraction('0.0162') * budget.rho, 1e-9):.3f} so far",
+        f"from the {math.ceil(0.0120 / three)}th different query",
+        f"an epsilon of {epsilon_of(Fraction('0.0120') * budget.rho, 1e-9):.3f} so far",
         f"Half of the line is {epsilon_of(budget.rho / 2, 1e-9):.3f}",
     ):
         assert said in page, said

@@ -965,7 +965,7 @@ async def _defined(world: Any) -> Any:
     """A worker that holds a data set whose phases open with all messages of a topic."""
     process = world.process()
     await process.assign()
-    world.define("flights", phase={"min_rows": N_MESSAGES})
+    world.define("flights", phase={"min_rows": N_MESSAGES}, mechanism={"base_share": 0.2})
     await process.run()
     return process
 

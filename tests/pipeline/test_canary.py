@@ -138,6 +138,18 @@ KINDS = {
 PAPERS = {"hypothesis_rows": 3, "representation": "exhaustive", "doubling": False}
 MECHANISMS: list[dict[str, Any]] = [
     {"profile": "calibrated", "base_share": 0.2, "pacing": True},
+    {
+        "profile": "calibrated",
+        "queries_per_phase": 50,
+        "workload": [
+            {"where": CARRIER, "group_by": ["cancelled"], "window": {"last_phases": 2}},
+            {"where": LATE, "attribute": "delay", "weight": 2.0},
+        ],
+    },
+    {
+        "profile": "calibrated",
+        "workload": {"tables": ["carrier", ["carrier", "cancelled"]], "windows": [1, "all"]},
+    },
     {"profile": "median", "queries": 10, **PAPERS},
     {"profile": "sequential", "queries_per_phase": 10, "phases": 3, "composition": 3.0, **PAPERS},
     {"profile": "memory", "queries_per_phase": 10, "phases": 3, **PAPERS},

@@ -42,6 +42,7 @@ from stream_dp.core.outcome import (
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import (
@@ -65,8 +66,6 @@ from stream_dp.core.residual.measuring import (
 )
 from stream_dp.core.residual.planner import (
     MAX_TABLE_CELLS,
-    BasePlan,
-    BaseRelease,
     Bounded,
     BudgetAllocator,
     Certified,
@@ -84,6 +83,7 @@ from stream_dp.core.residual.sum_look import SUMMED, SumLook, SumRelease
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
 from stream_dp.core.residual.targets import NO_LIMITS, Limits, percent, terms_of, too_dear
+from stream_dp.core.residual.workload import Group
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -143,6 +143,8 @@ class Calibrated(LinearMechanism):
         on_exhausted: Whether a query that no line can pay for is answered without a promise, or
             refused.
         base_share: Part of each new line spent when its phase opens; None derives it.
+        queries_per_phase: Different queries expected in each phase; None for the default.
+        workload: What queries are expected; None for the generic workload.
         pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
             will have one phase only.
         limits: What queries may ask for.
@@ -160,6 +162,8 @@ class Calibrated(LinearMechanism):
         *,
         on_exhausted: Literal["unverified", "refuse"] = "unverified",
         base_share: float | None = None,
+        queries_per_phase: int | None = None,
+        workload: tuple[Group, ...] | None = None,
         pacing: bool = True,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
@@ -178,7 +182,7 @@ class Calibrated(LinearMechanism):
         self._prices = Prices(self.budget)
         self._stages = Stages(accuracy, self._prices)
         self._allocator = BudgetAllocator(self.policy)
-        self._base_plan = BasePlan(self._shape)
+        self._base_plan = base_plan(self._shape, workload, queries_per_phase)
         self._belief = Belief(self._shape)
         self._counted: set[tuple[int, ...]] = set()
         self._without_base: list[int] = []
@@ -214,7 +218,32 @@ class Calibrated(LinearMechanism):
 
     def base_release(self, n_rows: int) -> BaseRelease:
         """Returns what opening a phase of ``n_rows`` rows measures. It is public."""
-        return self._base_plan.release(n_rows, self._terms, self.policy, self.budget, self._prices)
+        share = self.policy.base_share
+        return self._base_plan.release(n_rows, self._terms, share, self.budget, self._prices)
+
+    def base_reach(self, n_rows: int) -> Reach | None:
+        """Returns what base releases certify in phases of ``n_rows`` rows; None if they are empty."""
+        share = self.policy.base_share
+        return self._base_plan.reach(n_rows, self._terms, share, self.budget, self._prices)
+
+    @property
+    def expected_queries(self) -> int:
+        """The number of different queries that are expected in each phase."""
+        return self._base_plan.queries
+
+    @property
+    def named_queries(self) -> bool:
+        """Whether it was told which queries to expect, or how many."""
+        return self._base_plan.named
+
+    def price_on_demand(self, n_rows: int) -> float:
+        """Returns the mean share of a line that one of these costs on demand, at ``n_rows`` rows a phase."""
+        return self._base_plan.one_by_one(n_rows, self._terms, self.budget)
+
+    def certifying_product(self) -> float:
+        """Returns the least product of error and rows with which tables alone can certify the workload."""
+        variance = self._base_plan.whole_price / float(self.budget.rho)
+        return self._terms.z * math.sqrt(variance)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self._belief.open_block(n_rows)

@@ -25,11 +25,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, g
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import Floats, subsets
+from stream_dp.core.residual.belief.forms import Floats
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 
@@ -330,7 +329,7 @@ def count_look(
     pays = levels < now
     lacking = 1.0 / levels[pays] - 1.0 / now[pays]
     steps = first
-    steps[pays] = np.maximum(_step_below(lacking**-0.5 * _TIE), first[pays])
+    steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
     return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
 
 
@@ -348,7 +347,7 @@ def count_alone(
     levels = water_fill(np.full(len(first), np.inf), lowest, limit)
     if levels is None:
         return None
-    steps = np.maximum(_step_below(np.sqrt(levels) * _TIE), first)
+    steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
     pays = np.ones(len(first), dtype=np.bool_)
     return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
 
@@ -452,143 +451,16 @@ def _precision(steps: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
 
 
-def _step_below(sigma: Floats) -> npt.NDArray[np.int64]:
+def step_below(sigma: Floats) -> npt.NDArray[np.int64]:
     """The coarsest step whose scale is at most ``sigma``."""
     return np.searchsorted(_scales(), sigma, side="right") - 1 + _FIRST_STEP
-
-
-@dataclass(frozen=True, slots=True)
-class BaseRelease:
-    """The measurements that are taken of every new block at once.
-
-    Attributes:
-        share: The part of the line that the release may cost.
-        tables: The attributes of each table, ascending, and its step of the public grid of scales.
-        units: The units that the release costs.
-    """
-
-    share: float
-    tables: tuple[tuple[tuple[int, ...], int], ...] = field(repr=False)
-    units: int
-
-
-class BasePlan:
-    """The tables that a base release measures and the share of a line that they may cost. It is public.
-
-    On narrow data all tables of one to three attributes, and the whole universe where that is small;
-    on wide data all pairs. The largest are left out where there are too many cells to draw noise for;
-    an attribute that is then in no table gets its own. Tables share the loss in proportion to the
-    square root of their cells, which makes the sum of cells / rho least.
-
-    The typical query is a conjunction that selects half of each of its attributes. Its mean
-    variance at total rho 1, over all sets of attributes that the tables cover, says which share of a
-    line would certify it on the new block alone. A base release takes 1.5 times that, so that harder
-    queries are certified too, and at most 0.7, so that something is left for what is asked most.
-
-    Args:
-        shape: Sizes of the universe's attributes.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        d = len(shape)
-        self._shape = shape
-        narrow = sum(math.comb(d, size) for size in (1, 2, 3)) <= _MAX_NARROW_TABLES
-        typical_sets = [
-            attributes
-            for size in range(1, min(d, 3 if narrow else 2) + 1)
-            for attributes in combinations(range(d), size)
-        ]
-        tables = [t for t in typical_sets if narrow or len(t) == 2]
-        if narrow and d > 3 and math.prod(shape) <= _MAX_WHOLE_CELLS:
-            tables.append(tuple(range(d)))
-        self._tables = _drawable(tables, shape)
-        roots = [math.sqrt(math.prod(shape[a] for a in table)) for table in self._tables]
-        self._weights = [root / math.fsum(roots) for root in roots]
-        self._typical = self._typical_variance(typical_sets)
-
-    def share(self, n_rows: int, terms: Terms, budget: Budget) -> float:
-        """Part of the line of a block of ``n_rows`` rows that its base release may cost."""
-        limit = (terms.error * n_rows / terms.z) ** 2
-        certifies = self._typical / (limit * float(budget.rho))
-        return min(BASE_MOST, _BASE_PART * certifies)
-
-    def release(
-        self, n_rows: int, terms: Terms, policy: Policy, budget: Budget, prices: Prices
-    ) -> BaseRelease:
-        """Returns what is measured of a block of ``n_rows`` rows."""
-        share = policy.base_share
-        if share is None:
-            share = self.share(n_rows, terms, budget)
-        tables, units = [], 0
-        for attributes, weight in zip(self._tables, self._weights, strict=True):
-            step = prices.least_step(math.floor(share * weight * UNITS), 2)
-            if step is not None:
-                tables.append((attributes, step))
-                units += prices.units(step, 2)
-        return BaseRelease(share, tuple(tables), units)
-
-    def _typical_variance(self, typical_sets: list[tuple[int, ...]]) -> float:
-        precision: dict[tuple[int, ...], float] = {}
-        for attributes, weight in zip(self._tables, self._weights, strict=True):
-            for inside, outside in _splits(attributes):
-                reach = weight / math.prod(self._shape[a] for a in outside)
-                precision[inside] = precision.get(inside, 0.0) + reach
-        variances = []
-        for attributes in typical_sets:
-            parts = [(inside, outside) for inside, outside in _splits(attributes) if inside]
-            if all(inside in precision for inside, _ in parts):
-                norms = (
-                    math.prod(self._shape[a] / 4.0 for a in inside) / 4.0 ** len(outside)
-                    for inside, outside in parts
-                )
-                variances.append(
-                    sum(n / precision[inside] for n, (inside, _) in zip(norms, parts, strict=True))
-                )
-        return math.fsum(variances) / len(variances)
-
-
-def _drawable(tables: list[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The smallest of the tables whose noise is drawn in seconds, and every attribute in one."""
-
-    def cells(table: tuple[int, ...]) -> int:
-        return math.prod(shape[a] for a in table)
-
-    kept, left = set(), _MAX_BASE_CELLS
-    for table in sorted(tables, key=cells):
-        left -= cells(table)
-        if cells(table) > MAX_TABLE_CELLS or left < 0:
-            break
-        kept.add(table)
-    covered = {a for table in kept for a in table}
-    alone = [(a,) for a in range(len(shape)) if a not in covered]
-    return [table for table in tables if table in kept] + alone
-
-
-def _splits(attributes: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """All ways to part attributes into those in T and those not."""
-    return [
-        (
-            tuple(a for a, member in zip(attributes, subset, strict=True) if member),
-            tuple(a for a, member in zip(attributes, subset, strict=True) if not member),
-        )
-        for subset in subsets(len(attributes))
-    ]
 
 
 MAX_TABLE_CELLS = 2**16
 """Most cells of one look at a block: noise is drawn at some 100,000 cells a second."""
 
-_MAX_BASE_CELLS = 2**20
-_MAX_NARROW_TABLES = 64
-_MAX_WHOLE_CELLS = 1024
-_BASE_PART = 1.5
-BASE_MOST = 0.7
-
 __all__ = [
-    "BASE_MOST",
     "MAX_TABLE_CELLS",
-    "BasePlan",
-    "BaseRelease",
     "Bounded",
     "BudgetAllocator",
     "Certified",
@@ -604,5 +476,6 @@ __all__ = [
     "count_look",
     "plan",
     "plan_total",
+    "step_below",
     "water_fill",
 ]

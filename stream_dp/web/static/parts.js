@@ -10,7 +10,14 @@ function showHead(schema, state) {
   const promise = schema?.privacy
     ? `every row is guaranteed ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
     : "";
-  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise)] : h("h1", {}, "No data set yet"));
+  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.opening ? h("p", {}, opens(schema.opening)) : null] : h("h1", {}, "No data set yet"));
+}
+
+/** What opening a phase spends, and what is free from then on. */
+function opens({ share: spent, certifies }) {
+  if (!spent) return "Opening a phase spends nothing; each new query pays for itself.";
+  const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
+  return `Opening a phase spends ${share(spent)} of its budget.${free}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.

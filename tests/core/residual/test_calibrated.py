@@ -236,7 +236,7 @@ def test_it_is_a_mechanism() -> None:
 @pytest.mark.parametrize("error", [0.05, 0.01, 0.003])
 def test_answers_keep_their_promise_and_say_how_they_came_about(error: float) -> None:
     """All promised answers at once are judged by what a hundredth of them may do."""
-    it = host(3, error=error)
+    it = host(3, error=error, queries_per_phase=1000)
     promised = missed = outside = 0
     paths = Counter[Path]()
     for query in stream(7, 300, 3):

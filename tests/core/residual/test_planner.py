@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.planner import (
     _FIRST_STEP,
     _LAST_STEP,
-    BasePlan,
     Bounded,
     BudgetAllocator,
     Certified,
@@ -336,44 +334,6 @@ def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
     assert allocator.room(range(1)).tolist() == [UNITS]
 
 
-# ---------------------------------------------------------------- base releases
-
-
-@pytest.mark.parametrize(
-    ("shape", "sizes"),
-    [
-        ((4,), {1}),
-        ((4, 4), {1, 2}),
-        ((20,) * 5, {1, 2, 3}),
-        ((20,) * 12, {2}),
-        ((3,) * 5, {1, 2, 3, 5}),
-    ],
-)
-def test_a_base_release_fits_the_schema(shape: tuple[int, ...], sizes: set[int]) -> None:
-    base = BasePlan(shape).release(50_000, TERMS, OPEN, BUDGET, Prices(BUDGET))
-    assert {len(attributes) for attributes, _ in base.tables} == sizes
-
-
-@pytest.mark.parametrize("n_rows", [10, 10_000, 10**9])
-@pytest.mark.parametrize("error", [0.3, 0.02, 0.0001])
-def test_a_base_release_costs_at_most_its_share(n_rows: int, error: float) -> None:
-    terms = Terms.of(Accuracy(error, 0.01))
-    prices = Prices(BUDGET)
-    base = BasePlan((16, 3, 6, 8, 4)).release(n_rows, terms, OPEN, BUDGET, prices)
-    assert base.units <= base.share * UNITS
-    exact = sum(gaussian_rho(grid_sigma(step), squared_sensitivity=2) for _, step in base.tables)
-    assert Fraction(base.units, UNITS) * BUDGET.rho >= exact
-
-
-def test_noise_for_a_base_release_is_drawn_in_seconds_whatever_the_schema() -> None:
-    for shape in [(65536, 65536, 10), (3000,) * 4, (60,) * 64]:
-        base = BasePlan(shape).release(50_000, TERMS, OPEN, BUDGET, Prices(BUDGET))
-        n_cells = [math.prod(shape[a] for a in attributes) for attributes, _ in base.tables]
-        assert max(n_cells) <= 2**16
-        assert sum(n_cells) <= 2**21
-        assert {a for attributes, _ in base.tables for a in attributes} == set(range(len(shape)))
-
-
 def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     shape = (300, 300)
     belief, allocator = Belief(shape), BudgetAllocator(OPEN)
@@ -385,11 +345,3 @@ def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     decision = plan(evidence, TERMS, OPEN, Prices(BUDGET), allocator)
     assert isinstance(decision, Measure)
     assert not decision.table
-
-
-def test_a_base_share_that_is_set_is_kept() -> None:
-    plan_ = BasePlan((5, 5))
-    base = plan_.release(1000, TERMS, Policy(base_share=0.37), BUDGET, Prices(BUDGET))
-    assert base.share == 0.37
-    assert 0.9 * 0.37 * UNITS < base.units <= 0.37 * UNITS
-    assert not plan_.release(1000, TERMS, Policy(base_share=0.0), BUDGET, Prices(BUDGET)).tables

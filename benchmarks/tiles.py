@@ -1,0 +1,247 @@
+"""Orders: fifty tiles after each of fourteen days, through the calibrated engine and beside fresh noise.
+
+python benchmarks/tiles.py [--rows 20000 5000] [--error 0.02] [--days 14] [--seed 1]
+
+The rows are made here: countries and categories whose shares fall like 1/k, log-normal amounts, and five
+states. The tiles are what a dashboard shows: every column, three pairs, filters, and tables under a filter,
+for the last day, the last seven days and all days. Fresh noise pays for each new tile, a table twice a count,
+and repeats are free.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from time import perf_counter
+
+import numpy as np
+from rich.table import Table
+from workloads import FAILURE_PROBABILITY, PRIVACY, console, verdict
+
+from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.core.outcome import Answered, Path, TableAnswered
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.base_plan import base_plan
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.core.residual.workload import Tile, declared_workload
+from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.lab.trial import Driven
+
+ORDERS = Universe(
+    (
+        Category("country", tuple(f"c{i}" for i in range(11)), other=True),
+        Number("amount", (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500), integer=False),
+        Category("category", tuple(f"k{i}" for i in range(300)), other=True),
+        Category("status", ("paid", "open", "returned", "cancelled"), other=True),
+    )
+)
+COUNTRY, AMOUNT, CATEGORY, STATUS = range(4)
+
+LIMITS: Mapping[tuple[int, float], tuple[float, float]] = {
+    (20_000, 0.02): (0.05, 0.025),
+    (5_000, 0.02): (0.47, 0.37),
+}
+"""The most that the fullest line may have spent, by rows and error: with generic and with declared tiles."""
+
+
+def orders(rng: np.random.Generator, n: int) -> Rows:
+    """Rows of one day."""
+
+    def falling(size: int, power: float) -> np.ndarray:
+        shares = 1.0 / np.arange(1, size + 1) ** power
+        return rng.choice(size, n, p=shares / shares.sum())
+
+    status = rng.choice(5, n, p=[0.62, 0.18, 0.12, 0.07, 0.01])
+    amount = np.exp(rng.normal(3.6, 0.95, n)) * np.where(status == 2, 1.3, 1.0)
+    edges = ORDERS.attributes[AMOUNT]
+    assert isinstance(edges, Number)
+    codes = (
+        falling(12, 1.0),
+        np.searchsorted(edges.edges, amount, side="right"),
+        falling(301, 0.9),
+        status,
+    )
+    return Rows(
+        tuple(
+            column.astype(np.uint8 if size <= 256 else np.uint16)
+            for column, size in zip(codes, ORDERS.shape, strict=True)
+        ),
+        None,
+    )
+
+
+def _where(**cells: Sequence[int]) -> Predicate:
+    return Predicate.conjunction(
+        {
+            ORDERS.names.index(name): np.isin(
+                np.arange(ORDERS.shape[ORDERS.names.index(name)]), chosen
+            )
+            for name, chosen in cells.items()
+        }
+    )
+
+
+def tiles() -> list[Tile]:
+    """The fifty tiles of the dashboard."""
+    large = range(7, 13)
+    shown: list[tuple[Predicate, tuple[int, ...]]] = [
+        *((EVERYTHING, (a,)) for a in range(4)),
+        *((EVERYTHING, pair) for pair in ((COUNTRY, STATUS), (AMOUNT, STATUS), (COUNTRY, AMOUNT))),
+        (_where(status=[0]), ()),
+        (_where(amount=large), ()),
+        (_where(country=[1, 2, 3]), ()),
+        (_where(country=[1], status=[0]), ()),
+        (_where(amount=large, status=[0]), ()),
+        (_where(category=range(20)), ()),
+        (_where(category=[4]), (STATUS,)),
+        (_where(status=[0]), (COUNTRY,)),
+        (_where(status=[2]), (AMOUNT,)),
+    ]
+    every = [
+        Tile(LinearQuery(predicate, range(1), by), phases)
+        for predicate, by in shown
+        for phases in (1, 7, None)
+    ]
+    by_category = LinearQuery(_where(status=[0]), range(1), (CATEGORY,))
+    return [*every, Tile(by_category, 7), Tile(by_category, None)]
+
+
+@dataclass
+class Result:
+    """What one way of answering made of all tiles."""
+
+    name: str
+    base: float
+    worst: float
+    certified: float
+    looks: int
+    seconds: float
+
+
+def through_engine(
+    name: str,
+    days: Sequence[Rows],
+    accuracy: Accuracy,
+    noise: NoiseSource,
+    *,
+    declared: bool = False,
+    base_share: float | None = None,
+) -> Result:
+    """Opens a phase a day and asks all tiles after each."""
+    shown = tiles()
+    mechanism = Calibrated(
+        ORDERS,
+        PRIVACY,
+        accuracy,
+        base_share=base_share,
+        workload=declared_workload(shown, ORDERS.shape) if declared else None,
+    )
+    driven = Driven(mechanism, noise)
+    data, promised, asked = Blocks(ORDERS), 0, 0
+    started = perf_counter()
+    for day, rows in enumerate(days, start=1):
+        data.append(Block.seal(ORDERS, rows))
+        driven.open_phase(rows.n_rows, data)
+        for tile in shown:
+            window = range(max(0, day - (tile.phases or day)), day)
+            query = LinearQuery(tile.query.predicate, window, tile.query.group_by)
+            outcome = driven.ask(query, data)
+            asked += 1
+            if isinstance(outcome, Answered | TableAnswered):
+                promised += outcome.path is not Path.UNVERIFIED
+    seconds = perf_counter() - started
+    base = mechanism.base_release(days[0].n_rows).units / UNITS
+    return Result(name, base, driven.spent_share(), promised / asked, driven.looks, seconds)
+
+
+def fresh_noise(days: Sequence[Rows], accuracy: Accuracy) -> Result:
+    """What one fresh look for each new tile and window costs; every look is as noisy as it may be."""
+    z = Terms.of(accuracy).z
+    rho = float(Budget.of(PRIVACY).rho)
+    spent, looks, within, asked = np.zeros(len(days)), 0, 0, 0
+    done: set[tuple[bytes, int, int]] = set()
+    for day in range(1, len(days) + 1):
+        for tile in tiles():
+            start = max(0, day - (tile.phases or day))
+            asked += 1
+            if (tile.query.key, start, day) in done:
+                within += 1
+                continue
+            done.add((tile.query.key, start, day))
+            n_rows = sum(rows.n_rows for rows in days[start:day])
+            sigma = accuracy.error * n_rows / z  # one draw for all rows of the window
+            price = (1.0 if tile.query.group_by else 0.5) / sigma**2 / rho
+            if spent[start:day].max() + price <= 1.0:
+                spent[start:day] += price
+                looks += 1
+                within += 1
+    return Result("fresh noise, exact cache", 0.0, float(spent.max()), within / asked, looks, 0.0)
+
+
+def planning_times() -> tuple[float, float]:
+    """Seconds to plan 64 attributes of 8 cells at first, and again for a phase of another size."""
+    terms, budget = Terms.of(Accuracy(0.02, FAILURE_PROBABILITY)), Budget.of(PRIVACY)
+    prices = Prices(budget)
+    plan = base_plan.__wrapped__((8,) * 64)
+    times = []
+    for n_rows in (20_000, 20_100):
+        started = perf_counter()
+        plan.release(n_rows, terms, None, budget, prices)
+        times.append(perf_counter() - started)
+    return times[0], times[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[20_000, 5_000])
+    parser.add_argument("--error", type=float, nargs="+", default=[0.02])
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    out, noise = console(), PooledNoise()
+    verdicts = []
+    for n_rows, error in product(asked.rows, asked.error):
+        accuracy = Accuracy(error, FAILURE_PROBABILITY)
+        rng = np.random.default_rng([5, asked.seed, n_rows])
+        days = [orders(rng, n_rows) for _ in range(asked.days)]
+        found = [
+            through_engine("calibrated", days, accuracy, noise),
+            through_engine("calibrated, tiles declared", days, accuracy, noise, declared=True),
+            through_engine("calibrated, base_share 0", days, accuracy, noise, base_share=0.0),
+            fresh_noise(days, accuracy),
+        ]
+        table = Table(title=f"Orders, {n_rows:,} rows a day, error {error:g}, {asked.days} days")
+        table.add_column("method")
+        for column in ("opening", "fullest line", "within error", "looks", "seconds"):
+            table.add_column(column, justify="right")
+        for one in found:
+            table.add_row(
+                one.name,
+                f"{one.base:.2%}",
+                f"{one.worst:.2%}",
+                f"{one.certified:.1%}",
+                f"{one.looks:,}",
+                f"{one.seconds:.1f}" if one.seconds else "",
+            )
+        out.print(table)
+        limits = LIMITS.get((n_rows, error))
+        if limits is not None and asked.days == 14:
+            for one, most in zip(found, limits, strict=False):
+                words = f"{n_rows:,} rows, {error:g}, {one.name}"
+                verdicts.append(verdict(f"{words}: fullest line", one.worst, most=most))
+                verdicts.append(verdict(f"{words}: not certified", 1.0 - one.certified, most=0.0))
+    first, again = planning_times()
+    verdicts.append(verdict("64 attributes, seconds to plan", first, most=3.0))
+    verdicts.append(verdict("64 attributes, seconds a phase", again, most=0.005))
+    for line in verdicts:
+        out.print(line)
+
+
+if __name__ == "__main__":
+    main()

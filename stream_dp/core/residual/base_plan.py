@@ -1,0 +1,595 @@
+"""What is measured of every new block at once: the tables of the base release, and how noisy each is.
+
+A base release is worth its price if it costs less than the queries that it certifies would cost one by one.
+So the plan compares releases by
+
+    worth = sum over the certified groups of (queries expected in a phase) * (price of one on demand)
+
+minus their own cost, and takes the best one, or none if none is above 0. It is public: it follows from the
+schema, the accuracy, the number of rows and the workload. ``docs/mechanisms.md`` works an example out, and
+proves the three lemmas that the functions here name.
+
+A table over attributes S with noise of variance sigma_S^2 has the weight w_S = 1/sigma_S^2. It costs
+w_S (rho, replacing one row). Its sums give the residual over T, a subset of S, the precision
+w_S / prod over S without T of n_i. Precisions of several tables add up to p_T, and a query with squared norms
+|x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``.
+
+All sizes scale: weights for a limit of V on the variance are those for 1, divided by V. So plans are made
+once for V = 1, and a phase only picks one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.noise import GRID_STEPS, grid_sigma
+from stream_dp.core.residual.belief.forms import Floats, subsets
+from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, step_below
+from stream_dp.core.residual.workload import Group, generic_workload
+from stream_dp.core.searching import least
+
+GENERIC_QUERIES = 300
+"""Different queries expected in each phase, if the definition does not say."""
+
+CAP = 0.25
+"""The largest share of a line that a base release takes unasked."""
+
+NAMED_CAP = 0.97
+"""The same if the definition names the number of queries or the tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRelease:
+    """The measurements that are taken of every new block at once.
+
+    Attributes:
+        share: The part of the line that the release may cost.
+        tables: The attributes of each table, ascending, and its step of the public grid of scales.
+        units: The units that the release costs.
+    """
+
+    share: float
+    tables: tuple[tuple[tuple[int, ...], int], ...] = field(repr=False)
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The cheapest weights found for some groups.
+
+    Attributes:
+        weights: The weight of each table, shape (tables,).
+        cost: Their sum.
+        bound: What no release by tables can go below (Lemma C).
+    """
+
+    weights: Floats
+    cost: float
+    bound: float
+
+
+def residual_price(sizes: Sequence[int]) -> float:
+    """What a precision of 1 of the residual over attributes of these sizes costs (Lemma A)."""
+    return math.prod(1.0 - 1.0 / n for n in sizes) - math.prod(-1.0 / n for n in sizes)
+
+
+def standalone_price(norms: Sequence[float], sizes: Sequence[int]) -> float:
+    """The least rho of any release of tables that brings such a query to a variance of 1 (Lemma B).
+
+    Args:
+        norms: |x_T|^2 for each subset T, in the order of ``forms.subsets``.
+        sizes: The cells of each attribute.
+    """
+    roots = 0.0
+    for norm, subset in zip(norms, subsets(len(sizes)), strict=True):
+        if any(subset) and norm > 0.0:
+            inside = [n for n, member in zip(sizes, subset, strict=True) if member]
+            roots += math.sqrt(norm * residual_price(inside))
+    return roots * roots
+
+
+class Design:
+    """Tables that a release may consist of, and the variance that their weights give each group.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        groups: The workload. Groups whose tables have too many cells to draw noise for are never certified.
+    """
+
+    def __init__(self, shape: tuple[int, ...], groups: Sequence[Group]) -> None:
+        wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
+        tables = {t for attributes in wanted for t in _parts(attributes)}
+        self.tables = _drawable(tables, shape)
+        self._index = {
+            t: i for i, t in enumerate(sorted({t for table in self.tables for t in _parts(table)}))
+        }
+        entries = [
+            (self._index[t], j, 1.0 / math.prod(shape[a] for a in table if a not in t))
+            for j, table in enumerate(self.tables)
+            for t in _parts(table)
+        ]
+        self._reach = _matrix(entries, (len(self._index), len(self.tables)))
+        self._reach_t = self._reach.T.tocsr()
+        self.groups = [g for g in groups if any(g.norms[1:]) and self._covers(g)]
+        self.norms = _matrix(
+            [entry for i, g in enumerate(self.groups) for entry in self._entries(i, g)],
+            (len(self.groups), len(self._index)),
+        )
+        self._norms_t = self.norms.T.tocsr()
+        self.alone = np.array(
+            [standalone_price(g.norms, [shape[a] for a in g.attributes]) for g in self.groups]
+        )
+        self._price = np.array([residual_price([shape[a] for a in t]) for t in self._index])
+
+    def variances(self, weights: Floats) -> Floats:
+        """The variance of each group, shape (groups,); infinite where a residual is not measured."""
+        precision = self._reach @ weights
+        known = precision > 0.0
+        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=known)
+        found = self.norms @ inverse
+        if not known.all():
+            found[self.norms @ (~known).astype(np.float64) > 0.0] = math.inf
+        return np.asarray(found)
+
+    def cheapest(
+        self,
+        rows: npt.NDArray[np.intp],
+        limits: Floats,
+        *,
+        rounds: int = 150,
+        tolerance: float = 0.02,
+    ) -> Optimum:
+        """The cheapest weights under which the groups ``rows`` have variances within ``limits``.
+
+        It is the multiplicative algorithm of optimal design, and stops when Lemma C says that the cost is
+        within ``tolerance`` of the least.
+        """
+        norms = self.norms[rows]
+        norms.data = norms.data / np.repeat(limits, np.diff(norms.indptr))
+        norms_t = norms.T.tocsr()
+        weights = self._start(norms)
+        chances = np.full(len(rows), 1.0 / len(rows))
+        best, bound = (math.inf, weights), 0.0
+        for turn in range(rounds):
+            precision = self._reach @ weights
+            inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
+            ratios = norms @ inverse
+            gains = self._reach_t @ ((norms_t @ chances) * inverse * inverse)
+            bound = max(bound, 2.0 * float(chances @ ratios) - float(gains.max()))
+            worst = float(ratios.max())
+            if worst < best[0]:
+                best = worst, weights
+            if best[0] <= (1.0 + tolerance) * bound:
+                break
+            weights = weights * np.sqrt(gains)
+            weights /= weights.sum()
+            chances = chances * (ratios if turn < _EAGER else np.sqrt(ratios))
+            chances /= chances.sum()
+        cost, weights = best
+        weights = np.where(weights < _NEGLIGIBLE, 0.0, weights * cost)
+        precision = self._reach @ weights
+        inverse = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0.0)
+        weights = weights * float((norms @ inverse).max())
+        return Optimum(weights, float(weights.sum()), bound)
+
+    def _start(self, norms: csr_array) -> Floats:
+        """The largest demand on each residual, from each group's own cheapest plan (Lemma B)."""
+        price = np.maximum(self._price, _LEAST_PRICE)[norms.indices]
+        roots = np.sqrt(norms.data * price)
+        of_row = np.repeat(np.arange(norms.shape[0]), np.diff(norms.indptr))
+        scale = np.bincount(of_row, roots, minlength=norms.shape[0])
+        need = np.zeros(len(self._index))
+        np.maximum.at(need, norms.indices, np.sqrt(norms.data / price) * scale[of_row])
+        weights = np.maximum(need[[self._index[t] for t in self.tables]], _TINY)
+        return np.asarray(weights / weights.sum())
+
+    def most_worth(
+        self, rows: npt.NDArray[np.intp], limits: Floats, worth: Floats, total: float
+    ) -> Floats:
+        """Weights of sum ``total`` that certify about the most worth.
+
+        They climb the sum of worth * logistic(ln(limit / variance) / h), with h from 1.75 down to 0.35.
+        The best weights on the way are returned.
+
+        Args:
+            rows: The group that each claim is about.
+            limits: The variance that certifies each claim.
+            worth: The worth of each claim.
+            total: The sum of the weights.
+        """
+        part = worth / worth.sum()
+        weights = np.full(len(self.tables), 1.0 / len(self.tables))
+        best = -1.0, weights
+        for turn in range(_CLIMB):
+            h = _SHARP * (1.0 + 4.0 * max(0.0, 1.0 - 3.0 * turn / _CLIMB))
+            inverse = 1.0 / np.maximum(self._reach @ weights * total, _TINIEST)
+            ratios = (self.norms @ inverse)[rows] / limits
+            certified = float(part @ (ratios <= 1.0))
+            if certified > best[0]:
+                best = certified, weights
+            sure = 1.0 / (1.0 + np.exp(np.clip(np.log(ratios) / h, -_FAR, _FAR)))
+            pull = np.bincount(
+                rows, part * sure * (1.0 - sure) / (ratios * limits), minlength=len(self.groups)
+            )
+            gains = self._reach_t @ ((self._norms_t @ pull) * inverse * inverse)
+            weights = weights * np.sqrt(gains / (weights @ gains))
+            weights = np.maximum(weights, _FADED)
+            weights /= weights.sum()
+        weights = best[1]
+        weights = np.where(weights < _DROPPED, 0.0, weights)
+        return np.asarray(weights * (total / weights.sum()))
+
+    def _covers(self, group: Group) -> bool:
+        return all(t in self._index for t, norm in _norms_by_part(group) if norm > 0.0)
+
+    def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
+        for t, norm in _norms_by_part(group):
+            if norm > 0.0:
+                yield row, self._index[t], norm
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What a release may certify: a group about a window. One entry a claim.
+
+    Attributes:
+        rows: The group, as a row of the design.
+        phases: The phases of the window: the variance of a block may be that many times V.
+        alone: The least that certifies the claim by itself, at V = 1.
+        worth: What its queries would cost one by one in a phase, at V = 1.
+    """
+
+    rows: npt.NDArray[np.intp]
+    phases: Floats
+    alone: Floats
+    worth: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One candidate, for V = 1.
+
+    Attributes:
+        weights: The weight of each table.
+        cost: Their sum.
+        worth: What the claims that it certifies are worth.
+    """
+
+    weights: Floats
+    cost: float
+    worth: float
+
+    @property
+    def gain(self) -> float:
+        return self.worth - self.cost
+
+
+class BasePlan:
+    """The base releases of a schema under a workload. It is public, and planned when it is first needed.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        groups: The workload; None for the generic one.
+        queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        groups: tuple[Group, ...] | None = None,
+        queries: int | None = None,
+    ) -> None:
+        self.named = groups is not None or queries is not None
+        self.cap = NAMED_CAP if self.named else CAP
+        self.groups = generic_workload(shape) if groups is None else groups
+        if queries is None:
+            queries = GENERIC_QUERIES if groups is None else len(groups)
+        self.queries = queries
+        self._shape = shape
+        total = math.fsum(part for group in self.groups for _, part in group.windows)
+        self._scale = queries / total if total else 0.0
+        self._plans: dict[int, list[_Plan]] = {}
+        self._scarce: dict[tuple[int, float], Floats] = {}
+
+    def release(
+        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
+    ) -> BaseRelease:
+        """What is measured of a block of ``n_rows`` rows.
+
+        Args:
+            n_rows: The rows of the block.
+            terms: The accuracy promised.
+            base_share: Part of the line to spend; None spends what is worth it.
+            budget: What a line holds.
+            prices: The prices of noise scales.
+        """
+        limit = _limit(n_rows, terms)
+        line = limit * float(budget.rho)
+        if base_share is None:
+            return self._worthwhile(limit, line, prices)
+        if base_share == 0.0 or not len(self._claims.rows):
+            return BaseRelease(base_share, (), 0)
+        weights = self._most_worth(_octave(line), base_share)
+        shares = base_share * weights / weights.sum()
+        tables, units = [], 0
+        for attributes, share in zip(self._design.tables, shares.tolist(), strict=True):
+            step = prices.least_step(math.floor(share * UNITS), 2)
+            if step is not None:
+                tables.append((attributes, step))
+                units += prices.units(step, 2)
+        return BaseRelease(base_share, tuple(tables), units)
+
+    def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
+        """The part of a line that a query of the workload costs on average, if it is asked on demand."""
+        line = _limit(n_rows, terms) * float(budget.rho)
+        prices = (
+            part * _on_demand(group, phases)
+            for group in self.groups
+            for phases, part in group.windows
+        )
+        return math.fsum(prices) * self._scale / self.queries / line
+
+    @cached_property
+    def whole_price(self) -> float:
+        """The rho of the cheapest release that brings all of the workload to a variance of 1."""
+        every = np.arange(len(self._design.groups))
+        if not len(every):
+            return math.inf
+        return self._design.cheapest(every, np.ones(len(every))).cost
+
+    def reach(
+        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
+    ) -> Reach | None:
+        """What ``release`` certifies by itself; None if it measures nothing."""
+        release = self.release(n_rows, terms, base_share, budget, prices)
+        return Reach(self._shape, release, _limit(n_rows, terms)) if release.tables else None
+
+    def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
+        """The candidate with the largest gain that fits."""
+        most = self.cap * line
+        octave = _octave(line)
+        plans = [p for p in self._levels(octave) if p.cost * _GRID_SLACK <= most]
+        if self._possible > line:
+            plans += self._scarcity(octave, most)
+        best = max(plans, key=lambda plan: plan.gain, default=None)
+        if best is None or best.gain <= 0.0:
+            return BaseRelease(0.0, (), 0)
+        used = np.flatnonzero(best.weights)
+        scales = np.sqrt(limit / best.weights[used])
+        coarser = np.linspace(1.0, _GRID_SLACK, _ROUNDINGS).tolist()
+
+        def rounded(index: int) -> tuple[list[int], int]:
+            steps = step_below(scales * coarser[index]).tolist()
+            return steps, sum(prices.units(step, 2) for step in steps)
+
+        # The finest rounding that the cap allows; the last one always fits.
+        finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
+        steps, units = rounded(finest)
+        tables = tuple(
+            (self._design.tables[j], step) for j, step in zip(used.tolist(), steps, strict=True)
+        )
+        return BaseRelease(units / UNITS, tables, units)
+
+    def _scarcity(self, octave: int, most: float) -> list[_Plan]:
+        """Releases of some totals up to the cap that certify about the most worth.
+
+        They are for lines that could not pay for the queries of a single phase on demand.
+        """
+        if not len(self._claims.rows):
+            return []
+        found = []
+        for part in _SCARCE_PARTS:
+            weights = self._most_worth(octave, self.cap * part)
+            found.append(self._judged(weights * (most * part / weights.sum())))
+        return found
+
+    def _levels(self, octave: int) -> list[_Plan]:
+        """The cheapest releases for the claims up to each of some levels of price by worth.
+
+        A claim that even alone costs more than the cap never counts: nothing is spent on it.
+        """
+        octave = min(octave, self._last_octave)
+        plans = self._plans.get(octave)
+        if plans is None:
+            plans = self._plans[octave] = self._solved(octave)
+        return plans
+
+    def _solved(self, octave: int) -> list[_Plan]:
+        claims = self._claims
+        affordable = np.flatnonzero(
+            (claims.alone <= self.cap * _weight(octave)) & (claims.worth > 0.0)
+        )
+        if not len(affordable):
+            return []
+        ratios = claims.alone[affordable] / claims.worth[affordable]
+        order = affordable[np.argsort(ratios, kind="stable")]
+        cuts = {round(len(order) * (i + 1) / _LEVELS) for i in range(_LEVELS)} - {0}
+        return [self._judged(self._cheapest(order[:cut]).weights) for cut in sorted(cuts)]
+
+    def _cheapest(self, chosen: npt.NDArray[np.intp]) -> Optimum:
+        """The cheapest release that certifies all of these claims."""
+        tightest = np.full(len(self._design.groups), math.inf)
+        np.minimum.at(tightest, self._claims.rows[chosen], self._claims.phases[chosen])
+        rows = np.flatnonzero(np.isfinite(tightest))
+        return self._design.cheapest(rows, tightest[rows])
+
+    def _most_worth(self, octave: int, share: float) -> Floats:
+        """Weights that certify about the most worth with this share of a line."""
+        known = self._scarce.get((octave, share))
+        if known is None:
+            claims, total = self._claims, share * _weight(octave)
+            known = self._design.most_worth(claims.rows, claims.phases, claims.worth, total)
+            self._scarce[octave, share] = known
+        return known
+
+    def _judged(self, weights: Floats) -> _Plan:
+        claims = self._claims
+        variances = self._design.variances(weights)[claims.rows]
+        certified = variances <= claims.phases * (1.0 + _SAME)
+        return _Plan(weights, float(weights.sum()), float(claims.worth[certified].sum()))
+
+    @cached_property
+    def _possible(self) -> float:
+        """What certifying everything is worth."""
+        return float(self._claims.worth.sum()) * (1.0 - _SAME)
+
+    @cached_property
+    def _last_octave(self) -> int:
+        """From here on every claim is affordable, and larger lines have the same levels."""
+        return _octave(float(self._claims.alone.max(initial=1.0)) / self.cap) + 1
+
+    @cached_property
+    def _design(self) -> Design:
+        return Design(self._shape, self.groups)
+
+    @cached_property
+    def _claims(self) -> _Claims:
+        found = [
+            (row, phases, part * self._scale * _on_demand(group, phases))
+            for row, group in enumerate(self._design.groups)
+            for phases, part in group.windows
+        ]
+        rows = np.array([row for row, _, _ in found], dtype=np.intp)
+        phases = np.array([float(phases) for _, phases, _ in found])
+        worth = np.array([worth for _, _, worth in found])
+        return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
+
+
+@lru_cache(maxsize=32)
+def base_plan(
+    shape: tuple[int, ...], groups: tuple[Group, ...] | None = None, queries: int | None = None
+) -> BasePlan:
+    """The plan of a schema under a workload. Data sets that are alike share one, and plan once."""
+    return BasePlan(shape, groups, queries)
+
+
+class Reach:
+    """What a base release alone says, if every phase has it.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        release: The release of each phase.
+        limit: The variance that certifies a query about one phase.
+    """
+
+    def __init__(self, shape: tuple[int, ...], release: BaseRelease, limit: float) -> None:
+        self._limit = limit
+        self._precision: dict[tuple[int, ...], float] = {}
+        for table, step in release.tables:
+            weight = float(grid_sigma(step)) ** -2
+            for t in _parts(table):
+                rest = math.prod(shape[a] for a in table if a not in t)
+                self._precision[t] = self._precision.get(t, 0.0) + weight / rest
+
+    def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+        """The least number of phases about which a query is certified; infinite for none.
+
+        Args:
+            attributes: The attributes of the query, ascending.
+            norms: |x_T|^2 for each subset of them.
+        """
+        variance = 0.0
+        for t, norm in _norms_by_part(Group(attributes, tuple(norms), ())):
+            if norm > 0.0:
+                precision = self._precision.get(t, 0.0)
+                variance += norm / precision if precision else math.inf
+        return max(1.0, float(np.ceil(variance / self._limit - _SAME)))
+
+
+def _limit(n_rows: int, terms: Terms) -> float:
+    """The variance that certifies a query about one phase."""
+    return float((terms.error * n_rows / terms.z) ** 2)
+
+
+def _on_demand(group: Group, phases: int) -> float:
+    """What one query of a group costs of each line on demand, at V = 1: a table twice a count."""
+    return (1.0 if group.table else 0.5) / phases
+
+
+def _octave(line: float) -> int:
+    """Lines are planned for in steps of 10%, rounded down."""
+    return math.floor(math.log(line) / _STEP_LOG)
+
+
+def _weight(octave: int) -> float:
+    return math.exp(octave * _STEP_LOG)
+
+
+def _parts(attributes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All subsets but the empty one."""
+    return [t for k in range(1, len(attributes) + 1) for t in combinations(attributes, k)]
+
+
+def _norms_by_part(group: Group) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The subsets and their norms, without the empty one, which is public."""
+    for subset, norm in zip(subsets(len(group.attributes)), group.norms, strict=True):
+        if any(subset):
+            members = zip(group.attributes, subset, strict=True)
+            yield tuple(a for a, member in members if member), norm
+
+
+def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> csr_array:
+    rows = [row for row, _, _ in entries]
+    columns = [column for _, column, _ in entries]
+    values = [value for _, _, value in entries]
+    return csr_array((values, (rows, columns)), shape=shape, dtype=np.float64)
+
+
+def _drawable(tables: set[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The smallest of the tables: those whose noise is drawn in seconds."""
+
+    def cells(table: tuple[int, ...]) -> int:
+        return math.prod(shape[a] for a in table)
+
+    kept, left = [], _MAX_BASE_CELLS
+    for table in sorted(tables, key=lambda t: (cells(t), t)):
+        left -= cells(table)
+        if cells(table) > MAX_TABLE_CELLS or left < 0:
+            break
+        kept.append(table)
+    return kept
+
+
+_MAX_BASE_CELLS = 2**20
+_MOST_ATTRIBUTES = 5
+_LEVELS = 24
+_SCARCE_PARTS = (0.25, 0.5, 0.75, 1.0)
+_STEP_LOG = math.log(1.1)
+_GRID_SLACK = 2.0 ** (2.0 / GRID_STEPS)
+"""By how much rounding a scale down to the grid can raise its price."""
+_SAME = 1e-9
+_ROUNDINGS = 16
+_EAGER = 60
+_CLIMB = 150
+_SHARP = 0.35
+_FAR = 30.0
+"""Where the logistic counts as flat: floats still tell its value from 0 and 1."""
+_NEGLIGIBLE = 1e-7
+_DROPPED = 1e-6
+_FADED = 1e-9
+_LEAST_PRICE = 1e-9
+_TINY = 1e-12
+_TINIEST = 1e-300
+
+__all__ = [
+    "CAP",
+    "GENERIC_QUERIES",
+    "NAMED_CAP",
+    "BasePlan",
+    "BaseRelease",
+    "Design",
+    "Optimum",
+    "Reach",
+    "base_plan",
+    "residual_price",
+    "standalone_price",
+]

@@ -1,0 +1,118 @@
+"""What opening a phase of the calibrated profile spends, and what it certifies, in public words."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.kinds.several import WithKinds
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.workload import ALL_PHASES, conjunction_norms
+
+__all__ = ["Opening", "opening_of"]
+
+_LARGE: Final = 0.2
+
+_NARROW: Final = 7
+"""Attributes up to which queries about three are looked at."""
+
+_NUMBERS: Final = ("no", "one", "two", "three")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What opening a phase does to the line of its block.
+
+    Attributes:
+        share: The share of the line that it spends.
+        certifies: What is free from then on, in words, for windows that may be short before those that must
+            be longer. Empty if nothing is.
+        one_by_one: The number of expected queries that a whole line would pay for one by one; infinite if
+            none is expected to cost anything.
+        expected: The number of different queries that are expected in each phase.
+        named: Whether the definition says which queries are expected, or how many.
+    """
+
+    share: float
+    certifies: tuple[str, ...]
+    one_by_one: float
+    expected: int
+    named: bool
+
+    @property
+    def large(self) -> bool:
+        """Whether it spends so much of a line that it deserves a warning."""
+        return self.share >= _LARGE
+
+    @property
+    def scarce(self) -> bool:
+        """Whether a line cannot pay for the queries of one phase on demand."""
+        return self.expected > self.one_by_one
+
+
+def opening_of(mechanism: Mechanism, names: Sequence[str], n_rows: int) -> Opening | None:
+    """What opening a phase of ``n_rows`` rows does; None for the other profiles.
+
+    Args:
+        mechanism: The mechanism of the data set.
+        names: The names of the attributes.
+        n_rows: The rows of the phase.
+    """
+    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
+    if not isinstance(counts, Calibrated):
+        return None
+    each = counts.price_on_demand(n_rows)
+    return Opening(
+        counts.base_release(n_rows).units / UNITS,
+        _certified(counts, names, n_rows),
+        1.0 / each if each else math.inf,
+        counts.expected_queries,
+        counts.named_queries,
+    )
+
+
+def _certified(counts: Calibrated, names: Sequence[str], n_rows: int) -> tuple[str, ...]:
+    reach = counts.base_reach(n_rows)
+    if reach is None:
+        return ()
+    found: dict[int, list[str]] = defaultdict(list)
+    shape = counts.shape
+    for kind in ("tables of", "conditions on"):
+        for order in range(1, min(len(shape), 3 if len(shape) <= _NARROW else 2) + 1):
+            phases = {}
+            for attributes in combinations(range(len(shape)), order):
+                sizes = [shape[a] for a in attributes]
+                cells = [1 if kind == "tables of" else max(1, n // 2) for n in sizes]
+                phases[attributes] = reach.phases(attributes, conjunction_norms(sizes, cells))
+            columns = f"{_NUMBERS[order]} column{'s' if order > 1 else ''}"
+            for window, words in _grouped(phases, names):
+                found[window].append(f"{kind} {columns}{words}")
+    return tuple(
+        f"{'any window' if window == 1 else f'windows of {window} phases or more'}: "
+        f"{', '.join(found[window])}"
+        for window in sorted(found)
+    )
+
+
+def _grouped(phases: dict[tuple[int, ...], float], names: Sequence[str]) -> list[tuple[int, str]]:
+    """The window from which on all of these queries are certified, or most of them and which are not."""
+    largest = max(phases.values())
+    if largest <= ALL_PHASES:
+        return [(int(largest), "")]
+    far = [attributes for attributes, least in phases.items() if least > ALL_PHASES]
+    without: list[int] = []
+    while far:  # the attribute that is in most of what is left
+        members = [a for attributes in far for a in attributes]
+        without.append(max(sorted(set(members)), key=members.count))
+        far = [attributes for attributes in far if without[-1] not in attributes]
+    rest = [least for t, least in phases.items() if not set(t) & set(without)]
+    if not rest or 2 * len(without) >= len(names):
+        return []
+    left_out = ", ".join(names[a] for a in sorted(without))
+    return [(int(max(rest)), f" (not {left_out})")]

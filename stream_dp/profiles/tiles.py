@@ -1,0 +1,99 @@
+"""From the tiles of a definition to the groups that its base releases are planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stream_dp.core.query import (
+    EVERYTHING,
+    LinearQuery,
+    Total,
+    compile_group_by,
+    compile_where,
+)
+from stream_dp.core.residual import workload
+from stream_dp.core.residual.workload import Group, declared_workload, too_many_cells
+from stream_dp.core.universe import Number, Universe
+from stream_dp.errors import InvalidDefinition, InvalidQuery
+from stream_dp.messages import CalibratedSpec, Tile, TileTables
+
+__all__ = ["groups_of"]
+
+_ANY_WINDOW = range(1)
+
+
+def groups_of(settings: CalibratedSpec, universe: Universe) -> tuple[Group, ...] | None:
+    """Returns the workload that a definition names; None where it names none.
+
+    Raises:
+        InvalidDefinition: A tile does not fit the schema. The error names the tile's path and the fix.
+    """
+    if settings.workload is None:
+        return None
+    if isinstance(settings.workload, TileTables):
+        tiles = list(_of_tables(settings.workload, universe))
+    else:
+        tiles = [
+            workload.Tile(
+                _checked(f"mechanism.workload.{index}", tile, universe),
+                None if tile.window is None else tile.window.last_phases,
+                tile.weight,
+            )
+            for index, tile in enumerate(settings.workload)
+        ]
+    return declared_workload(tiles, universe.shape)
+
+
+def _of_tables(spec: TileTables, universe: Universe) -> Iterator[workload.Tile]:
+    for index, names in enumerate(spec.tables):
+        path = f"mechanism.workload.tables.{index}"
+        query = _checked(path, Tile(group_by=names), universe)
+        for phases in spec.windows:
+            yield workload.Tile(query, None if phases == "all" else phases)
+
+
+def _checked(path: str, tile: Tile, universe: Universe) -> LinearQuery:
+    try:
+        query = _compiled(tile, universe)
+    except InvalidQuery as fault:
+        tables = path.startswith("mechanism.workload.tables")
+        field = path if tables else f"{path}.{fault.field}"
+        raise InvalidDefinition(field, fault.problem, fault.fix) from None
+    if too_many_cells(query, universe.shape):
+        raise InvalidDefinition(
+            path,
+            "its attributes have too many cells together",
+            "name fewer attributes in one tile",
+        )
+    return query
+
+
+def _compiled(tile: Tile, universe: Universe) -> LinearQuery:
+    """The query of a tile. Raises InvalidQuery."""
+    total, where = None, tile.where
+    if tile.attribute is not None:
+        index = universe.index(tile.attribute)
+        attribute = universe.attributes[index]
+        if not isinstance(attribute, Number) or not any(attribute.values):
+            raise InvalidQuery(
+                "attribute",
+                f"{attribute.name} has no numbers to add up",
+                "name an attribute of type number whose representatives are not all 0",
+            )
+        if tile.attribute in tile.group_by:
+            raise InvalidQuery(
+                "group_by", f"{attribute.name} is added up", "group by other attributes"
+            )
+        if attribute.missing:
+            present = {"not": {"attribute": attribute.name, "is_missing": True}}
+            where = present if where is None else {"all": [where, present]}
+        total = Total(index, attribute.values)
+    predicate = compile_where(universe, where)
+    if predicate.constant is False:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    group_by = compile_group_by(universe, tile.group_by, predicate) if tile.group_by else ()
+    if predicate is EVERYTHING and not group_by and total is None:
+        raise InvalidQuery(
+            "where", "the number of all rows is public", "add a condition or group_by"
+        )
+    return LinearQuery(predicate, _ANY_WINDOW, group_by, total)
