@@ -104,7 +104,9 @@ class Run:
             return step
         release = self.look(step)
         assert release is not None
-        return self.memory.conclude(query, step, release)
+        outcome = self.memory.conclude(query, step, release)
+        assert isinstance(outcome, Outcome)
+        return outcome
 
     def lose(self, query: LinearQuery) -> None:
         step = self.memory.answer(query)
