@@ -13,7 +13,7 @@ from stream_dp.core.outcome import (
     Path,
     Refused,
 )
-from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery
+from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.messages import (
     Answer,
     PrivacyLoss,
@@ -98,7 +98,7 @@ class Replying:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
-        if charges and outcome.path is Path.UNVERIFIED:
+        if _fell_short(asked, outcome.path, charges):
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
         facts = self._facts(asked, outcome.path, charges, note)
         released = Released(self.dataset.universe, self.query, facts)
@@ -138,11 +138,19 @@ class Replying:
         return {
             **self._head(asked),
             **self.dataset.standing(asked.window),
-            "difficulty": (Difficulty.HARD if charges else path.difficulty).value,
+            "difficulty": (
+                Difficulty.HARD if _fell_short(asked, path, charges) else path.difficulty
+            ).value,
             "path": path.value,
             "privacy_loss": _loss(charges),
             "note": note,
         }
+
+
+def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> bool:
+    """Whether rows were looked at for a relative error, and the looks did not suffice for it."""
+    relative = isinstance(asked, LinearQuery) and asked.target.relative is not None
+    return relative and path is Path.UNVERIFIED and bool(charges)
 
 
 def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
