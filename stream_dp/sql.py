@@ -24,6 +24,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.within import Clauses, read_clauses
 
 __all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]
 
@@ -75,6 +76,9 @@ def parse(
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
     OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions.
 
+    At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
+    precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
+
     ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
     needs a cell for them, and 'other' must not be a listed value.
 
@@ -104,7 +108,7 @@ def parse(
         select = source.select()
         translator = _Translator(source, {a["name"]: a for a in attributes})
         translator.check_from(select, dataset)
-        return translator.query(select)
+        return source.with_clauses(translator.query(select), select)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
 
@@ -169,12 +173,15 @@ class _Source:
         self._text = text
         self._attributes = attributes
         self._prefix = ""
+        self.clauses = Clauses(len(text), {})
 
     def select(self) -> Any:
         """Returns the one SELECT of the text, or the one that a condition stands for."""
-        self._prefix = self._prefix_of_condition()
+        tokens = self._checked_tokens()
+        self.clauses = read_clauses(tokens, len(self._text), self.error)
+        self._prefix = _prefix_of_condition(tokens)
         try:
-            statement = sqlglot.parse_one(self._prefix + self._text)
+            statement = sqlglot.parse_one(self._prefix + self._text[: self.clauses.at])
         except ParseError as error:
             raise self._syntax_error(error.errors[0]) from None
         if not isinstance(statement, exp.Select):
@@ -184,8 +191,8 @@ class _Source:
                 raise self._clause_error(clause, content)
         return statement
 
-    def _prefix_of_condition(self) -> str:
-        """Returns the prefix that makes the text a SELECT. Its final newline keeps the columns right."""
+    def _checked_tokens(self) -> list[Any]:
+        """Returns the tokens of the text, if it is one query that is not too long or too deep."""
         if len(self._text) > MAX_LENGTH:
             raise self.error(0, f"this is longer than {MAX_LENGTH} characters", "ask in parts")
         try:
@@ -205,11 +212,31 @@ class _Source:
                 raise self.error(
                     token.start, f"parentheses nest deeper than {MAX_NESTING}", "ask in parts"
                 )
-        first = tokens[0].token_type
-        if first == TokenType.SELECT:
-            return ""
-        is_clause = first in (TokenType.WHERE, TokenType.GROUP_BY)
-        return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"
+        return list(tokens)
+
+    def with_clauses(self, asked: Tree, select: Any) -> Tree:
+        """Adds the fields of WITHIN and COSTING AT MOST to a query that can have them."""
+        clauses, kind = self.clauses, asked["kind"]
+        if not clauses.fields:
+            return asked
+        if kind not in ("predicate", "table", "sum"):
+            raise self.error(
+                clauses.at,
+                f"{kind} has neither WITHIN nor COSTING AT MOST",
+                "omit them: a look of this kind has a fixed price",
+            )
+        error = clauses.fields.get("error")
+        if isinstance(error, dict):
+            if "relative" in error and kind != "predicate":
+                problem = "an error relative to the answer is for one COUNT only"
+            elif "value" in error and select.find(exp.Avg):
+                problem = "an error in numbers is for SUM, not for AVG"
+            elif "value" in error and asked.get("count_rows"):
+                problem = "an error in numbers is for SUM alone, without COUNT(*)"
+            else:
+                return {**asked, **clauses.fields}
+            raise self.error(clauses.at, problem, "write WITHIN 0.5% OF ROWS")
+        return {**asked, **clauses.fields}
 
     def error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
         """Returns the error at a node, or at an offset into the text."""
@@ -279,6 +306,15 @@ class _Source:
             return self.error(offset, "the text ends too early", "close what it opens")
         quote = self._text[offset]
         return self.error(offset, f"this {quote} is not closed", f"add another {quote}")
+
+
+def _prefix_of_condition(tokens: Sequence[Any]) -> str:
+    """Returns the prefix that makes the text a SELECT. Its final newline keeps the columns right."""
+    first = tokens[0].token_type
+    if first == TokenType.SELECT:
+        return ""
+    is_clause = first in (TokenType.WHERE, TokenType.GROUP_BY)
+    return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"
 
 
 class _Translator:

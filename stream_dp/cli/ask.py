@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import FIELDS, Answer, NoisyAnswer, QuotedAnswer, RefusedAnswer
+from stream_dp.within import as_at_most, as_error
 
 __all__ = ["command"]
 
@@ -44,7 +45,20 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @click.option("--high", type=float, help="The upper share of the rows, for --kind between.")
 @click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
 @click.option(
-    "--quote", is_flag=True, help="Print what the answer would cost. This spends nothing."
+    "--error",
+    metavar="ERROR",
+    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows.  "
+    "[default: the error of the data set]",
+)
+@click.option(
+    "--at-most",
+    metavar="SHARE",
+    help="The largest share of any phase's budget that the answer may take, such as 2%.",
+)
+@click.option(
+    "--quote",
+    is_flag=True,
+    help="Print what the answer would cost and how precise it would be. This spends nothing.",
 )
 @click.option(
     "--id",
@@ -72,6 +86,8 @@ def command(
     low: float | None,
     high: float | None,
     window: int | None,
+    error: str | None,
+    at_most: str | None,
     quote: bool,  # noqa: FBT001 - click
     query_id: str | None,
     analyst: str | None,
@@ -86,6 +102,7 @@ def command(
     stream-dp ask people "age >= 30 AND NOT smoker"
     stream-dp ask people "age >= 30" --group-by city
     stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
+    stream-dp ask people "age >= 30" --error 5% --at-most 2%
     stream-dp ask people "SELECT QUANTILE(age, 0.9)"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
@@ -101,7 +118,8 @@ def command(
             f"the query ends before {more[0]!r}; put the whole query in quotes, so that the shell "
             "does not split it"
         )
-    _check_options(kind, {"attribute": attribute, "rank": rank, "low": low, "high": high}, query)
+    given = {"attribute": attribute, "rank": rank, "low": low, "high": high}
+    _check_options(kind, {**given, "error": error, "at_most": at_most}, query)
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     texts = [text for text in (query, *more) if text is not None]
@@ -116,6 +134,8 @@ def command(
         rank=rank,
         low=low,
         high=high,
+        error=_read("--error", as_error, error),
+        at_most=_read("--at-most", as_at_most, at_most),
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)
@@ -133,6 +153,19 @@ def command(
         sys.exit(1)
 
 
+_Read = TypeVar("_Read")
+
+
+def _read(option: str, read: Callable[[str], _Read], text: str | None) -> _Read | None:
+    """Reads the text of an option, and names the option where it is wrong."""
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except InvalidQuery as error:
+        raise click.UsageError(f"{option} {text!r}: {error.problem}; {error.fix}") from None
+
+
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
     """Checks the options of a kind and names a wrong one as the command line writes it."""
     shape = FIELDS[kind or "predicate"]
@@ -140,10 +173,11 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
     for name, value in given.items():
         named_in_query = name == "attribute" and query is not None and kind != "sum"
+        option = name.replace("_", "-")
         if name in shape.needs and value is None and not named_in_query:
-            raise click.UsageError(f"--kind {kind} needs --{name}")
+            raise click.UsageError(f"--kind {kind} needs --{option}")
         if name not in shape.names and value is not None:
-            problem = f"--kind {kind} has no --{name}" if kind else f"--{name} needs --kind"
+            problem = f"--kind {kind} has no --{option}" if kind else f"--{option} needs --kind"
             raise click.UsageError(problem)
 
 

@@ -284,8 +284,12 @@ def _figures(value: float, bar: float | None, count: int, n: int) -> str:
 
 def _price(answer: QuotedAnswer) -> str:
     cost = answer.privacy_loss.share
-    price = f"would cost {share(cost)} of a phase's budget" if cost else "would be free"
-    return f"{price}; {_left(answer)}"
+    about = "about " if answer.expected else ""
+    price = f"would cost {about}{share(cost)} of a phase's budget" if cost else "would be free"
+    if answer.error_bar is None:
+        return f"{price}; {_left(answer)}"
+    of = "of the largest possible sum" if (answer.kind or "").startswith("sum") else "of the rows"
+    return f"{price}, for {about}± {100 * answer.error_bar:.2g}% {of}; {_left(answer)}"
 
 
 def _left(answer: NoisyAnswer | QuotedAnswer) -> str:

@@ -43,9 +43,18 @@ AnswerT_co = TypeVar("AnswerT_co", bound=Answer, default=Answer, covariant=True)
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
+ErrorOf: TypeAlias = float | Mapping[str, float]
+"""A share of the rows, ``{"relative": share}`` of the answer, or ``{"value": number}``."""
+
+
 class _More(TypedDict, total=False):
     last_phases: int | None
     query_id: str | None
+
+
+class _Precise(_More, total=False):
+    error: ErrorOf | None
+    at_most: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,9 @@ class Query(Generic[AnswerT_co]):
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
+        error: The largest error of a count, table or sum: a share of the rows such as 0.005, ``{"relative":
+            0.05}`` of a count, or ``{"value": 50}`` rows, or units of a sum. None takes ``accuracy.error``.
+        at_most: The largest share of any phase's budget that the answer may take. None for no limit.
 
     Example:
         >>> from stream_dp.client import Query
@@ -87,6 +99,8 @@ class Query(Generic[AnswerT_co]):
     low: float | None = None
     high: float | None = None
     count_rows: bool = False
+    error: ErrorOf | None = None
+    at_most: float | None = None
 
     @overload
     @classmethod
@@ -96,7 +110,7 @@ class Query(Generic[AnswerT_co]):
         condition: Condition | None = None,
         *,
         count_rows: bool = False,
-        **more: Unpack[_More],
+        **more: Unpack[_Precise],
     ) -> Query[SumAnswer]: ...
 
     @overload
@@ -108,7 +122,7 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str],
         count_rows: bool = False,
-        **more: Unpack[_More],
+        **more: Unpack[_Precise],
     ) -> Query[SumByGroupAnswer]: ...
 
     @classmethod
@@ -119,7 +133,7 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str] = (),
         count_rows: bool = False,
-        **more: Unpack[_More],
+        **more: Unpack[_Precise],
     ) -> Query[Any]:
         """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
@@ -257,12 +271,27 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
             item[name] = said
     if query.count_rows:
         item["count_rows"] = True
+    _add_target(item, query)
     if query.conditions:
         item["wheres"] = [_where(condition, parse) for condition in query.conditions]
     _name_attribute(item)
     if query.last_phases is not None:
         item["window"] = {"last_phases": query.last_phases}
     return item
+
+
+def _add_target(item: dict[str, Any], query: Query[Any]) -> None:
+    """Adds the error and the price of a query, which its SQL may say instead."""
+    error = query.error
+    for name, said in (
+        ("error", dict(error) if isinstance(error, Mapping) else error),
+        ("at_most", query.at_most),
+    ):
+        if said is None:
+            continue
+        if name in item:
+            raise InvalidInput(name, "the SQL says it too", "say it once")
+        item[name] = said
 
 
 def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
@@ -272,6 +301,10 @@ def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
     item = parse(condition)
     if item["kind"] != "predicate":
         raise InvalidInput("conditions", f"{condition!r} is not a condition", "omit SELECT")
+    if item.keys() & {"error", "at_most"}:
+        raise InvalidInput(
+            "conditions", "a batch has one price for all of them", "omit the clauses"
+        )
     return item["where"] or {"all": []}
 
 

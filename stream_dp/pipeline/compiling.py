@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from stream_dp.core.outcome import RefusalCode
@@ -82,7 +82,9 @@ def _target(query: QueryFields) -> Target:
 
 def _identity(target: Target) -> tuple[object, ...]:
     """What a target adds to what identifies a request: nothing where a query names none."""
-    return () if target == Target() else ("target", *astuple(target))
+    if target == Target():
+        return ()
+    return "target", target.share, target.value, target.relative, target.at_most
 
 
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:

@@ -8,11 +8,12 @@ from typing import Any, Final
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import (
+    Difficulty,
     Outcome,
     Path,
     Refused,
 )
-from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery
+from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.messages import (
     Answer,
     PrivacyLoss,
@@ -27,6 +28,11 @@ from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
 __all__ = ["Replying", "answer_kind"]
+
+_FELL_SHORT: Final = (
+    "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
+    "the answer may be"
+)
 
 _NO_LOSS: Final = PrivacyLoss(share=0.0, blocks=0)
 
@@ -92,6 +98,8 @@ class Replying:
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
+        if _fell_short(asked, outcome.path, charges):
+            note = "; ".join(filter(None, (note, _FELL_SHORT)))
         facts = self._facts(asked, outcome.path, charges, note)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
@@ -130,11 +138,19 @@ class Replying:
         return {
             **self._head(asked),
             **self.dataset.standing(asked.window),
-            "difficulty": path.difficulty.value,
+            "difficulty": (
+                Difficulty.HARD if _fell_short(asked, path, charges) else path.difficulty
+            ).value,
             "path": path.value,
             "privacy_loss": _loss(charges),
             "note": note,
         }
+
+
+def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> bool:
+    """Whether rows were looked at for a relative error, and the looks did not suffice for it."""
+    relative = isinstance(asked, LinearQuery) and asked.target.relative is not None
+    return relative and path is Path.UNVERIFIED and bool(charges)
 
 
 def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:

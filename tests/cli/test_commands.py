@@ -56,6 +56,12 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
     ended = run("ask", "people", "city", "=", "Lyon")
     assert ended.code == 2
     assert "the query ends before '='; put the whole query in quotes" in ended.err
+    ended = run("ask", "people", "age >= 30", "--error", "5 rows")
+    assert ended.code == 2
+    assert "--error '5 rows': ROWS is not understood here; write 5% of the answer" in ended.err
+    ended = run("ask", "people", "--kind", "median", "--attribute", "age", "--at-most", "2%")
+    assert ended.code == 2
+    assert "--kind median has no --at-most" in ended.err
 
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:

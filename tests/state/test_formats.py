@@ -385,6 +385,13 @@ IDENTITIES: dict[str, bytes] = {
         ]
     ),
     "identity": packing.identity("request", "predicate", (AA.key, ()), None, False),
+    "identity, with an error and a price": packing.identity(
+        "request",
+        "predicate",
+        (AA.key, (), "target", None, None, 0.05, 0.02),
+        None,
+        False,
+    ),
     "predicate, everything": EVERYTHING.key,
     "predicate, nothing": NOTHING.key,
     "predicate, a product": AA.key,

@@ -355,10 +355,9 @@ class Calibrated(LinearMechanism):
         assert relative is not None, "the query has a relative error"
         if most is not None and not paid:
             room = self._room(query, None, {})
-            if not isinstance(self._stages.step(evidence, room, relative), Stuck):
-                charges, _ = self._stages.expected(evidence, room, relative)
-                if max((charge.rho for charge in charges), default=0) > most:
-                    return too_dear(charges, most)
+            expected = self._stages.expected(evidence, room, relative)
+            if expected is not None and max(charge.rho for charge in expected[0]) > most:
+                return too_dear(expected[0], most, about=True)
         if self._on_exhausted == "refuse":
             return _REFUSALS[Lack.BUDGET]
         if z is not None:
@@ -398,7 +397,8 @@ class Calibrated(LinearMechanism):
         most = self._limits.most(query.target)
         assert relative is not None, "the query has a relative error"
         assert most is not None, "a relative error has a price that it may not pass"
-        charges, bar = self._stages.expected(evidence, self._room(query, most, {}), relative)
+        expected = self._stages.expected(evidence, self._room(query, most, {}), relative)
+        charges, bar = (step.charges, math.inf) if expected is None else expected
         share = bar / evidence.n_rows
         note = (
             "the price is for a count like today's estimate; a smaller count takes more, up to "

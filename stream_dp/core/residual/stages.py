@@ -129,9 +129,10 @@ class Stages:
         bar = z * math.sqrt(variance)
         if bar <= relative * (estimate - bar) * _TIE:
             return Settled(z)
-        if self._is_hopeless(evidence, room, relative * min(estimate + bar, n_rows), stage):
-            return Stuck(z)
         final = self._final(evidence, room, relative * (estimate - bar))
+        likely = estimate if 3.0 * bar <= estimate else min(estimate + bar, n_rows)
+        if pilot is not None and not self._leads_on(evidence, room, pilot, relative, likely, stage):
+            pilot = None  # it would spend what the final look needs
         if pilot is None:
             return Stuck(z) if final is None else Last(final)
         if final is None:
@@ -141,31 +142,32 @@ class Stages:
 
     def expected(
         self, evidence: Evidence, room: _Room, relative: float
-    ) -> tuple[tuple[Charge, ...], float]:
-        """Price and error bar in rows, if the count is what it looks like today."""
+    ) -> tuple[tuple[Charge, ...], float] | None:
+        """Price and error bar in rows, if the count is what it looks like today.
+
+        Returns:
+            None if that is beyond the room.
+        """
         n_rows = evidence.n_rows
         stage = self.stage(float(evidence.variances[0]), n_rows)
         known = evidence.values if stage >= 0 else evidence.likely()
         estimate = min(max(float(known[0]), 0.0), n_rows)
-        charges: tuple[Charge, ...] = ()
-        best: tuple[int, tuple[Charge, ...]] | None = None
-        bar = n_rows
+        best: tuple[float, tuple[Charge, ...]] | None = None
         for at in range(max(stage, 0), _MOST_STAGES):
             pilot = self._pilot(evidence, room, at)
             if pilot is None:
                 break
-            charges, bar = pilot.charges, n_rows * 0.5 ** (at + 1)
-            later = self._after_pilot(evidence, room, relative, estimate, at)
-            if math.isfinite(later):
+            bar = n_rows * 0.5 ** (at + 1)
+            paid = pilot.charges
+            if bar > relative * (estimate - bar):
                 final = self._final(evidence, room, relative * (estimate - bar))
-                paid = charges if later == 0 or final is None else (*charges, *final.charges)
-                if best is None or pilot.total + later < best[0]:
-                    best = int(pilot.total + later), summed(paid)
-            if self._is_hopeless(evidence, room, relative * (estimate + bar), at):
-                break
-        if best is None:
-            return charges, bar
-        return best[1], relative * estimate
+                if final is None:
+                    continue
+                paid = summed((*paid, *final.charges))
+            price = sum(charge.rho for charge in paid)
+            if best is None or price < best[0]:
+                best = price, paid
+        return None if best is None else (best[1], relative * estimate)
 
     def _pilot(self, evidence: Evidence, room: _Room, stage: int) -> Measure | None:
         if stage >= _MOST_STAGES:
@@ -188,12 +190,23 @@ class Stages:
         final = self._final(evidence, room, relative * (estimate - bar))
         return math.inf if final is None else float(final.total)
 
-    def _is_hopeless(self, evidence: Evidence, room: _Room, margin: float, stage: int) -> bool:
-        """Whether not even the largest count that the bar allows could be found with ``margin`` rows."""
-        if self._final(evidence, room, margin) is not None:
-            return False
-        limit = (margin / self.z(stage)) ** 2
-        return count_look(evidence, self._prices, room, limit) is None
+    def _leads_on(
+        self,
+        evidence: Evidence,
+        room: _Room,
+        pilot: Measure,
+        relative: float,
+        likely: float,
+        stage: int,
+    ) -> bool:
+        """Whether a count of ``likely`` rows could still be found after a pilot to the next stage."""
+        left = room.copy()
+        for charge in pilot.charges:
+            left[charge.block - evidence.window.start] -= charge.rho
+        if self._final(evidence, left, relative * likely) is not None:
+            return True
+        limit = (relative * likely / self.z(stage + 1)) ** 2
+        return count_look(evidence, self._prices, room, limit) is not None
 
 
 @cache

@@ -64,20 +64,21 @@ def terms_of(terms: Terms, query: LinearQuery, n_rows: int) -> Terms:
     return terms if target.share is None else replace(terms, error=target.share)
 
 
-def too_dear(charges: tuple[Charge, ...], most: int) -> Refused:
-    """The refusal of a query that would take more of some line than it may."""
+def too_dear(charges: tuple[Charge, ...], most: int, *, about: bool = False) -> Refused:
+    """The refusal of a query that would take more of some line than it may; ``about`` as much, or exactly."""
     price = max(charge.rho for charge in charges) / UNITS
+    needed = f"{'about ' if about else ''}{percent(price, up=True)} of a block's budget"
     return Refused(
         RefusalCode.PRICE_TOO_HIGH,
-        f"the answer would take {percent(price, up=True)} of a block's budget, and it may take "
-        f"{percent(most / UNITS)}; ask under a new id with a larger at_most, or with a larger error",
+        f"the answer would take {needed}, and it may take {percent(most / UNITS)}; "
+        "ask under a new id with a larger at_most, or with a larger error",
     )
 
 
 def percent(share: float, *, up: bool = False) -> str:
     """Writes a share as a percentage with three digits; ``up`` rounds up, so that the number suffices."""
-    if share >= 1.0:
-        return "100%"
+    if share <= 0.0 or share >= 1.0:
+        return "100%" if share > 0.0 else "0%"
     digits = 2 - math.floor(math.log10(100.0 * share))
     scale = 10.0**digits
     scaled = 100.0 * share * scale

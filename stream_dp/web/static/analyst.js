@@ -100,8 +100,14 @@ function request() {
   return { dataset: schema.name, sql: $("question").value.trim() || null, ...(last ? { last_phases: Number(last) } : {}) };
 }
 
+const precision = (quote) => {
+  if (quote.error_bar === undefined) return "";
+  const bar = `± ${Number((100 * quote.error_bar).toPrecision(2))}%`;
+  return `, for ${quote.expected ? "about " : ""}${bar} of the ${quote.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
+};
+
 const price = (quote) =>
-  quote.privacy_loss?.share ? `It would cost ${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
+  quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
 
 async function busily(work) {
   const buttons = [$("ask"), $("price")];
@@ -121,7 +127,7 @@ async function showPrice() {
   const quote = await send("/question", { ...request(), quote: true });
   if (quote.error) complain(quote.error);
   else if (quote.status === "refused") complain({ message: `It would be refused: ${why(quote.reason)}` });
-  else say(false, `${price(quote)}; ${share(quote.budget.left)} of the budget is left. `, how(quote));
+  else say(false, `${price(quote)}${precision(quote)}; ${share(quote.budget.left)} of the budget is left. `, how(quote));
 }
 
 async function ask() {

@@ -1,0 +1,160 @@
+"""WITHIN and COSTING AT MOST in SQL, and the same as options and arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp.client.queries import Query, as_message
+from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.messages import QueryFields
+from stream_dp.sql import parse
+from stream_dp.within import as_at_most, as_error
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "age", "type": "number", "edges": [18, 30, 65]},
+    {"name": "within", "type": "number", "edges": [5, 9]},
+    {"name": "city", "type": "category", "values": ["Bonn", "all within 5%"]},
+]
+AGE = {"attribute": "age", "ge": 30}
+
+
+def read(sql: str) -> dict[str, Any]:
+    return parse(sql, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("clauses", "fields"),
+    [
+        ("WITHIN 5%", {"error": {"relative": 0.05}}),
+        ("WITHIN 0.1 %", {"error": {"relative": 0.001}}),
+        ("within 0.5% of rows", {"error": 0.005}),
+        ("WITHIN .5% OF ROWS", {"error": 0.005}),
+        ("WITHIN 1e-1% OF\nROWS", {"error": 0.001}),
+        ("WITHIN 50", {"error": {"value": 50.0}}),
+        ("WITHIN 2.5", {"error": {"value": 2.5}}),
+        ("COSTING AT MOST 2%", {"at_most": 0.02}),
+        ("costing at most 100%", {"at_most": 1.0}),
+        ("WITHIN 5% COSTING AT MOST 2%", {"error": {"relative": 0.05}, "at_most": 0.02}),
+        ("COSTING AT MOST 2% WITHIN 5%", {"error": {"relative": 0.05}, "at_most": 0.02}),
+        ("WITHIN 5% -- or so", {"error": {"relative": 0.05}}),
+    ],
+)
+@pytest.mark.parametrize(
+    "query", ["age >= 30", "SELECT COUNT(*) WHERE age >= 30", "WHERE age >= 30"]
+)
+def test_clauses_at_the_end_are_fields_of_the_query(
+    query: str, clauses: str, fields: dict[str, Any]
+) -> None:
+    assert read(f"{query} {clauses}") == {"kind": "predicate", "where": AGE, **fields}
+    QueryFields.read({"query_id": "q", **read(f"{query} {clauses}")})
+
+
+def test_tables_and_sums_take_them_too() -> None:
+    table = "SELECT city, COUNT(*) GROUP BY city WITHIN 1% OF ROWS"
+    assert read(table)["error"] == 0.01
+    assert read("SELECT SUM(age) WITHIN 900")["error"] == {"value": 900.0}
+    assert read("SELECT AVG(age), COUNT(*) WITHIN 1% OF ROWS COSTING AT MOST 3%") == {
+        "kind": "sum",
+        "attribute": "age",
+        "count_rows": True,
+        "where": None,
+        "error": 0.01,
+        "at_most": 0.03,
+    }
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "within >= 5",
+        "within >= 5 AND within < 9",
+        '"within" >= 5',
+        "city = 'all within 5%'",
+        "age >= 30 -- WITHIN 5%",
+        "SELECT PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY age)",
+        "SELECT within, COUNT(*) GROUP BY within",
+    ],
+)
+def test_the_word_alone_is_no_clause(sql: str) -> None:
+    assert not read(sql).keys() & {"error", "at_most"}
+
+
+def test_an_attribute_of_that_name_can_be_asked_with_the_clause() -> None:
+    found = read("within >= 5 AND within < 9 WITHIN 9")
+    assert found["error"] == {"value": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "problem"),
+    [
+        ("age >= 30 WITHIN", 17, "a number is expected"),
+        ("age >= 30 WITHIN five", 18, "a number is expected"),
+        ("age >= 30 WITHIN -5%", 18, "a number is expected"),
+        ("age >= 30 WITHIN 0%", 18, "not a number above 0"),
+        ("age >= 30 WITHIN 1e-999", 18, "not a number above 0"),
+        ("age >= 30 WITHIN 150%", 18, "not below 100%"),
+        ("age >= 30 WITHIN 5 PERCENT", 20, "PERCENT is not understood"),
+        ("age >= 30 WITHIN 5% AND age < 65", 21, "AND is not understood"),
+        ("age >= 30 WITHIN 5% OF PEOPLE", 24, "ROWS is expected"),
+        ("age >= 30 WITHIN 5% WITHIN 4%", 21, "there twice"),
+        ("age >= 30 COSTING 2%", 19, "AT MOST is expected"),
+        ("age >= 30 COSTING AT MOST 2", 28, "% is expected"),
+        ("age >= 30 COSTING AT MOST 200%", 27, "above 100%"),
+        ("SELECT MEDIAN(age) WITHIN 5%", 20, "median has neither"),
+        ("SELECT QUANTILE(age, 0.9) COSTING AT MOST 5%", 27, "quantile has neither"),
+        ("SELECT city, COUNT(*) GROUP BY city WITHIN 5%", 37, "one COUNT only"),
+        ("SELECT AVG(age) WITHIN 2.5", 17, "not for AVG"),
+        ("SELECT SUM(age), COUNT(*) WITHIN 2.5", 27, "without COUNT(*)"),
+    ],
+)
+def test_an_error_points_at_what_is_wrong_with_a_clause(
+    sql: str, column: int, problem: str
+) -> None:
+    with pytest.raises(InvalidQuery, match=rf"line 1, column {column}: ") as caught:
+        read(sql)
+    assert problem in caught.value.problem
+    assert caught.value.fix
+
+
+def test_a_fault_before_the_clauses_is_still_found_where_it_is() -> None:
+    with pytest.raises(InvalidQuery, match="line 2, column 1: there is no attribute town"):
+        read("age >= 30 AND\ntown = 'Bonn' WITHIN 5%")
+
+
+def test_options_are_written_as_the_clauses_are() -> None:
+    assert as_error("5%") == {"relative": 0.05}
+    assert as_error("0.5% of rows") == as_error("0.5 % OF ROWS") == 0.005
+    assert as_error("50") == {"value": 50.0}
+    assert as_at_most("2%") == 0.02
+    for read_option, text in (
+        (as_error, ""),
+        (as_error, "5 rows"),
+        (as_error, "5% rows"),
+        (as_error, "nan"),
+        (as_at_most, "0.02"),
+        (as_at_most, "2% of it"),
+    ):
+        with pytest.raises(InvalidQuery):
+            read_option(text)
+
+
+def test_a_query_holds_an_error_and_a_price() -> None:
+    for query in (
+        Query("age >= 30", error={"relative": 0.05}, at_most=0.02),
+        Query("age >= 30 WITHIN 5%", at_most=0.02),
+        Query("age >= 30 WITHIN 5% COSTING AT MOST 2%"),
+    ):
+        item = as_message(query, read)
+        assert item["error"] == {"relative": 0.05}
+        assert item["at_most"] == 0.02
+        QueryFields.read(item)
+    assert as_message(Query.sum("age", error=0.01, group_by=["city"]), read)["error"] == 0.01
+
+
+def test_an_error_is_said_once() -> None:
+    with pytest.raises(InvalidInput, match="error: the SQL says it too"):
+        as_message(Query("age >= 30 WITHIN 5%", error=0.01), read)
+    with pytest.raises(InvalidInput, match="one price for all"):
+        as_message(Query.prefix_batch("age", ["age < 30 WITHIN 5%"]), read)
