@@ -149,7 +149,7 @@ def _holds(cell: Sum, exact: float) -> bool:
 
 def exact_means(query: LinearQuery, data: Blocks) -> npt.NDArray[np.float64]:
     (table,) = data.marginal((AMOUNT, STATUS), range(1))
-    means = np.array(AMOUNTS.values) @ table / table.sum(axis=0)
+    means = np.asarray(np.array(AMOUNTS.values) @ table / table.sum(axis=0), np.float64)
     return means if query.group_by else means[:1]
 
 

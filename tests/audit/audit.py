@@ -287,7 +287,7 @@ def _of_counts(replies: Mapping[str, Document]) -> float:
     )
 
 
-SUMS: Final = tuple(
+SUMS: Final[tuple[Document, ...]] = tuple(
     {"kind": "sum", "attribute": name, "where": _is_one(other)}
     for name, other in zip(NAMES, (*NAMES[1:], NAMES[0]), strict=True)
 )

@@ -510,7 +510,7 @@ def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
     return Life(definition, OF_PAPERS, _PAPERS, papers=True, rows=10**6, phases=phases)
 
 
-SUMS: Final = [
+SUMS: Final[list[dict[str, Any]]] = [
     {"kind": "sum", "attribute": "delay", "where": SHORT},
     {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "count_rows": True},
 ]
