@@ -74,12 +74,14 @@ class Target:
         value: The largest error in rows; for a sum in the unit of what is added up.
         relative: The largest error as a share of the exact answer.
         at_most: The largest share of any line that the answer may take.
+        mean: The largest error of the mean of a sum, in the unit of what is added up.
     """
 
     share: float | None = None
     value: float | None = None
     relative: float | None = None
     at_most: float | None = None
+    mean: float | None = None
 
 
 def as_written(value: float) -> Fraction:

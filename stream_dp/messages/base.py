@@ -47,8 +47,8 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "literal_error": ("it is not one of the accepted values", "write {expected}"),
     "union_tag_invalid": ("its {discriminator} is unknown", "write one of {expected_tags}"),
     "error_form": (
-        "it is neither a share of the rows nor one relative error or one value",
-        'write 0.005, {{"relative": 0.05}} or {{"value": 2.5}}',
+        "it is neither a share of the rows nor one relative error, one value or one error of a mean",
+        'write 0.005, {{"relative": 0.05}}, {{"value": 2.5}} or {{"mean": 2.5}}',
     ),
     "kind_unknown": ("it names a kind that does not exist", "choose from {known}"),
     "union_tag_not_found": ("{discriminator} is missing", "add it as in docs/messages.md"),

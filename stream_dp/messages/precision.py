@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from stream_dp.messages.base import Finite, Request
 
-__all__ = ["ErrorSpec", "FixedError", "RelativeError", "ShareOfLine"]
+__all__ = ["ErrorSpec", "FixedError", "MeanError", "RelativeError", "ShareOfLine"]
 
 
 class RelativeError(Request):
@@ -23,7 +23,13 @@ class FixedError(Request):
     value: Annotated[Finite, Field(gt=0)]
 
 
-_FORMS = ("relative", "value")
+class MeanError(Request):
+    """The largest error of a mean, in the attribute's own unit."""
+
+    mean: Annotated[Finite, Field(gt=0)]
+
+
+_FORMS = ("relative", "value", "mean")
 
 
 def _form(given: object) -> str | None:
@@ -32,6 +38,8 @@ def _form(given: object) -> str | None:
         return "relative"
     if isinstance(given, FixedError):
         return "value"
+    if isinstance(given, MeanError):
+        return "mean"
     if isinstance(given, dict):
         return next((form for form in _FORMS if given.keys() == {form}), None)
     return "share" if isinstance(given, int | float) and not isinstance(given, bool) else None
@@ -40,7 +48,8 @@ def _form(given: object) -> str | None:
 ErrorSpec: TypeAlias = Annotated[
     Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), Tag("share")]
     | Annotated[RelativeError, Tag("relative")]
-    | Annotated[FixedError, Tag("value")],
+    | Annotated[FixedError, Tag("value")]
+    | Annotated[MeanError, Tag("mean")],
     Discriminator(
         _form,
         custom_error_type="error_form",

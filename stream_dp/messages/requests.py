@@ -18,7 +18,13 @@ from stream_dp.messages.base import (
     validated,
 )
 from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
-from stream_dp.messages.precision import ErrorSpec, FixedError, RelativeError, ShareOfLine
+from stream_dp.messages.precision import (
+    ErrorSpec,
+    FixedError,
+    MeanError,
+    RelativeError,
+    ShareOfLine,
+)
 
 
 class SourceRange(Request):
@@ -139,6 +145,10 @@ class QueryFields(Request):
         if isinstance(self.error, RelativeError) and self.kind != "predicate":
             raise ValueError(
                 f'kind "{self.kind}" has no relative error: write error as a share of the rows or as a value'
+            )
+        if isinstance(self.error, MeanError) and (self.kind != "sum" or self.count_rows):
+            raise ValueError(
+                "an error of a mean goes with a sum without count_rows: write error as a share of the rows"
             )
         if isinstance(self.error, FixedError) and self.count_rows:
             raise ValueError(

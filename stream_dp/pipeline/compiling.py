@@ -22,7 +22,7 @@ from stream_dp.core.query import (
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
-from stream_dp.messages.precision import FixedError, RelativeError
+from stream_dp.messages.precision import FixedError, MeanError, RelativeError
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.profiles.kinds import setting_of
 
@@ -76,6 +76,8 @@ def _target(query: QueryFields) -> Target:
             return Target(relative=relative, at_most=query.at_most)
         case FixedError(value=value):
             return Target(value=value, at_most=query.at_most)
+        case MeanError(mean=mean):
+            return Target(mean=mean, at_most=query.at_most)
         case share:
             return Target(share=share, at_most=query.at_most)
 
@@ -84,7 +86,8 @@ def _identity(target: Target) -> tuple[object, ...]:
     """What a target adds to what identifies a request: nothing where a query names none."""
     if target == Target():
         return ()
-    return "target", target.share, target.value, target.relative, target.at_most
+    named = ("target", target.share, target.value, target.relative, target.at_most)
+    return named if target.mean is None else (*named, target.mean)
 
 
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:

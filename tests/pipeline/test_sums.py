@@ -256,3 +256,31 @@ async def test_a_larger_table_of_sums_is_refused(
 
     found = await asked(world, ask, attributes=[many, ATTRIBUTES[1]])
     assert found["each"]["reason"]["code"] == "too_many_cells"
+
+
+async def test_a_query_may_say_how_precise_its_mean_must_be(world: Any) -> None:
+    """The price of all its looks is that of the answer, and the ledger has each of them."""
+
+    def quote(world: Any) -> None:
+        world.ask("flights", "quoted", AA, **SUM, error={"mean": 0.4}, quote=True)
+
+    def ask(world: Any) -> None:
+        world.ask("flights", "mean", AA, **SUM, error={"mean": 0.4})
+
+    def again(world: Any) -> None:
+        world.ask("flights", "later", AA, **SUM, error={"mean": 0.5})
+        world.ask("flights", "x", AA, **SUM, error={"mean": 0.2}, at_most=0.001)
+
+    found = await asked(
+        world, quote, ask, again, mechanism={"profile": "calibrated", "base_share": 0.0}
+    )
+    mean, later, refused = found["mean"], found["later"], found["x"]
+    assert (mean["path"], later["path"]) == ("measured", "certified")
+    part, n = TRUTH["AA"]
+    for answer, most in ((mean, 0.4), (later, 0.5)):
+        assert answer["mean_bar"] <= most
+        assert abs(answer["mean"] - part / n) <= answer["mean_bar"]
+    assert later["privacy_loss"]["share"] == 0.0
+    assert refused["reason"]["code"] == "price_too_high"
+    assert "first look" in found["quoted"]["note"]
+    assert found["quoted"]["privacy_loss"]["share"] < mean["privacy_loss"]["share"]

@@ -124,6 +124,7 @@ async def test_a_relative_error_of_nothing_costs_little_and_promises_nothing(fli
         ({"error": "5%"}, "error", '{"relative": 0.05}'),
         ({"error": {"relative": 0.05, "value": 2}}, "error", '{"value": 2.5}'),
         ({"error": {"relatively": 0.05}}, "error", '{"relative": 0.05}'),
+        ({"error": {"mean": 2}}, "message", "as a share"),
         ({"error": {"relative": 1.5}}, "error.relative", "less than 1"),
         ({"error": {"value": -1}}, "error.value", "greater than 0"),
         ({"at_most": 2}, "at_most", "at most 1"),

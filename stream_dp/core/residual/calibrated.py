@@ -52,7 +52,8 @@ from stream_dp.core.residual.belief.forms import (
     conjunctions_log,
     form_of,
 )
-from stream_dp.core.residual.belief.sums import form_of_total, ratio_bar, rows_query
+from stream_dp.core.residual.belief.sums import SumEvidence, form_of_total, ratio_bar, rows_query
+from stream_dp.core.residual.means import MeanStage, next_stage
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -181,6 +182,7 @@ class Calibrated(LinearMechanism):
         self._limits = limits
         self._prices = Prices(self.budget)
         self._stages = Stages(accuracy, self._prices)
+        self._z_of_mean = two_sided(math.log(accuracy.failure_probability / 2.0))
         self._allocator = BudgetAllocator(self.policy)
         self._base_plan = base_plan(self._shape, workload, queries_per_phase)
         self._belief = Belief(self._shape)
@@ -278,6 +280,8 @@ class Calibrated(LinearMechanism):
     # ------------------------------------------------------------ queries
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
+        if query.target.mean is not None:
+            return self._first_of_mean(query)
         step = self._decide(query) if query.target.relative is None else self._first_stage(query)
         if isinstance(step, Measure | MeasureSums):
             return self._look(query, step)
@@ -295,6 +299,11 @@ class Calibrated(LinearMechanism):
             if isinstance(step, Answered):
                 self._remember(query, step)
             return step
+        if query.target.mean is not None:
+            assert isinstance(look, SumLook), "no other look is taken for the error of a mean"
+            if not look.final:
+                return self._next_of_mean(query, look.paid)
+            return self._mean_alone(query, release)
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
             return self._summed(query, Path.MEASURED)
@@ -306,6 +315,8 @@ class Calibrated(LinearMechanism):
     def _quote(self, query: LinearQuery) -> Quote:
         if query.target.relative is not None:
             return self._quote_of_stages(query)
+        if query.target.mean is not None:
+            return self._quote_of_mean(query)
         step = self._decide(query)
         if isinstance(step, Measure | MeasureSums):
             return Quote(None, step.charges, self._bar_after(query, step))
@@ -405,6 +416,97 @@ class Calibrated(LinearMechanism):
             f"{percent(most / UNITS)} of a block's budget"
         )
         return Quote(None, charges, share if share < 1.0 else None, expected=True, note=note)
+
+    # ------------------------------------------------------------ errors of means
+
+    def _first_of_mean(self, query: LinearQuery) -> Outcome | Look:
+        settled = self._settled(query)
+        if settled is not None:
+            return settled
+        known = self._summed(query, Path.CERTIFIED, z=self._z_of_mean)
+        return known if self._means_hold(query, known) else self._next_of_mean(query, {})
+
+    def _next_of_mean(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
+        """The next look of a mean, or the answer where none is possible.
+
+        Args:
+            query: A sum with an error for its mean.
+            paid: Units that the query has taken of each block's line so far.
+        """
+        most = self._limits.most(query.target)
+        stage = self._stage_of_mean(query, self._room(query, most, paid))
+        if stage is None:
+            return self._mean_unverified(query, most, paid)
+        drawable = self._drawable(query, stage.measure)
+        if isinstance(drawable, Refused):
+            return drawable
+        look = self._look(query, stage.measure)
+        assert isinstance(look, SumLook), "sums are measured"
+        total = dict(paid)
+        for charge in look.charges:
+            total[charge.block] = total.get(charge.block, 0) + charge.rho
+        return replace(look, final=stage.final, paid=total)
+
+    def _stage_of_mean(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> MeanStage | None:
+        assert query.total is not None, "the query has a total"
+        assert query.target.mean is not None, "its mean has an error"
+        return next_stage(
+            self._sum_planner(query, self._terms),
+            self._belief.sums_alone(query),
+            self._terms,
+            query.target.mean / query.total.largest,
+            self._z_of_mean,
+            self._prices,
+            room,
+        )
+
+    def _mean_unverified(
+        self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
+    ) -> Outcome:
+        """The outcome of a mean that what may be paid does not allow."""
+        if most is not None and not paid:
+            dearer = self._stage_of_mean(query, self._room(query, None, {}))
+            if dearer is not None:
+                return too_dear(dearer.measure.charges, most)
+        if self._on_exhausted == "refuse":
+            return _REFUSALS[Lack.BUDGET]
+        return self._summed(query, Path.UNVERIFIED, z=self._z_of_mean)
+
+    def _mean_alone(self, query: LinearQuery, release: Release) -> Summed:
+        """The answer that the final look is by itself."""
+        assert isinstance(release, SumRelease), "the release of this look"
+        looks = {}
+        for number, (block, _, _) in enumerate(release.steps):
+            n_rows = self._belief.rows(range(block, block + 1))
+            looks[block] = release.estimates(n_rows, number)
+        alone = self._belief.sums_alone(query, looks)
+        found = self._summed(query, Path.MEASURED, alone, z=self._z_of_mean)
+        return found if self._means_hold(query, found) else replace(found, path=Path.UNVERIFIED)
+
+    def _means_hold(self, query: LinearQuery, found: Summed) -> bool:
+        """Whether each mean that rows can have is as precise as the query asks."""
+        assert query.target.mean is not None, "its mean has an error"
+        live = self._belief.sums(query).live
+        bars = [
+            cell.mean_bar for index, cell in enumerate(found.cells) if live is None or live[index]
+        ]
+        return all(bar is not None and bar <= query.target.mean for bar in bars)
+
+    def _quote_of_mean(self, query: LinearQuery) -> Quote:
+        """The price of the next look: the final one, or a pilot that finds out how precise it must be."""
+        step = self._first_of_mean(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        assert isinstance(step, SumLook), "no other look is taken for the error of a mean"
+        note = (
+            None
+            if step.final
+            else (
+                "the price is that of a first look, which finds out how many rows there are; the look that "
+                "answers comes on top of it"
+            )
+        )
+        return Quote(None, step.charges, expected=not step.final, note=note)
 
     # ------------------------------------------------------------ error bars to come
 
@@ -557,11 +659,26 @@ class Calibrated(LinearMechanism):
         values = evidence.likely().clip(unproven.low, unproven.high)
         return self._by_interval(query, evidence, values, unproven, Path.UNVERIFIED)
 
-    def _summed(self, query: LinearQuery, path: Path) -> Summed:
-        """Sums and means; each bar holds for a query fixed beforehand."""
+    def _summed(
+        self,
+        query: LinearQuery,
+        path: Path,
+        evidence: SumEvidence | None = None,
+        *,
+        z: float | None = None,
+    ) -> Summed:
+        """Sums and means; each bar holds for a query fixed beforehand.
+
+        Args:
+            query: A query with a total.
+            path: How the answer came about.
+            evidence: What the answer rests on. None takes all that is known.
+            z: The half width of each bar in standard deviations. None takes that of the data set.
+        """
         assert query.total is not None, "the query has a total"
-        n, z, unit = self._belief.rows(query.window), self._terms.z, query.total.largest
-        evidence = self._belief.sums(query)
+        n, unit = self._belief.rows(query.window), query.total.largest
+        z = self._terms.z if z is None else z
+        evidence = self._belief.sums(query) if evidence is None else evidence
         known, slack = evidence.sums, _ROUNDING * n
         # What looks add up is rounded to units, by so much a row.
         rounded = WholeValues.of(query).slack if evidence.looked else 0.0

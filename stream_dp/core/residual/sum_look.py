@@ -6,6 +6,7 @@ elsewhere (``sum_plan``), from public numbers. Why its price is right stands in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -46,6 +47,9 @@ class SumLook(Look):
         shape: What the price follows from.
         steps: Block and steps. The step of the counts has no meaning where none are measured.
         n_answers: How many answers there are.
+        final: Whether the answer is what this look finds by itself.
+        paid: Units that the query has taken of each block's line with this look and those before it. Empty if
+            it takes one look at most.
     """
 
     query: LinearQuery = field(repr=False)
@@ -54,6 +58,8 @@ class SumLook(Look):
     steps: Steps
     n_answers: int
     charges: tuple[Charge, ...]
+    final: bool = False
+    paid: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def description(self) -> dict[str, object]:

@@ -9,6 +9,7 @@ way; see ``sums``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,6 +130,15 @@ class Belief:
         """Returns what is known about a query with a total."""
         looks = self._sums.get(sum_key(query), {})
         return SumEvidence(query, self._shape, self._tables, looks)
+
+    def sums_alone(
+        self, query: LinearQuery, looks: Mapping[int, SumEstimate] | None = None
+    ) -> SumEvidence:
+        """Returns what some looks alone say about a query with a total, by block; none if left out."""
+        nothing = ResidualMemory(self._shape)
+        for block in range(query.window.stop):
+            nothing.open_block(self.rows(range(block, block + 1)))
+        return SumEvidence(query, self._shape, nothing, looks or {})
 
 
 class Evidence:

@@ -1,0 +1,83 @@
+"""The error of a mean: how a mean is measured to within a given value.
+
+How precise a look has to be follows from the count of the rows and from the mean itself, which nobody knows
+beforehand. So *pilots* bring the total to fixed precisions, each twice as fine as the one before, until the
+count is known well enough. Then one *final look* is sized by what was published. It stands alone: the answer
+is what this look finds, and nothing from before. Theorem 15 in docs/guarantee.md is the proof.
+
+The state of all this is what was published. All decisions follow from published numbers and prices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.residual.belief.sums import SumEvidence
+from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
+
+_MOST_PILOTS: Final = 8
+_AIM: Final = 0.95
+"""The part of the error that a final look is planned for: its own estimate decides about its bar."""
+
+_KNOWN: Final = 0.6
+"""A count is known well enough once its lower end is this part of it."""
+
+_Room = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanStage:
+    """The next look of a mean.
+
+    Attributes:
+        measure: What to measure.
+        final: Whether its result is the answer.
+    """
+
+    measure: MeasureSums
+    final: bool
+
+
+def next_stage(
+    planner: SumPlanner,
+    alone: SumEvidence,
+    terms: Terms,
+    error: float,
+    z: float,
+    prices: Prices,
+    room: _Room,
+) -> MeanStage | None:
+    """The next look of a mean with an error of its own; None if the room is too small for it.
+
+    Args:
+        planner: What is known about the query.
+        alone: The same query with nothing known about it.
+        terms: The accuracy promised by the data set.
+        error: Largest half width around each mean, in units of the largest value.
+        z: The half width in standard deviations.
+        prices: The prices of noise scales, in units of a line.
+        room: Units that each block may spend, shape (len(window),).
+    """
+    sums = planner.known.sums
+    demand = Demand.of_means(sums, _AIM * error, z)
+    at_least = sums.counts - z * np.sqrt(sums.variance_of_counts)
+    if demand is None or (at_least < _KNOWN * sums.counts).any():
+        n_rows = float(sum(planner.known.rows_by_block))
+        for stage in range(_MOST_PILOTS):
+            finer = replace(terms, error=terms.error * 2.0**-stage)
+            pilot = replace(planner, demand=Demand.of_totals(finer, n_rows, rows=False))
+            if not pilot.certified:
+                found = pilot.look(prices, room)
+                return None if found is None else MeanStage(found, final=False)
+    if demand is None:
+        return None
+    last = replace(planner, known=alone, demand=demand).look(prices, room)
+    return None if last is None else MeanStage(last, final=True)
+
+
+__all__ = ["MeanStage", "next_stage"]
