@@ -69,7 +69,9 @@ RUNS = (
     Run("opendp_context", "opendp"),
     Run("opendp_context", "opendp", "phases"),
     Run("smartnoise", "smartnoise"),
+    Run("smartnoise", "smartnoise", "zcdp"),
     Run("pipeline_dp", "pipelinedp"),
+    Run("pipeline_dp", "pipelinedp", "zcdp"),
     Run("tumult", "tumult"),
     Run("qrlew", "qrlew"),
 )
@@ -284,7 +286,7 @@ def row(tally: Tally) -> list[str]:
         outside,
         f"{tally.fresh:,}",
         f"{tally.spent:.1%}",
-        f"{tally.ms_a_query:,.2f}",
+        f"{tally.ms_a_query:,.2f}" if tally.answered else "",
         tally.accounting,
     ]
 
