@@ -1,11 +1,11 @@
 """OpenDP's Context API on Polars frames, under zCDP.
 
-Two ways. Without an option there is one context for each window, and the ledger of the driver adds up what
-each query costs every phase. With ``--option phases`` there is one context for each phase, as published: its
-own filter refuses, and a query about several phases adds up a noisy count from each.
+It is used in two ways. Without an option there is one context for each window, and the ledger of the driver
+adds up what each query costs every phase. With ``--option phases`` there is one context for each phase, as
+published: its own filter refuses, and a query about several phases adds up a noisy count from each.
 
-``Context.query(rho=...)`` searches the scale in some 600 steps, which takes seconds. The scale is known here, so
-the context gets a measurement that was made with it.
+``Context.query(rho=...)`` searches the scale in some 600 steps, which takes seconds. The scale is known
+here, so the context gets a measurement that was made with it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ByPhase(_Contexts):
         return [sum(numbers) for numbers in zip(*parts, strict=True)]
 
     def spent(self) -> float:
-        return 1.0 - min(c.remaining_privacy_loss() for c, _ in self._contexts) / self.rho
+        return 1.0 - float(min(c.remaining_privacy_loss() for c, _ in self._contexts)) / self.rho
 
 
 def _largest_rho(epsilon: float, delta: float) -> float:

@@ -2,8 +2,8 @@
 
 Without an option every count has Laplace noise, and the epsilons of a phase add up, as in PipelineDP's
 ``NaiveBudgetAccountant``. With ``--option zcdp`` every count has Gaussian noise, and the ledger of the driver
-adds up the zCDP of the standard deviation that PipelineDP reports. Its ``PLDBudgetAccountant`` needs all queries
-of a pipeline beforehand, which a stream of queries does not have.
+adds up the zCDP of its scale. PipelineDP's ``PLDBudgetAccountant`` needs all queries of a pipeline
+beforehand, which a stream of queries does not have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Qrlew, which rewrites SQL; a PostgreSQL server of the driver's own runs what it writes.
 
-Every rewritten query comes with a ``DpEvent``, which says what noise it has. The ledger of the driver adds up the
-zCDP of these events. Phases are rows appended to one table, and a window is a condition on the phase.
+Every rewritten query comes with a ``DpEvent``, which says what noise it has. The ledger of the driver adds
+up the zCDP of these events. Phases are rows appended to one table, and a window is a condition on the phase.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SmartNoise SQL on pandas frames.
 
-Without an option every count has Laplace noise, and each phase has an odometer of SmartNoise's own, which gives
+Without an option every count has Laplace noise, and each phase has an odometer of SmartNoise's own. It gives
 the better of basic and advanced composition. With ``--option zcdp`` every count has Gaussian noise, and the
-ledger of the driver adds up its zCDP. SmartNoise refuses nothing by itself: its odometer only tells.
+ledger of the driver adds up its zCDP. SmartNoise itself refuses nothing: the driver asks the odometer.
 """
 
 from __future__ import annotations
