@@ -86,7 +86,7 @@ build/peers/%.stamp: benchmarks/drivers/%.txt | $(BIN)/uv
 	@echo "Making the environment of the peer $*"
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/peers/$*
 	@if VIRTUAL_ENV=build/peers/$* $(BIN)/uv pip install --quiet --require-hashes -r $<; \
-		then touch $@; else rm -rf build/peers/$*; fi
+		then touch $@; else rm -rf build/peers/$* $@; fi
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
