@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHARED ?= ../shared
+PEERS := opendp smartnoise pipelinedp tumult qrlew
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness audit clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness bench-peers lock-peers audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -51,6 +52,9 @@ bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust e
 bench-fairness: $(VENV)/dev.stamp  ## How long one data set's long records keep another one waiting
 	$(BIN)/python benchmarks/fairness.py
 
+bench-peers: $(VENV)/dev.stamp $(PEERS:%=build/peers/%.stamp)  ## The same streams through five peers as published
+	$(BIN)/python benchmarks/peers.py $(SHARED)/data/nycflights13.csv.gz
+
 dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 	$(BIN)/python deploy/grafana/generate.py > deploy/grafana/dashboards/stream-dp.json
 
@@ -65,6 +69,10 @@ lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt -o requirements/worker.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra embedded -o requirements/demo.txt
 
+lock-peers: $(BIN)/uv  ## Pin what bench-peers installs again, with hashes
+	cd benchmarks/drivers && for peer in $(PEERS); do \
+		$(CURDIR)/$(BIN)/uv pip compile $(LOCK) $$peer.in -o $$peer.txt || exit 1; done
+
 LOCK := --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 
 $(BIN)/uv:
@@ -78,6 +86,13 @@ $(VENV)/%.stamp: requirements/%.txt pyproject.toml | $(BIN)/uv
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r $<
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
+
+# A peer that does not install here is left out, and the table says so.
+build/peers/%.stamp: benchmarks/drivers/%.txt | $(BIN)/uv
+	@echo "Making the environment of the peer $*"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/peers/$*
+	@if VIRTUAL_ENV=build/peers/$* $(BIN)/uv pip install --quiet --require-hashes -r $<; \
+		then touch $@; else rm -rf build/peers/$* $@; fi
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
