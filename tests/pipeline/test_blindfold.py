@@ -48,6 +48,7 @@ from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
+from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
@@ -216,6 +217,7 @@ def _of_phase(look: PhaseLook, data: Blocks, _: Any) -> list[Statistic]:
 STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     TablesLook: _of_tables,
     CountsLook: _of_counts,
+    StagedLook: _of_counts,
     SumLook: _of_sums,
     TableLook: _of_whole_table,
     CountLook: _of_count,
@@ -520,6 +522,17 @@ PROFILES: Final[dict[str, Life]] = {
         {"mechanism": {"base_share": 0.001}, "synthetic_rows": 30},
         [*COUNTS, {"kind": "table", "group_by": ["carrier", "cancelled"]}, *SUMS],
         frozenset({TablesLook, CountsLook, SumLook}),
+    ),
+    "calibrated, errors of queries": Life(
+        {"mechanism": {"base_share": 0.0}},
+        [
+            {"where": AA, "error": {"relative": 0.3}, "at_most": 0.5},
+            {"where": SHORT, "error": {"relative": 0.1}, "at_most": 0.001},
+            {"where": LATE, "error": 0.2, "quote": True},
+            {"where": LATE, "error": {"value": 400}},
+        ],
+        frozenset({StagedLook}),
+        rows=2100,
     ),
     "gated": Life(
         {**_profile("gated", segments=20), "synthetic_rows": 30}, COUNTS, _GATED, rows=2100
