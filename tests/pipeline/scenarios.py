@@ -134,6 +134,8 @@ def _staged_ask(world: World) -> None:
     for n, where in enumerate((AA, LATE)):
         for error in ({"relative": 0.05}, {"relative": 0.04}, 0.01):
             world.ask("flights", f"{offset}-{n}-{error}".replace(" ", ""), where, error=error)
+    mean = {"kind": "sum", "attribute": "delay", "error": {"mean": 2.0}}
+    world.ask("flights", f"{offset}-mean", AA, **mean)
 
 
 STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)

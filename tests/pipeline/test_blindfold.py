@@ -515,6 +515,7 @@ def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
 SUMS: Final[list[dict[str, Any]]] = [
     {"kind": "sum", "attribute": "delay", "where": SHORT},
     {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "count_rows": True},
+    {"kind": "sum", "attribute": "delay", "where": AA, "error": {"mean": 3.0}},
 ]
 
 PROFILES: Final[dict[str, Life]] = {

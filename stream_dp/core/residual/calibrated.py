@@ -872,7 +872,9 @@ class Calibrated(LinearMechanism):
         of_sums, of_counts, of_rows = release.keys
         for number, (block, step, counted) in enumerate(release.steps):
             n_rows = self._belief.rows(range(block, block + 1))
-            self._belief.absorb_sums(of_sums, block, release.estimates(n_rows, number))
+            self._belief.absorb_sums(
+                of_sums, release.attributes, block, release.estimates(n_rows, number)
+            )
             sigma = grid_sigma(counted) if shape.counts else None
             if sigma is not None:
                 # The counts serve queries for counts too, which may depend on one attribute less.

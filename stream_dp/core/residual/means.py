@@ -21,7 +21,7 @@ from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 
 _MOST_PILOTS: Final = 8
-_AIM: Final = 0.95
+_AIM: Final = 0.98
 """The part of the error that a final look is planned for: its own estimate decides about its bar."""
 
 _KNOWN: Final = 0.6

@@ -511,7 +511,7 @@ def test_a_look_and_tables_are_combined_as_gauss_and_markov_say() -> None:
     before = belief.sums(wanted).sums
     look = SumEstimate(np.array([7e4]), np.array([440.0]), 4e7, 90.0, 1e4)
     key = replace(wanted, rows=None).key
-    belief.absorb_sums(key, 0, look)
+    belief.absorb_sums(key, (0, 1), 0, look)
     after = belief.sums(wanted).sums
     tables = np.array(
         [
@@ -535,20 +535,62 @@ def test_a_table_that_knows_the_count_alone_helps_the_total_by_it() -> None:
     """Of all rows with a status, with an amount or not, nothing is known; so it does not help here."""
     belief, wanted = remembering(table=None, status=25.0)
     look = SumEstimate(np.array([7e4]), np.array([440.0]), 4e7, 90.0, 1e4)
-    belief.absorb_sums(wanted.key, 0, look)
+    belief.absorb_sums(wanted.key, (0, 1), 0, look)
     known = belief.sums(wanted).sums
     assert known.variance_of_totals[0] == pytest.approx(4e7 / 500**2)
     # Where every row counts, the status alone says how many: regress the total on that count.
     plain = LinearQuery(
         Predicate.conjunction({STATUS: np.arange(5) == 0}), range(1), (), Total(0, VALUES)
     )
-    belief.absorb_sums(plain.key, 0, look)
+    belief.absorb_sums(plain.key, (0, 1), 0, look)
     known = belief.sums(plain).sums
     # One cell of five whose sum is public has four fifths of the noise.
     left = 4e7 - 1e4**2 / (90.0 + 20.0)
     count = 1.0 / (1.0 / 90.0 + 1.0 / 20.0)
     assert known.variance_of_totals[0] == pytest.approx(left / 500**2)
     assert known.variance_of_counts[0] == pytest.approx(count)
+
+
+def test_a_filter_is_answered_by_the_groups_that_add_up_to_it() -> None:
+    """One group costs nothing; two have twice the noise, so that a little is lacking; and all of them."""
+    trial = Trial(QuickNoise(21))
+    groups = trial.ask(query(present(), by_status=True))
+    paid = trial.ask(query(present(0)))
+    assert paid.path is Path.CERTIFIED
+    assert paid.cells == groups.cells[:1]
+    assert len(trial.looks) == 1
+    known = trial.mechanism.belief.sums(query(present(0, 2))).sums
+    one = trial.mechanism.belief.sums(query(present(0))).sums
+    assert known.totals[0] * 500.0 == pytest.approx(groups.cells[0].total + groups.cells[2].total)
+    assert known.variance_of_totals[0] == pytest.approx(2.0 * one.variance_of_totals[0])
+    assert known.covariances[0] == pytest.approx(2.0 * one.covariances[0])
+    every = trial.mechanism.belief.sums(query(present())).sums
+    assert every.totals[0] * 500.0 == pytest.approx(sum(cell.total for cell in groups.cells))
+    assert every.variance_of_totals[0] == pytest.approx(5.0 * one.variance_of_totals[0])
+    # A condition that is not a product, or on the amount itself, has no such groups.
+    some = Predicate.conjunction({AMOUNT: np.arange(14) < 5, STATUS: np.arange(5) == 0})
+    assert not trial.mechanism.belief.sums(query(some)).looked
+    odd = np.zeros((14, 5), dtype=np.bool_)
+    odd[:3, :2] = odd[3:9, 1:] = True
+    assert not trial.mechanism.belief.sums(query(Predicate.of_mask((0, 1), odd))).looked
+
+
+def test_groups_and_a_look_of_its_own_are_combined() -> None:
+    trial = Trial(QuickNoise(22))
+    trial.ask(query(present(), by_status=True))
+    before = trial.mechanism.belief.sums(query(present(0, 1, 2))).sums.variance_of_totals[0]
+    n_looks = len(trial.looks)
+    outcome = trial.ask(query(present(0, 1, 2)))
+    assert outcome.path is Path.MEASURED
+    (look,) = trial.looks[n_looks:]
+    fresh = Trial(QuickNoise(23)).mechanism.quote(query(present(0, 1, 2)))
+    assert look.charges[0].rho < fresh.charges[0].rho
+    after = trial.mechanism.belief.sums(query(present(0, 1, 2))).sums.variance_of_totals[0]
+    assert after < before
+    (cell,) = outcome.cells
+    (total,), _, _ = trial.truth(query(present(0, 1, 2)))
+    assert cell.total_bar is not None
+    assert abs(cell.total - total) <= cell.total_bar
 
 
 def test_what_is_known_by_tables_makes_the_look_cheaper() -> None:

@@ -19,7 +19,7 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
-from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, sum_key
+from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, groups_of, sum_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Belief:
         self._tables = ResidualMemory(shape)
         self._counts: dict[bytes, dict[int, _Count]] = {}
         self._sums: dict[bytes, dict[int, SumEstimate]] = {}
+        self._summed: set[int] = set()  # what the looks with several sums depend on
 
     def __repr__(self) -> str:
         return f"Belief({self._tables!r}, {len(self._counts)} predicates)"
@@ -114,21 +115,31 @@ class Belief:
         counts = self._counts.get(key)
         return {} if counts is None else {b: c for b, c in counts.items() if b in window}
 
-    def absorb_sums(self, key: bytes, block: int, estimate: SumEstimate) -> None:
+    def absorb_sums(
+        self, key: bytes, attributes: tuple[int, ...], block: int, estimate: SumEstimate
+    ) -> None:
         """Folds in measured sums of one block.
 
         Args:
             key: The key of the query for these sums, as ``sum_key`` returns it.
+            attributes: All that they depend on.
             block: The absolute index of the block.
             estimate: The measured sums and counts.
         """
         known = self._sums.setdefault(key, {})
         before = known.get(block)
         known[block] = estimate if before is None else before.with_another(estimate)
+        if len(estimate.totals) > 1:
+            self._summed.update(attributes)
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        looks = self._sums.get(sum_key(query), {})
+        looks = dict(self._sums.get(sum_key(query), {}))
+        for key, attribute, condition in groups_of(query, self._summed):
+            cells = np.ones(self._shape[attribute], np.bool_) if condition is None else condition
+            for block, groups in self._sums.get(key, {}).items():
+                part, known = groups.added_up(cells), looks.get(block)
+                looks[block] = part if known is None else known.with_another(part)
         return SumEvidence(query, self._shape, self._tables, looks)
 
     def sums_alone(

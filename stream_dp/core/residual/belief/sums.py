@@ -14,14 +14,14 @@ covariances for weights (Gauss-Markov).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.query import LinearQuery, Mask
+from stream_dp.core.query import LinearQuery, Mask, Predicate
 from stream_dp.core.residual.belief.forms import (
     Floats,
     Form,
@@ -101,6 +101,15 @@ class SumEstimate:
     of_totals: float
     of_counts: float
     both: float
+
+    def added_up(self, chosen: Mask) -> SumEstimate:
+        """The sum of some answers of a GROUP BY and its count; ``chosen`` has shape (n_answers,)."""
+        n = int(np.count_nonzero(chosen))
+        totals, counts = (
+            self.totals[chosen].sum(keepdims=True),
+            self.counts[chosen].sum(keepdims=True),
+        )
+        return SumEstimate(totals, counts, n * self.of_totals, n * self.of_counts, n * self.both)
 
     def with_another(self, other: SumEstimate) -> SumEstimate:
         """The best estimate from this one and an independent one."""
@@ -193,6 +202,31 @@ def _inverse(numbers: _Numbers) -> Floats:
 def sum_key(query: LinearQuery) -> bytes:
     """Identifies what is added up, whatever else is counted and whatever the window."""
     return replace(query, rows=None).key
+
+
+def groups_of(
+    query: LinearQuery, attributes: Iterable[int]
+) -> Iterator[tuple[bytes, int, Mask | None]]:
+    """The queries with GROUP BY of which some answers add up to this one, where its condition is a product.
+
+    Args:
+        query: A query with a total. One with a GROUP BY has no such queries.
+        attributes: The attributes that may be grouped by.
+
+    Yields:
+        The key of the query, the attribute that it groups by, and the cells to add up, shape (n_cells,). None
+        for all of them.
+    """
+    factors, total = query.predicate.factors, query.total
+    if query.group_by or factors is None or query.predicate.constant is False:
+        return
+    assert total is not None, "the query has a total"
+    conditions = dict(zip(query.predicate.attributes, factors, strict=True))
+    for attribute in sorted(attributes):
+        if attribute != total.attribute:
+            others = {a: factor for a, factor in conditions.items() if a != attribute}
+            grouped = LinearQuery(Predicate.conjunction(others), query.window, (attribute,), total)
+            yield grouped.key, attribute, conditions.get(attribute)
 
 
 def rows_query(query: LinearQuery) -> LinearQuery | None:
@@ -352,6 +386,7 @@ __all__ = [
     "SumEvidence",
     "Sums",
     "form_of_total",
+    "groups_of",
     "ratio_bar",
     "rows_query",
     "sum_key",
