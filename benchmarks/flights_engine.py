@@ -36,7 +36,7 @@ def verdicts(error: float, expect: int | None, ours: Score) -> list[str]:
     answered = (ours.within + ours.missed) / ours.asked
     lines = {0.02: 0.15, 0.01: 0.55}
     parts = {0.005: 0.98, 0.003: 0.83}
-    if expect is None and error in lines:
+    if error in lines:
         return [
             verdict("part answered", answered, least=1.0),
             verdict("share of the fullest line", ours.method.worst_line(), most=lines[error]),

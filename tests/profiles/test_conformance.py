@@ -79,6 +79,10 @@ def kind(name: str, *asked: dict[str, Any], share: float = 0.2, **settings: Any)
 
 PROFILE_CASES: dict[str, Case] = {
     "calibrated": Case({}, (*COUNTS, *TABLES)),
+    "calibrated, with tiles": Case(
+        {"mechanism": {"workload": [{"group_by": ["carrier"], "window": {"last_phases": 1}}]}},
+        (*COUNTS, *TABLES),
+    ),
     "calibrated, without a base release": Case({"mechanism": {"base_share": 0.0}}, (*COUNTS, *TABLES)),
     "median": papers("median", queries=10, hypothesis_rows=3, one_phase=True),
     "median, doubling": papers("median", queries=10, hypothesis_rows=3, doubling=True, one_phase=True),
