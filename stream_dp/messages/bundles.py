@@ -10,7 +10,7 @@ from stream_dp.messages.forms import Answer, BudgetShares, PrivacyLoss, Reason
 __all__ = ["BUNDLE", "MOST_QUOTED", "PriceRange", "QuotedBundle", "QuotedQuery"]
 
 BUNDLE: Final = "bundle"
-"""The ``kind`` of such a reply, which is no kind of query."""
+"""The ``kind`` of such a reply. No query has this kind."""
 
 MOST_QUOTED: Final = 500
 """The most queries that one quote may price together."""
