@@ -36,6 +36,9 @@ class QuotedQuery(Reply):
         kind: The kind that its answer would have.
         path: How its answer would come about.
         privacy_loss: Its part of ``high``, with share 0 if it would be free. None if it would be refused.
+        error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
+            does not say.
+        expected: True if its price rests on today's estimates.
         note: Anything else that the reader should know.
         reason: Why it would be refused. None if it would be answered.
     """
@@ -44,6 +47,8 @@ class QuotedQuery(Reply):
     kind: str | None = None
     path: str | None = None
     privacy_loss: PrivacyLoss | None = None
+    error_bar: float | None = None
+    expected: bool | None = None
     note: str | None = None
     reason: Reason | None = None
 

@@ -12,7 +12,6 @@ from stream_dp.messages.base import (
     TOPIC_PATTERN,
     AttributeName,
     DatasetName,
-    Finite,
     Id,
     Request,
     tupled,
@@ -190,7 +189,7 @@ class QueryEnvelope(Request):
     dataset: DatasetName
     analyst: Id
     queries: Annotated[list[Any], Field(min_length=1, max_length=10_000)]
-    at_most: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    at_most: ShareOfLine | None = None
     quote: Literal["together"] | None = None
     query_id: Id | None = None
 

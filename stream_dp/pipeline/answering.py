@@ -183,9 +183,7 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
         return step, ()
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
-    if dataset.would_pass_limit(step.charges):
-        return _OVER_LIMIT, ()
-    if dataset.exhausted:
+    if dataset.exhausted and not dataset.would_pass_limit(step.charges):
         raise InvalidMessage(
             "queries",
             "the queries before this one have led to as many looks as one record may",
@@ -194,6 +192,8 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
         )
     paid: list[Charge] = []
     while not isinstance(step, Outcome):
+        if dataset.would_pass_limit(step.charges):
+            return _OVER_LIMIT, summed(paid)
         paid += step.charges
         (release,) = await dataset.look([step])
         step = dataset.mechanism.conclude(query, step, release)

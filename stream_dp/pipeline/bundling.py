@@ -64,6 +64,8 @@ class _Part:
             kind=kind,
             path=path.value,
             privacy_loss=loss_of(quote.charges),
+            error_bar=quote.error_bar,
+            expected=quote.expected or None,
             note=self.note,
         )
 

@@ -90,6 +90,8 @@ async def test_a_bundle_is_priced_in_one_reply_and_costs_that_much_when_asked(
         assert query.path == answer["path"]
         assert query.privacy_loss is not None
         assert query.privacy_loss.model_dump() == answer["privacy_loss"]
+        bars = answer["table"]["error_bars"] if "table" in answer else [answer["error_bar"]]
+        assert query.error_bar == pytest.approx(max(bars))
     assert found.queries[4].privacy_loss is not None
     assert found.queries[4].privacy_loss.share == 0, "it was asked before"
     assert first.complaints() == []

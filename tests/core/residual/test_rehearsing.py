@@ -11,6 +11,7 @@ import pytest
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.mechanism import BundleQuote, Mechanism, dearest
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Target
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.belief.shelf import Shelf
 from tests.core.residual.test_calibrated import SIZES, Host, host, stream
@@ -196,3 +197,16 @@ def test_a_shelf_copies_a_value_only_when_it_is_about_to_change() -> None:
     again = other.own("a")
     assert other.own("a") is again
     assert (list(shelf), list(other), len(other)) == (["a", "b"], ["a", "b", "c"], 3)
+
+
+def test_a_relative_error_is_priced_stage_by_stage_for_a_count_like_todays_estimate() -> None:
+    it = host(2, error=0.02)
+    predicate = Predicate.conjunction({0: np.arange(6) < 3})
+    query = LinearQuery(predicate, range(2), target=Target(relative=0.01, at_most=0.5))
+    bundle = it.mechanism.quote_together([query, query])
+    first, again = bundle.quotes
+    assert first.expected
+    assert again.charges == ()
+    single = it.mechanism.quote(query)
+    assert dearest(first.charges) == pytest.approx(dearest(single.charges), rel=0.5)
+    assert it.mechanism.quote_together([query, query]) == bundle
