@@ -148,8 +148,7 @@ class Calibrated(LinearMechanism):
         base_share: Part of each new line spent when its phase opens; None derives it.
         queries_per_phase: Different queries expected in each phase; None for the default.
         workload: What queries are expected; None for the generic workload.
-        pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
-            will have one phase only.
+        pacing: Whether part of young lines is kept for the phases to come.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
 
@@ -167,7 +166,7 @@ class Calibrated(LinearMechanism):
         base_share: float | None = None,
         queries_per_phase: int | None = None,
         workload: tuple[Group, ...] | None = None,
-        pacing: bool = True,
+        pacing: bool = False,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
     ) -> None:

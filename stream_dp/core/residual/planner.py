@@ -55,14 +55,14 @@ class Policy:
             this share of what its table would cost.
         buy_part: A table may cost at most this part of what is left of a line.
         base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
-        pacing: Whether to keep part of young lines for the phases to come. False suits a data set
-            that will have one phase only.
+        pacing: Whether to keep part of young lines for the phases to come. It pays only without a base
+            release, where far more is asked than the lines can pay for.
     """
 
     rent_share: float = 0.3
     buy_part: float = 1 / 50
     base_share: float | None = None
-    pacing: bool = True
+    pacing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
