@@ -12,8 +12,9 @@ from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.mechanism import BundleQuote, Mechanism, dearest
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.shelf import Shelf
+from stream_dp.core.residual.sum_look import SumLook
 from tests.core.residual.test_calibrated import SIZES, Host, host, stream
 
 
@@ -210,3 +211,35 @@ def test_a_relative_error_is_priced_stage_by_stage_for_a_count_like_todays_estim
     single = it.mechanism.quote(query)
     assert dearest(first.charges) == pytest.approx(dearest(single.charges), rel=0.5)
     assert it.mechanism.quote_together([query, query]) == bundle
+
+
+VALUES = (0.0, 1.0, 2.5, 4.0)
+"""What a row counts for by its cell of the third attribute."""
+
+
+@pytest.mark.parametrize("error", [0.02, 0.005])
+def test_sums_of_a_bundle_cost_what_was_quoted_and_quoting_them_changes_nothing(
+    error: float,
+) -> None:
+    it = host(3, error=error, base_share=0.0)
+    total = Total(2, VALUES)
+    half = Predicate.conjunction({0: np.arange(6) < 3})
+    queries = [
+        LinearQuery(half, range(3), (), total),
+        LinearQuery(EVERYTHING, range(3), (1,), total),
+        LinearQuery(EVERYTHING, range(3), (1,)),
+        LinearQuery(half, range(1, 3), (), total, EVERYTHING),
+        LinearQuery(EVERYTHING, range(3), (), total),
+        LinearQuery(half, range(3)),
+    ]
+    before = [it.mechanism.quote(query) for query in queries]
+    bundle = it.mechanism.quote_together([*queries, *queries])
+    assert it.mechanism.quote_together([*queries, *queries]) == bundle
+    assert [it.mechanism.quote(query) for query in queries] == before
+    assert dearest(bundle.high) > 0
+    paid, _ = paid_for(it, [*queries, *queries])
+    assert bundle.low == bundle.high == paid
+    assert any(isinstance(look, SumLook) for look in it.looks)
+    assert not any(quote.charges for quote in bundle.quotes[len(queries) :])
+    again = it.mechanism.quote_together(queries)
+    assert again.high == ()
