@@ -329,7 +329,6 @@ def _calibrated(need: Need) -> Estimate:
         need.privacy,
         need.accuracy,
         queries_per_phase=queries_per_phase(need),
-        pacing=need.phases > 1,
     )
     product = mechanism.certifying_product()
     rows = math.ceil(product / need.accuracy.error)
