@@ -211,7 +211,7 @@ class CalibratedMethod:
         accuracy: Accuracy,
         noise: NoiseSource,
         *,
-        pacing: bool = True,
+        pacing: bool = False,
         base_share: float | None = None,
         queries_per_phase: int | None = None,
         workload: tuple[Group, ...] | None = None,

@@ -12,6 +12,7 @@ from stream_dp.messages import (
     ANSWERS,
     FIELDS,
     INPUTS,
+    MOST_QUOTED,
     TOPICS,
     Answer,
     Batch,
@@ -20,6 +21,7 @@ from stream_dp.messages import (
     QueryEnvelope,
     QueryFields,
     QuotedAnswer,
+    QuotedBundle,
     RefusedAnswer,
     Rejected,
     SingleQuery,
@@ -134,6 +136,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     _describe_query(item)
     made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
+    made["queries"]["allOf"] = [_quotes_together()]
     return {
         name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
         for name, schema in made.items()
@@ -141,14 +144,15 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def _answer() -> dict[str, Any]:
-    """An answer of any kind, a refusal or a quote. A field that says which of them it is tells them apart.
+    """An answer of any kind, a refusal or a quote. Fields that say which of them it is tell them apart.
 
     Answers that were published before they said their kind lack the field ``kind``.
     """
-    models: list[type[Answer]] = [*ANSWERS.values(), QuotedAnswer, RefusedAnswer]
+    models: list[type[Answer]] = [*ANSWERS.values(), QuotedAnswer, QuotedBundle, RefusedAnswer]
     refs, made = models_json_schema([(model, "validation") for model in models])
     for model in models:
         made["$defs"][model.__name__]["required"].append("status")
+    made["$defs"][QuotedBundle.__name__]["required"].append("kind")
     return {
         "title": "Answer",
         "description": "The reply to a query: `status` and `kind` say which of these it is.",
@@ -221,6 +225,22 @@ def _rules() -> list[dict[str, Any]]:
         }
         rules.append({"if": is_kind, "then": then})
     return rules
+
+
+def _quotes_together() -> dict[str, Any]:
+    """Returns what an envelope needs and allows if it asks for a quote, and if it asks for answers."""
+    return {
+        "if": {"properties": {"quote": {"const": "together"}}, "required": ["quote"]},
+        "then": {
+            "properties": {
+                "query_id": {"type": "string"},
+                "at_most": {"type": "null"},
+                "queries": {"maxItems": MOST_QUOTED},
+            },
+            "required": ["query_id"],
+        },
+        "else": {"properties": {"query_id": {"type": "null"}}},
+    }
 
 
 def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:

@@ -6,16 +6,27 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
-from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
-from stream_dp.client import Client, Query
+from stream_dp.cli.rendering import answer_lines, bundle_lines, busy, output, rows_of_a_phase
+from stream_dp.cli.statements import Statement, read_statements
+from stream_dp.client import Client, Query, Rejection
 from stream_dp.errors import InvalidQuery, StreamDPError
-from stream_dp.messages import FIELDS, Answer, NoisyAnswer, QuotedAnswer, RefusedAnswer
+from stream_dp.messages import (
+    FIELDS,
+    Answer,
+    NoisyAnswer,
+    QuotedAnswer,
+    QuotedBundle,
+    RefusedAnswer,
+)
 from stream_dp.within import as_at_most, as_error
 
 __all__ = ["command"]
@@ -43,6 +54,11 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 )
 @click.option("--low", type=float, help="The lower share of the rows, for --kind between.")
 @click.option("--high", type=float, help="The upper share of the rows, for --kind between.")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Ask the queries of a file in their order: one a line, or separated by semicolons.",
+)
 @click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
 @click.option(
     "--error",
@@ -53,12 +69,14 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @click.option(
     "--at-most",
     metavar="SHARE",
-    help="The largest share of any phase's budget that the answer may take, such as 2%.",
+    help="The largest share of any phase's budget that the answer, or all answers of a file together, may "
+    "take, such as 2%.",
 )
 @click.option(
     "--quote",
     is_flag=True,
-    help="Print what the answer would cost and how precise it would be. This spends nothing.",
+    help="Print what the answer would cost and how precise it would be, or what all answers of a file would "
+    "cost together. This spends nothing.",
 )
 @click.option(
     "--id",
@@ -85,6 +103,7 @@ def command(
     rank: float | None,
     low: float | None,
     high: float | None,
+    file: Path | None,
     window: int | None,
     error: str | None,
     at_most: str | None,
@@ -107,11 +126,37 @@ def command(
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
     stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
+    stream-dp ask people --quote --file tiles.sql
+    stream-dp ask people --file tiles.sql --at-most 5%
 
     `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1
     without an answer: if the query was refused or rejected, or no worker replied.
     """
     more = click.get_current_context().args
+    if file is not None:
+        alone = {
+            "QUERY": query,
+            "--group-by": group_by,
+            "--kind": kind,
+            "--attribute": attribute,
+            "--rank": rank,
+            "--low": low,
+            "--high": high,
+            "--error": error,
+            "--id": query_id,
+        }
+        for name, value in alone.items():
+            if value not in (None, ()):
+                raise click.UsageError(f"--file holds the queries: leave {name} out")
+        if quote and at_most is not None:
+            raise click.UsageError("--quote spends nothing: leave --at-most out")
+        limit = _read("--at-most", as_at_most, at_most)
+        bundle = _Bundle(file, read_statements(file), window, timeout_s, as_json=as_json)
+        with connection.client(analyst) as client:
+            answered = (
+                bundle.quote(client, dataset) if quote else bundle.ask(client, dataset, limit)
+            )
+        sys.exit(0 if answered else 1)
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
@@ -164,6 +209,74 @@ def _read(option: str, read: Callable[[str], _Read], text: str | None) -> _Read 
         return read(text)
     except InvalidQuery as error:
         raise click.UsageError(f"{option} {text!r}: {error.problem}; {error.fix}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bundle:
+    """The queries of a file.
+
+    Attributes:
+        file: The file.
+        statements: Its queries.
+        window: The number of latest phases to ask about. None asks about all phases.
+        timeout_s: The seconds to wait for a reply.
+        as_json: Whether to print messages.
+    """
+
+    file: Path
+    statements: Sequence[Statement]
+    window: int | None
+    timeout_s: float
+    as_json: bool
+
+    def quote(self, client: Client, dataset: str) -> bool:
+        """Prints what the queries would cost together; returns whether all of them would be answered."""
+        with busy("Asking"):
+            quote = client.quote_together(
+                dataset, self._queries(client, dataset), timeout_s=self.timeout_s
+            )
+        if self.as_json:
+            click.echo(quote.to_bytes().decode())
+        elif isinstance(quote, RefusedAnswer):
+            click.echo(f"refused: {_refusal(client, quote, {}, ())}", err=True)
+        else:
+            names = [(str(each.line), each.in_one_line) for each in self.statements]
+            console = output()
+            for piece in bundle_lines(quote, names):
+                console.print(piece)
+        return isinstance(quote, QuotedBundle) and all(q.privacy_loss for q in quote.queries)
+
+    def ask(self, client: Client, dataset: str, at_most: float | None) -> bool:
+        """Asks the queries and prints their answers; returns whether all of them were answered."""
+        with busy("Asking"):
+            replies = client.ask_many(
+                dataset, self._queries(client, dataset), at_most=at_most, timeout_s=self.timeout_s
+            )
+        console = output()
+        for statement, reply in zip(self.statements, replies, strict=True):
+            if self.as_json:
+                message = reply.rejected if isinstance(reply, Rejection) else reply
+                click.echo(message.to_bytes().decode())
+                continue
+            console.print(Text(f"{statement.line}: {statement.in_one_line}", "bold"))
+            if isinstance(reply, NoisyAnswer):
+                for piece in answer_lines(reply):
+                    console.print(piece)
+            else:
+                assert isinstance(reply, RefusedAnswer | Rejection), "nothing else is asked for"
+                where = client.as_message(dataset, Query(statement.text)).get("where")
+                why = pointed_refusal(statement.text, where, reply.reason)
+                console.print(Text(f"refused: {why}", "red"))
+        return all(isinstance(reply, NoisyAnswer) for reply in replies)
+
+    def _queries(self, client: Client, dataset: str) -> list[Query]:
+        queries = [Query(each.text, last_phases=self.window) for each in self.statements]
+        for statement, query in zip(self.statements, queries, strict=True):
+            try:
+                client.as_message(dataset, query)
+            except InvalidQuery as error:
+                raise statement.fault(self.file, error) from None
+        return queries
 
 
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:

@@ -29,6 +29,8 @@ from stream_dp.messages import (
     PrefixBatchAnswer,
     QuantileAnswer,
     QuotedAnswer,
+    QuotedBundle,
+    QuotedQuery,
     RefusedAnswer,
     Rejected,
     SideAnswer,
@@ -44,6 +46,7 @@ __all__ = [
     "answer_line",
     "answer_lines",
     "bare_table",
+    "bundle_lines",
     "busy",
     "difficulty",
     "event_line",
@@ -79,12 +82,14 @@ def difficulty(answer: NoisyAnswer | QuotedAnswer) -> Text:
 
 
 def answer_line(answer: Answer) -> str:
-    """One answer, refusal or quote in one line."""
+    """One answer, refusal or quote, in one line."""
     if isinstance(answer, NoisyAnswer):
         return f"{_said(answer)} ({answer.difficulty}, {answer.path}), {_left(answer)}"
     if isinstance(answer, QuotedAnswer):
         return f"{_price(answer)} ({answer.difficulty}, {answer.path})"
-    assert isinstance(answer, RefusedAnswer), "an answer is one of these three"
+    if isinstance(answer, QuotedBundle):
+        return _bundle_price(answer)
+    assert isinstance(answer, RefusedAnswer), "an answer is one of these four"
     return f"refused: {answer.reason.message}"
 
 
@@ -290,6 +295,40 @@ def _price(answer: QuotedAnswer) -> str:
         return f"{price}; {_left(answer)}"
     of = "of the largest possible sum" if (answer.kind or "").startswith("sum") else "of the rows"
     return f"{price}, for {about}± {100 * answer.error_bar:.2g}% {of}; {_left(answer)}"
+
+
+def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list[Text | Table]:
+    """A quote for several queries at length: the part of each, and what all of them cost together.
+
+    Args:
+        bundle: The quote.
+        names: The position of each query, and the query as it was written.
+    """
+    table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
+    for (position, written), query in zip(names, bundle.queries, strict=True):
+        table.add_row(position, escape(written), *map(escape, _part_of(query)))
+    return [table, Text(_bundle_price(bundle), "bold")]
+
+
+def _part_of(query: QuotedQuery) -> tuple[str, str]:
+    """What one query of a bundle would cost, and why."""
+    if query.privacy_loss is None:
+        return "refused", "" if query.reason is None else query.reason.message
+    how = _PATHS.get(query.path or "", "a newer path")
+    cost = query.privacy_loss.share
+    return share(cost) if cost else "free", f"{how}; {query.note}" if query.note else how
+
+
+def _bundle_price(bundle: QuotedBundle) -> str:
+    low, high = bundle.together.low, bundle.together.high
+    left = f"{share(bundle.budget.left)} of the budget left"
+    n = len(bundle.queries)
+    queries = f"{n} quer{'y' if n == 1 else 'ies'} together"
+    if not high:
+        return f"{queries} would be free; {left}"
+    price = share(high) if share(low) == share(high) else f"{share(low)} to {share(high)}"
+    phases = f"{bundle.blocks} phase{'' if bundle.blocks == 1 else 's'}"
+    return f"{queries} would cost {price} of a phase's budget ({phases} would pay); {left}"
 
 
 def _left(answer: NoisyAnswer | QuotedAnswer) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import answer_line, event_line, rejection_line
-from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, Rejected
+from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
 
 __all__ = ["command"]
 
@@ -40,6 +40,8 @@ def command(connection: Connection, dataset: str | None, as_json: bool) -> None:
 def _colour(answer: Answer) -> str:
     if isinstance(answer, NoisyAnswer | QuotedAnswer):
         return "green" if answer.difficulty == "easy" else "yellow"
+    if isinstance(answer, QuotedBundle):
+        return "yellow" if answer.together.high else "green"
     return "red"
 
 

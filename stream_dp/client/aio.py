@@ -106,6 +106,7 @@ class AsyncClient:
     send = _twin(Client.send)
     as_message = _twin(Client.as_message)
     ask_many = _twin(Client.ask_many)
+    quote_together = _twin(Client.quote_together)
     open = _twin(Client.open)
 
     @overload

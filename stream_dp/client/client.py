@@ -26,7 +26,15 @@ from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
-from stream_dp.client.queries import AnswerT, Condition, Query, as_message, packed, query_of
+from stream_dp.client.queries import (
+    AnswerT,
+    Condition,
+    Query,
+    as_message,
+    in_one_record,
+    packed,
+    query_of,
+)
 from stream_dp.client.reading import TopicReader
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
@@ -37,12 +45,14 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.messages import (
+    MOST_QUOTED,
     TOPICS,
     Answer,
     Definition,
     Event,
     NoisyAnswer,
     QuotedAnswer,
+    QuotedBundle,
     RefusedAnswer,
     Rejected,
     SyntheticRows,
@@ -458,6 +468,48 @@ class Client:
         assert isinstance(answer, QuotedAnswer | RefusedAnswer)
         return answer
 
+    def quote_together(
+        self,
+        dataset: str,
+        queries: Sequence[Query[Any] | Condition],
+        *,
+        timeout_s: float = 30.0,
+    ) -> QuotedBundle | RefusedAnswer:
+        """Returns what queries would cost if they were asked one after another now. This spends nothing.
+
+        It is often much less than the sum of their single quotes, because what one query publishes may answer
+        another one. To be sure of the price, pass ``at_most`` to ``ask_many``.
+
+        Args:
+            dataset: The name of the data set.
+            queries: Up to 500 queries, in the order in which you will ask them.
+            timeout_s: The seconds to wait for the quote.
+
+        Raises:
+            InvalidInput: There is no query, there are too many, or two of them have the same id.
+            InvalidQuery: A query does not fit the schema. The error points at the piece.
+            RequestTimeout: No reply came after three attempts.
+        """
+        if len(queries) > MOST_QUOTED:
+            raise InvalidInput(
+                "queries",
+                f"a quote is for {MOST_QUOTED} queries at the most, not {len(queries):,}",
+                "split the list into several quotes",
+            )
+        items = self._as_messages(dataset, [query_of(query, (), None, None) for query in queries])
+        head = {
+            "version": 1,
+            "dataset": dataset,
+            "analyst": self.analyst,
+            "query_id": uuid.uuid4().hex,
+            "quote": "together",
+        }
+        value = in_one_record(head, items)
+        key = self._answer_key(dataset, head)
+        answer = self._request("queries", dataset, value, key, timeout_s, "the quote").wait()
+        assert isinstance(answer, QuotedBundle | RefusedAnswer)
+        return answer
+
     def ask_query(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
     ) -> Answer:
@@ -492,6 +544,19 @@ class Client:
         """
         return as_message(query, partial(self._parsed, dataset))
 
+    def _as_messages(self, dataset: str, queries: Sequence[Query[Any]]) -> list[dict[str, Any]]:
+        """Returns the fields of several queries' messages.
+
+        Raises:
+            InvalidInput: Two of the queries have the same id.
+        """
+        items = [self.as_message(dataset, query) for query in queries]
+        ids = Counter(item["query_id"] for item in items)
+        if len(ids) < len(items):
+            ((twice, _),) = ids.most_common(1)
+            raise InvalidInput("query_id", f"{twice} appears twice", "use a new id for each query")
+        return items
+
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
         from stream_dp import sql  # sqlglot is slow to load
 
@@ -503,6 +568,7 @@ class Client:
         dataset: str,
         queries: Sequence[Query[Any]],
         *,
+        at_most: float | None = None,
         timeout_s: float = 60.0,
         on_answer: Callable[[int, Answer], None] | None = None,
     ) -> list[Answer | Rejection]:
@@ -511,6 +577,8 @@ class Client:
         Args:
             dataset: The name of the data set.
             queries: The queries.
+            at_most: The largest share of any phase's budget that the answers may take together, such as 0.05.
+                A query that would pass it is refused. All queries are then sent in one record.
             timeout_s: The longest wait for the next reply, in seconds.
             on_answer: A function that receives the index and the answer when each answer arrives.
 
@@ -518,21 +586,22 @@ class Client:
             The replies in the order of the queries.
 
         Raises:
-            InvalidInput: Two of the queries have the same id.
+            InvalidInput: Two of the queries have the same id. Or ``at_most`` is set, and the queries do not
+                fit into one record.
             InvalidQuery: A query does not fit the schema. No query was sent.
             RequestTimeout: A reply is missing.
         """
-        items = [self.as_message(dataset, query) for query in queries]
-        ids = Counter(item["query_id"] for item in items)
-        if len(ids) < len(items):
-            ((twice, _),) = ids.most_common(1)
-            raise InvalidInput("query_id", f"{twice} appears twice", "use a new id for each query")
+        items = self._as_messages(dataset, queries)
+        head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
+        if at_most is None:
+            records = list(packed(head, items))
+        else:
+            records = [(in_one_record({**head, "at_most": at_most}, items), len(items))]
         mailbox = self._open_mailbox()
         expected = [mailbox.expect(self._answer_key(dataset, item)) for item in items]
         try:
             start = 0
-            head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
-            for value, taken in packed(head, items):
+            for value, taken in records:
                 record = self._put("queries", dataset, value, timeout_s=timeout_s)
                 stop = start + taken
                 for item, future in zip(items[start:stop], expected[start:stop], strict=True):

@@ -29,7 +29,15 @@ from stream_dp.messages import (
     ThresholdCurveAnswer,
 )
 
-__all__ = ["AnswerT", "Condition", "Query", "as_message", "packed", "query_of"]
+__all__ = [
+    "AnswerT",
+    "Condition",
+    "Query",
+    "as_message",
+    "in_one_record",
+    "packed",
+    "query_of",
+]
 
 _QUERIES_A_RECORD: Final = 100
 _HEAD_BYTES: Final = 1000
@@ -338,23 +346,43 @@ def _attributes_of(where: object) -> Iterator[str]:
 
 
 def packed(
-    head: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
+    head: Mapping[str, Any],
+    items: Sequence[Mapping[str, Any]],
+    *,
+    most: int = _QUERIES_A_RECORD,
 ) -> Iterator[tuple[bytes, int]]:
     """Packs queries into as few records as their number and size allow.
 
     Args:
         head: The fields that all queries share.
         items: The fields of the queries, as ``as_message`` returns them.
+        most: The largest number of queries in a record.
     """
     limit = TOPICS["queries"].max_value_bytes
     chunk: list[Mapping[str, Any]] = []
     size = _HEAD_BYTES
     for item in items:
         more = len(documents.to_json(item)) + 1
-        if chunk and (size + more > limit or len(chunk) == _QUERIES_A_RECORD):
+        if chunk and (size + more > limit or len(chunk) == most):
             yield documents.to_json({**head, "queries": chunk}), len(chunk)
             chunk, size = [], _HEAD_BYTES
         chunk.append(item)
         size += more
     if chunk:
         yield documents.to_json({**head, "queries": chunk}), len(chunk)
+
+
+def in_one_record(head: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> bytes:
+    """Packs queries into one record.
+
+    Raises:
+        InvalidInput: They do not fit.
+    """
+    records = list(packed(head, items, most=len(items)))
+    if len(records) != 1:
+        raise InvalidInput(
+            "queries",
+            f"{len(items):,} queries do not fit into one record" if items else "there are none",
+            "ask about some queries, and fewer at once" if items else "name at least one",
+        )
+    return records[0][0]

@@ -22,14 +22,15 @@ or kinds of queries, has a default here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
+from stream_dp.core.packing import pack_window
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.synthetic.basis import Basis
 
@@ -108,6 +109,67 @@ class Quote:
         return cls(None, step.charges)
 
 
+@dataclass(frozen=True, slots=True)
+class BundleQuote:
+    """What several queries would cost if they were asked one after another now; nothing is spent.
+
+    Attributes:
+        quotes: The price of each query after those before it, in the order asked, as ``high`` counts it.
+        low: What the queries cost together if every doubt resolves cheaply, one entry a block.
+        high: The same if no doubt does. Where nothing is in doubt, ``low`` is equal to it.
+    """
+
+    quotes: tuple[Quote, ...]
+    low: tuple[Charge, ...]
+    high: tuple[Charge, ...]
+
+
+class Rehearsal(ABC):
+    """A copy of what is publicly known, of which queries are asked one after another.
+
+    Nothing is spent, and the mechanism that it is a copy of does not change.
+    """
+
+    @abstractmethod
+    def quote(self, query: AnyQuery) -> Quote:
+        """The price of a query after the queries before it. The query counts as asked from then on."""
+
+
+class Separately(Rehearsal):
+    """Every query at the price that it has now; one that comes again is free.
+
+    Args:
+        quote: The price of a query now.
+        sparing: Whether one look may serve several queries. A query then pays on each block only what is
+            more than the dearest query before it paid there.
+    """
+
+    def __init__(self, quote: Callable[[AnyQuery], Quote], *, sparing: bool) -> None:
+        self._quote = quote
+        self._sparing = sparing
+        self._asked: set[tuple[bytes, bytes]] = set()
+        self._paid: dict[int, Charge] = {}
+
+    def quote(self, query: AnyQuery) -> Quote:
+        quote = self._quote(query)
+        name = query.key, pack_window(query.window)
+        if name in self._asked:
+            return replace(quote, charges=())
+        self._asked.add(name)
+        return replace(quote, charges=self._beyond(quote.charges)) if self._sparing else quote
+
+    def _beyond(self, charges: Iterable[Charge]) -> tuple[Charge, ...]:
+        """What charges are more than the largest before them on the same block."""
+        beyond = []
+        for charge in charges:
+            paid = self._paid.get(charge.block, Charge(charge.block, 0))
+            rho, delta = max(charge.rho, paid.rho), max(charge.delta, paid.delta)
+            if (rho, delta) != (paid.rho, paid.delta):
+                beyond.append(Charge(charge.block, rho - paid.rho, delta - paid.delta))
+                self._paid[charge.block] = Charge(charge.block, rho, delta)
+        return tuple(beyond)
+
+
 class Mechanism(ABC):
     """One data set's mechanism. Holds no reference to the data."""
 
@@ -180,6 +242,25 @@ class Mechanism(ABC):
         """Exact price of ``query`` now; changes nothing."""
         return Quote.of(self.answer(query))
 
+    def quote_together(self, queries: Sequence[AnyQuery]) -> BundleQuote:
+        """The price of all ``queries``, asked in this order now; changes nothing."""
+        runs = []
+        for sparing in (True, False):
+            rehearsal = self.rehearse(sparing=sparing)
+            runs.append(tuple(rehearsal.quote(query) for query in queries))
+        # A look that a spared query did not ask for may be missed by a later one, which then pays more.
+        low, high = sorted(runs, key=lambda quotes: dearest(_of_all(quotes)))
+        return BundleQuote(high, _of_all(low), _of_all(high))
+
+    def rehearse(self, *, sparing: bool) -> Rehearsal:
+        """A copy of its public state, to try queries on.
+
+        Args:
+            sparing: Whether a charge that depends on what will be published, or on whether two queries can
+                share a look, is left out.
+        """
+        return Separately(self.quote, sparing=sparing)
+
     def unsupported(self, kind: str) -> Refused:
         """The refusal of a query whose kind is not one of ``kinds``."""
         return Refused(
@@ -212,6 +293,16 @@ class Mechanism(ABC):
     @abstractmethod
     def release_from_bytes(self, data: bytes) -> Release:
         """Inverse of ``Release.to_bytes``. Raises CorruptState."""
+
+
+def dearest(charges: Iterable[Charge]) -> int:
+    """The largest part of a line, rho or delta, that a block pays, in units. 0 if nothing is paid."""
+    return max((max(charge.rho, charge.delta) for charge in charges), default=0)
+
+
+def _of_all(quotes: Iterable[Quote]) -> tuple[Charge, ...]:
+    """What each block pays for several quotes together."""
+    return summed(charge for quote in quotes for charge in quote.charges)
 
 
 class LinearMechanism(Mechanism):
@@ -248,4 +339,14 @@ class LinearMechanism(Mechanism):
         """Answers a query of one of the ``kinds`` after its look, as ``conclude`` does."""
 
 
-__all__ = ["LinearMechanism", "Look", "Mechanism", "Quote", "Release"]
+__all__ = [
+    "BundleQuote",
+    "LinearMechanism",
+    "Look",
+    "Mechanism",
+    "Quote",
+    "Rehearsal",
+    "Release",
+    "Separately",
+    "dearest",
+]

@@ -186,7 +186,7 @@ def _mechanism(need: Need, name: Name) -> Mechanism | None:
                 need.accuracy,
                 base_share=0.0 if name is Name.WITHOUT_BASE else None,
                 queries_per_phase=queries_per_phase(need),
-                pacing=need.phases > 1,
+                pacing=name is Name.WITHOUT_BASE and need.phases > 1,
             )
         case Name.COUNTS:
             return FreshCounts(need.universe, need.accuracy, Concentrated(need.privacy))

@@ -12,6 +12,13 @@ from stream_dp.messages.base import (
     DatasetName,
     Id,
 )
+from stream_dp.messages.bundles import (
+    BUNDLE,
+    MOST_QUOTED,
+    PriceRange,
+    QuotedBundle,
+    QuotedQuery,
+)
 from stream_dp.messages.definitions import (
     MAX_SYNTHETIC_ROWS,
     AttributeSpec,
@@ -84,10 +91,12 @@ from stream_dp.messages.workload import Tile, TileTables
 __all__ = [
     "ABSENT",
     "ANSWERS",
+    "BUNDLE",
     "DATASET_PATTERN",
     "FIELDS",
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
+    "MOST_QUOTED",
     "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
@@ -128,6 +137,7 @@ __all__ = [
     "PhasedSpec",
     "PredicateAnswer",
     "PrefixBatchAnswer",
+    "PriceRange",
     "PricedAnswer",
     "PrivacyLoss",
     "ProfileSpec",
@@ -135,6 +145,8 @@ __all__ = [
     "QueryEnvelope",
     "QueryFields",
     "QuotedAnswer",
+    "QuotedBundle",
+    "QuotedQuery",
     "Reason",
     "RefusedAnswer",
     "Rejected",

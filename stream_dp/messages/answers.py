@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import ConfigDict
 from pydantic_core import from_json
 
+from stream_dp.messages.bundles import BUNDLE, QuotedBundle
 from stream_dp.messages.forms import (
     Answer,
     CellsAnswer,
@@ -69,9 +70,11 @@ def _class_of(document: Any) -> type[Answer]:
     """The class that reads a message. Whether the message is valid is for the class to say."""
     if not isinstance(document, Mapping):
         return UnknownAnswer
-    if document.get("status") in ("refused", "quoted"):
-        return RefusedAnswer if document["status"] == "refused" else QuotedAnswer
     kind = document.get("kind")
+    if document.get("status") == "quoted":
+        return QuotedBundle if kind == BUNDLE else QuotedAnswer
+    if document.get("status") == "refused":
+        return RefusedAnswer
     if kind is not None:
         return ANSWERS.get(kind, UnknownAnswer) if isinstance(kind, str) else UnknownAnswer
     table = document.get("table")

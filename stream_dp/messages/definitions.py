@@ -157,8 +157,8 @@ class CalibratedSpec(ProfileSpec):
             number of tiles, or 300.
         workload: The queries that are expected in each phase. By default they are conditions on up to three
             attributes.
-        pacing: Whether a part of each line is kept for queries in later phases. Turn it off if there will be
-            only one phase.
+        pacing: Whether a part of each line is kept for queries in later phases. Turn it on if there is no
+            base release and far more will be asked than the budget pays for.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums")
@@ -170,7 +170,7 @@ class CalibratedSpec(ProfileSpec):
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     queries_per_phase: Annotated[int, Field(ge=1, le=10**9)] | None = None
     workload: Workload | None = None
-    pacing: bool = True
+    pacing: bool = False
 
     @model_serializer(mode="wrap")
     def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from stream_dp.messages.base import (
     tupled,
     validated,
 )
+from stream_dp.messages.bundles import MOST_QUOTED
 from stream_dp.messages.kinds import ABSENT, FIELDS, QueryKind
 from stream_dp.messages.precision import (
     ErrorSpec,
@@ -174,12 +175,41 @@ class SingleQuery(QueryFields):
 
 
 class QueryEnvelope(Request):
-    """The analyst, the data set, and either the fields of one query or a list ``queries``."""
+    """The analyst, the data set, and either the fields of one query or a list ``queries``.
+
+    Attributes:
+        queries: The queries, each with the fields of one query.
+        at_most: The largest share of any line (a block's privacy budget) that the answers to all ``queries``
+            may take together.
+        quote: Asks what all ``queries`` would cost together, in place of their answers.
+        query_id: The id of the reply to a quote.
+    """
 
     version: Literal[1]
     dataset: DatasetName
     analyst: Id
     queries: Annotated[list[Any], Field(min_length=1, max_length=10_000)]
+    at_most: ShareOfLine | None = None
+    quote: Literal["together"] | None = None
+    query_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _asks_or_quotes(self) -> QueryEnvelope:
+        if self.quote is None:
+            if self.query_id is not None:
+                raise ValueError(
+                    'query_id beside queries is the id of a quote: add "quote": "together"'
+                )
+            return self
+        if self.query_id is None:
+            raise ValueError("a quote for several queries needs query_id: add an id for its reply")
+        if self.at_most is not None:
+            raise ValueError("a quote spends nothing: remove at_most")
+        if len(self.queries) > MOST_QUOTED:
+            raise ValueError(
+                f"a quote is for {MOST_QUOTED} queries at the most: split the list into several quotes"
+            )
+        return self
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> QueryEnvelope:

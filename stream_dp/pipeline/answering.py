@@ -19,17 +19,36 @@ from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
-__all__ = ["MOST_PAID", "answer", "answer_name", "released_again", "resend", "values_of"]
+__all__ = [
+    "MOST_PAID",
+    "TOO_MANY_PHASES",
+    "answer",
+    "answer_name",
+    "code_of",
+    "outgoing_of",
+    "refusal_of",
+    "released_again",
+    "resend",
+    "values_of",
+    "window_of",
+]
 
 MOST_PAID = 8192
 """Phases that one query is paid in: the ledger's entry of its charges still fits into one record."""
 
 _BITS_A_VALUE = 512  # a value of a table takes about as many
 
-_TOO_MANY_PHASES = Refused(
+TOO_MANY_PHASES = Refused(
     RefusalCode.INVALID_QUERY,
     f"window: more than {MOST_PAID:,} phases would be paid in at once; ask about the last ones first, and "
     "then about more",
+)
+
+_OVER_LIMIT = Refused(
+    RefusalCode.PRICE_TOO_HIGH,
+    "with this query the queries of the record would take more of a block's budget than their at_most; ask "
+    "it under a new id, alone or with a larger at_most",
+    retriable=True,
 )
 
 _RETIRED = Refused(RefusalCode.RETIRED, "this data set was retired")
@@ -82,7 +101,7 @@ def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) ->
 
 def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
     """The record of a stored answer, as it was the first time but for its timestamp."""
-    outgoing = _outgoing(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
+    outgoing = outgoing_of(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
     return replace(outgoing, dated_ms=-1)
 
 
@@ -103,13 +122,13 @@ async def answer(
     replying = Replying(dataset, analyst, query)
     try:
         compiled = compile_query(dataset, query)
-        request, refusal = compiled.identity, _refusal(dataset)
+        request, refusal = compiled.identity, refusal_of(dataset)
     except InvalidQuery as error:
-        request, refusal = as_sent(query), Refused(_code(error.reason), str(error))
+        request, refusal = as_sent(query), Refused(code_of(error.reason), str(error))
     if refusal is not None:
         reply = replying.refused(refusal)
     else:
-        window, note = _window(dataset.phase, query)
+        window, note = window_of(dataset.phase, query)
         asked = compiled.on(window)
         if query.quote:
             reply = replying.quoted(asked, _quote(dataset, asked), note)
@@ -123,7 +142,7 @@ async def answer(
         stored = answer_to_bytes(_digest(query, request), value)
         dataset.add_answer(name, stored)
     dataset.release(
-        _outgoing(dataset.name, name, value, is_stored=not query.quote, asked_ms=asked_ms)
+        outgoing_of(dataset.name, name, value, is_stored=not query.quote, asked_ms=asked_ms)
     )
     return reply, stored
 
@@ -137,14 +156,14 @@ def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     return identity("request", query.kind, request, window, query.quote)
 
 
-def _refusal(dataset: Dataset) -> Refused | None:
+def refusal_of(dataset: Dataset) -> Refused | None:
     """Why nothing can be asked of it just now."""
     if dataset.retired:
         return _RETIRED
     return _NO_PHASE if dataset.phase == 0 else None
 
 
-def _window(phases: int, query: QueryFields) -> tuple[range, str | None]:
+def window_of(phases: int, query: QueryFields) -> tuple[range, str | None]:
     """Returns the blocks that the query covers, and a note if they differ from the ones asked for."""
     if query.window is None:
         return range(phases), None
@@ -153,7 +172,8 @@ def _window(phases: int, query: QueryFields) -> tuple[range, str | None]:
     return range(max(0, first), phases), note
 
 
-def _code(reason: str) -> RefusalCode:
+def code_of(reason: str) -> RefusalCode:
+    """The code of the refusal of a query that is not valid."""
     return RefusalCode(reason) if reason in set(RefusalCode) else RefusalCode.INVALID_QUERY
 
 
@@ -162,8 +182,8 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
     if isinstance(step, Outcome):
         return step, ()
     if len(step.charges) > MOST_PAID:
-        return _TOO_MANY_PHASES, ()
-    if dataset.exhausted:
+        return TOO_MANY_PHASES, ()
+    if dataset.exhausted and not dataset.would_pass_limit(step.charges):
         raise InvalidMessage(
             "queries",
             "the queries before this one have led to as many looks as one record may",
@@ -172,6 +192,8 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
         )
     paid: list[Charge] = []
     while not isinstance(step, Outcome):
+        if dataset.would_pass_limit(step.charges):
+            return _OVER_LIMIT, summed(paid)
         paid += step.charges
         (release,) = await dataset.look([step])
         step = dataset.mechanism.conclude(query, step, release)
@@ -180,12 +202,21 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
 
 def _quote(dataset: Dataset, query: AnyQuery) -> Quote:
     quote = dataset.mechanism.quote(query)
-    return Quote(_TOO_MANY_PHASES, ()) if len(quote.charges) > MOST_PAID else quote
+    return Quote(TOO_MANY_PHASES, ()) if len(quote.charges) > MOST_PAID else quote
 
 
-def _outgoing(
+def outgoing_of(
     dataset: str, name: str, value: bytes, *, is_stored: bool, asked_ms: int = -1
 ) -> Outgoing:
+    """The record of a reply.
+
+    Args:
+        dataset: The data set that was asked.
+        name: The ``answer_name`` of what was asked.
+        value: The bytes of the reply.
+        is_stored: Whether the reply is stored under its name.
+        asked_ms: Timestamp of the record that it replies to; -1 where that has none.
+    """
     analyst, _, query_id = name.partition(" ")
     headers = (("query_id", query_id.encode()), ("analyst", analyst.encode()))
     return Outgoing("answers", dataset, value, headers, name if is_stored else None, asked_ms)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.decoding import Ask, BadQuery, Request
+from stream_dp.pipeline.decoding import Ask, BadQuery, QuoteTogether, Request
 from stream_dp.pipeline.ownership import GROUP_SIZE, MOST_IN_HAND
 from stream_dp.pipeline.records import Record
 
@@ -71,7 +71,8 @@ class Backlog:
             queries = 0
             for piece in pieces:
                 due.append(piece)
-                queries += len(piece.request.queries) if isinstance(piece.request, Ask) else 1
+                request = piece.request
+                queries += len(request.queries) if isinstance(request, Ask | QuoteTogether) else 1
                 if queries >= _STEP_QUERIES:
                     break
         return due

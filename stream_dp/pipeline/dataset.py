@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,7 +18,7 @@ from typing import Any, Final, TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.mechanism import Look, Mechanism, Release
+from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
@@ -40,6 +41,8 @@ _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
 _LEDGER = "ledger"  # the counter that says how many entries the ledger has
 
 _WORK = "work"  # the record in hand, and what looks it has led to
+
+_PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
 _LARGE_DRAFT = 1 << 20
 
@@ -131,6 +134,8 @@ class Dataset:
         self.looks = 0
         self._record = ""
         self._work = (0, 0.0)
+        self._limit: int | None = None
+        self._paid: tuple[Charge, ...] = ()
         self._store = store
         self._noise = noise
         self._fuse = fuse
@@ -461,6 +466,7 @@ class Dataset:
         charges = summed(charge for look in looks for charge in look.charges)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
+        self._pay(charges)
         self._draft.intent = json.dumps(descriptions).encode()
         self.write_ledger(
             "charge",
@@ -492,12 +498,36 @@ class Dataset:
 
     # ------------------------------------------------------------ the work of one record
 
-    def begins(self, record_id: str) -> None:
-        """Says which record is in hand. One that a crash cut short goes on with what it had taken by then."""
+    def begins(self, record_id: str, *, at_most: float | None = None) -> None:
+        """Says which record is in hand. One that a crash cut short goes on with what it had taken by then.
+
+        Args:
+            record_id: The record.
+            at_most: The largest share of any line that the record may take. None for no limit.
+        """
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
         self._record = record_id
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
+        self._limit = None if at_most is None else math.floor(at_most * UNITS)
+        limited, _, paid = self.meta.get(_PAID, "").partition(" ")
+        charges = json.loads(paid) if limited == record_id else []
+        self._paid = tuple(Charge(*charge) for charge in charges)
+
+    def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
+        """Whether the record in hand would take more of some line than it may, with these charges; public."""
+        if self._limit is None:
+            return False
+        blocks = {charge.block for charge in charges}
+        paid = [charge for charge in self._paid if charge.block in blocks]
+        return dearest(summed([*paid, *charges])) > self._limit
+
+    def _pay(self, charges: Sequence[Charge]) -> None:
+        """Counts charges for the record in hand, in the commit that makes them durable."""
+        if self._limit is not None:
+            self._paid = summed([*self._paid, *charges])
+            paid = [[charge.block, charge.rho, charge.delta] for charge in self._paid]
+            self._set_meta(_PAID, f"{self._record} {json.dumps(paid)}")
 
     @property
     def exhausted(self) -> bool:

@@ -12,10 +12,18 @@ from functools import partial
 
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import Batch, QueryFields, Reason, Rejected
-from stream_dp.pipeline import answering, backlog, ingesting
+from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.decoding import Ask, BadQuery, Define, Ingest, Request, Retire
+from stream_dp.pipeline.decoding import (
+    Ask,
+    BadQuery,
+    Define,
+    Ingest,
+    QuoteTogether,
+    Request,
+    Retire,
+)
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
@@ -67,6 +75,10 @@ class Decider:
                     answering.answer_name(request.analyst, query.query_id)
                     for query in request.queries
                     if isinstance(query, QueryFields)
+                )
+            elif isinstance(request, QuoteTogether):
+                answers.setdefault(request.dataset, []).append(
+                    answering.answer_name(request.analyst, request.query_id)
                 )
             elif isinstance(request, Ingest):
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
@@ -124,7 +136,8 @@ class Decider:
             if record.offset < dataset.cursor.get(record.topic_partition, 0):
                 return
             dataset.dated_ms = record.timestamp_ms
-            dataset.begins(record.record_id)
+            at_most = request.at_most if isinstance(request, Ask) else None
+            dataset.begins(record.record_id, at_most=at_most)
             try:
                 await self._decide(dataset, piece, request, known)
             except InvalidInput as error:
@@ -162,6 +175,8 @@ class Decider:
             raise _unknown(dataset.name)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
+        elif isinstance(request, QuoteTogether):
+            self._quote_together(dataset, piece.record, request, known)
         else:
             await self._ask(dataset, piece, request, known)
 
@@ -175,6 +190,15 @@ class Decider:
             _refuse_out_of_order(dataset, request.batch)
             known[name] = await ingesting.ingest(dataset, request.batch)
             self._metrics.batch(dataset.name)
+
+    def _quote_together(
+        self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
+    ) -> None:
+        if (dataset.name, answering.answer_name(request.analyst, request.query_id)) in known:
+            raise _ID_REUSED
+        _refuse_in_quarantine(dataset)
+        reply = bundling.quote_together(dataset, request, asked_ms=record.timestamp_ms)
+        self._metrics.answer(reply)
 
     async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
         """Answers the queries of one step, or fewer where these lead to many looks."""
@@ -218,13 +242,12 @@ class Decider:
                 known[name] = stored
             self._metrics.answer(reply)
         elif not answering.resend(dataset, analyst, query, known[name]):
-            raise InvalidMessage(
-                "query_id",
-                "this id was used for another query",
-                "ask under a new id",
-                reason="id_reused",
-            )
+            raise _ID_REUSED
 
+
+_ID_REUSED = InvalidMessage(
+    "query_id", "this id was used for another query", "ask under a new id", reason="id_reused"
+)
 
 _TOO_MUCH_WORK = InvalidMessage(
     "queries",

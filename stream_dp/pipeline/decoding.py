@@ -33,6 +33,7 @@ __all__ = [
     "BadQuery",
     "Define",
     "Ingest",
+    "QuoteTogether",
     "Request",
     "Retire",
     "decode",
@@ -78,14 +79,29 @@ class BadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to answer queries about a data set."""
+    """A request to answer queries about a data set.
+
+    Attributes:
+        at_most: The largest share of any line that all queries of the record may take together.
+    """
 
     dataset: str
     analyst: str
     queries: Sequence[QueryFields | BadQuery]
+    at_most: float | None = None
 
 
-Request = Define | Retire | Ingest | Ask
+@dataclass(frozen=True, slots=True)
+class QuoteTogether:
+    """A request to say what several queries would cost together."""
+
+    dataset: str
+    analyst: str
+    query_id: str
+    queries: Sequence[QueryFields | BadQuery]
+
+
+Request = Define | Retire | Ingest | Ask | QuoteTogether
 
 
 @lru_cache(maxsize=65_536)
@@ -143,13 +159,17 @@ def _ingest(document: Mapping[str, Any]) -> Ingest:
     return Ingest(batch.dataset, batch)
 
 
-def _ask(document: Mapping[str, Any]) -> Ask:
+def _ask(document: Mapping[str, Any]) -> Ask | QuoteTogether:
     if "queries" not in document:
         with contextlib.suppress(ValidationError):
             single = SingleQuery.model_validate(document)
             return Ask(single.dataset, single.analyst, (single,))
     envelope = QueryEnvelope.read(document)
-    return Ask(envelope.dataset, envelope.analyst, _queries(envelope.queries))
+    queries = _queries(envelope.queries)
+    if envelope.quote is not None:
+        assert envelope.query_id is not None, "the envelope was checked"
+        return QuoteTogether(envelope.dataset, envelope.analyst, envelope.query_id, queries)
+    return Ask(envelope.dataset, envelope.analyst, queries, envelope.at_most)
 
 
 def _queries(items: list[Any]) -> Sequence[QueryFields | BadQuery]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.mechanism import Quote
+from stream_dp.core.mechanism import Quote, dearest
 from stream_dp.core.outcome import (
     Difficulty,
     Outcome,
@@ -27,7 +27,7 @@ from stream_dp.pipeline.records import plain
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
-__all__ = ["Replying", "answer_kind"]
+__all__ = ["Replying", "answer_kind", "loss_of"]
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -142,7 +142,7 @@ class Replying:
                 Difficulty.HARD if _fell_short(asked, path, charges) else path.difficulty
             ).value,
             "path": path.value,
-            "privacy_loss": _loss(charges),
+            "privacy_loss": loss_of(charges),
             "note": note,
         }
 
@@ -153,8 +153,8 @@ def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> boo
     return relative and path is Path.UNVERIFIED and bool(charges)
 
 
-def _loss(charges: tuple[Charge, ...]) -> PrivacyLoss:
+def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:
+    """What charges come to, as a share of a line."""
     if not charges:
         return _NO_LOSS
-    worst = max(max(charge.rho, charge.delta) for charge in charges)
-    return PrivacyLoss(share=worst / UNITS, blocks=len(charges))
+    return PrivacyLoss(share=dearest(charges) / UNITS, blocks=len(charges))

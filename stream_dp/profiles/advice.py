@@ -329,7 +329,6 @@ def _calibrated(need: Need) -> Estimate:
         need.privacy,
         need.accuracy,
         queries_per_phase=queries_per_phase(need),
-        pacing=need.phases > 1,
     )
     product = mechanism.certifying_product()
     rows = math.ceil(product / need.accuracy.error)
@@ -339,7 +338,7 @@ def _calibrated(need: Need) -> Estimate:
         error=_possible(product / need.n_rows),
         rows=rows if rows <= MAX_ROWS else None,
         opening=mechanism.base_release(need.n_rows).units / UNITS,
-        definition={"mechanism": _calibrated_settings(need) | _expecting(need)},
+        definition={"mechanism": {"profile": "calibrated"} | _expecting(need)},
     )
 
 
@@ -358,12 +357,12 @@ def _without_base(need: Need) -> Estimate:
     )
 
 
-def _calibrated_settings(need: Need) -> dict[str, object]:
-    return {"profile": "calibrated"} | ({"pacing": False} if need.phases == 1 else {})
-
-
 def _settings_without_base(need: Need) -> dict[str, object]:
-    return _calibrated_settings(need) | {"base_share": 0.0}
+    # Only without a base release does pacing answer more, and only where there are phases to come.
+    return _NO_BASE | ({"pacing": True} if need.phases > 1 else {})
+
+
+_NO_BASE: Final[dict[str, object]] = {"profile": "calibrated", "base_share": 0.0}
 
 
 def _of_counts(composition: Composition, need: Need) -> float:
@@ -462,7 +461,7 @@ def _tree(need: Need) -> Estimate:
         share=share,
         error=_possible(least / need.n_rows),
         rows=math.ceil(least / need.accuracy.error),
-        definition={"mechanism": _settings_without_base(need), "kinds": kinds},
+        definition={"mechanism": _NO_BASE, "kinds": kinds},
     )
 
 
@@ -478,7 +477,7 @@ def _stable(need: Need) -> Estimate:
         queries=math.floor(1.0 / _STABLE_SHARE),
         distance=_least(1, MAX_ROWS, lambda rows: plan.release_probability(rows) >= sure),
         definition={
-            "mechanism": _settings_without_base(need),
+            "mechanism": _NO_BASE,
             "kinds": {"median": {"share": _STABLE_SHARE}},
         },
     )

@@ -83,6 +83,39 @@ def test_a_quote_and_a_window_longer_than_history_say_what_they_are(
     assert "note: the window was clamped to the 2 phases there are" in ended.out
 
 
+def test_a_file_of_queries_is_quoted_and_asked(
+    served: Run, define: Define, write_people: Write, tmp_path: Path
+) -> None:
+    name = define(mechanism={"base_share": 0})
+    assert served("ingest", write_people("tiles"), "--dataset", name, "--yes").code == 0
+    file = tmp_path / "tiles.sql"
+    file.write_text(
+        "-- two tiles\nSELECT city, COUNT(*) GROUP BY city;\ncity = 'Bonn';\ncity = 'Bonn';\n"
+    )
+    quoted = served("ask", name, "--quote", "--file", file)
+    assert quoted.code == 0, quoted.err
+    head, first, _, last, total = quoted.out.splitlines()
+    assert head.split() == ["line", "query", "cost"]
+    assert first.startswith("2     SELECT city, COUNT(*) GROUP BY city")
+    assert "free" in last
+    assert total.startswith("3 queries together would cost ")
+    (price,) = re.findall(r"would cost ([\d.]+)%", total)
+    none = served("ask", name, "--file", file, "--at-most", "1e-9")
+    assert none.code == 1
+    assert none.out.count("refused: with this query the queries of the record would take") == 3
+    asked = served("ask", name, "--file", file, "--at-most", str(2 * float(price) / 100))
+    assert asked.code == 0, asked.out
+    assert asked.out.count("2: SELECT city, COUNT(*) GROUP BY city\ncity ") == 1
+    assert "3: city = 'Bonn'\n" in asked.out
+    lines = served("ask", name, "--file", file, "--json").out.splitlines()
+    assert [json.loads(line)["status"] for line in lines] == ["answered"] * 3
+    file.write_text("city = 'Bonn'\nagee >= 30\n")
+    wrong = served("ask", name, "--quote", "--file", file)
+    assert wrong.code == 1
+    assert f"{file}, line 2: " in wrong.err
+    assert "did you mean age?" in wrong.err
+
+
 def test_a_wrong_query_is_answered_with_the_piece_that_is_wrong(served: Run, people: str) -> None:
     def complaint(query: str, *more: str) -> str:
         ended = served("ask", people, query, *more)

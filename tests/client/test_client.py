@@ -324,6 +324,30 @@ def test_a_quote_spends_nothing(client: Client, people: str) -> None:
     assert again.budget == quoted.budget
 
 
+def test_several_queries_are_quoted_together_and_asked_within_that_price(
+    client: Client, people: str
+) -> None:
+    tiles: list[Any] = [
+        "smoker AND age >= 65 AND city = 'Bonn'",
+        {"attribute": "smoker", "eq": True},
+        Query("smoker", ("city",), last_phases=1),
+    ]
+    quoted: Any = client.quote_together(people, tiles)
+    assert (quoted.status, len(quoted.queries), quoted.phase) == ("quoted", 3, 1)
+    assert client.quote_together(people, tiles).budget == quoted.budget
+    queries = [tile if isinstance(tile, Query) else Query(tile) for tile in tiles]
+    high = max(quoted.together.high, 1e-12)
+    for answer in client.ask_many(people, queries, at_most=high):
+        assert not isinstance(answer, Rejection)
+        assert answer.status == "answered"
+    with pytest.raises(InvalidInput, match="500 queries at the most, not 501"):
+        client.quote_together(people, ["smoker"] * 501)
+    with pytest.raises(InvalidInput, match="twice"):
+        client.quote_together(people, [Query("smoker", query_id="q")] * 2)
+    (refused,) = client.ask_many(people, [Query("smoker")], at_most=2.0)
+    assert isinstance(refused, Rejection)
+
+
 def test_batch_events_tell_what_became_of_batches(client: Client, people: str) -> None:
     before = int(time.time() * 1000)
     client.send(people, columns=columns(5), batch_id="late")

@@ -25,7 +25,7 @@ SCHEMAS = schemas()
 def examples() -> Iterator[tuple[str, dict[str, Any]]]:
     for kind, body in re.findall(r"^```json (\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         document = json.loads(body)
-        yield ("queries" if "queries" in document else kind), document
+        yield ("queries" if kind == "query" and "queries" in document else kind), document
 
 
 def faults(name: str, document: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import Definition, large_delta
+from stream_dp.messages import CalibratedSpec, Definition, large_delta
 
 
 def definition(delta: float, min_rows: int) -> Definition:
@@ -58,3 +59,13 @@ def test_a_delta_of_which_nothing_was_said_is_refused_for_no_phase(n_rows: int) 
 
 def test_a_definition_that_was_accepted_before_is_read_whatever_its_delta() -> None:
     assert definition(0.999, 20_000).privacy.delta == 0.999
+
+
+def test_a_data_set_keeps_the_pacing_that_was_the_default_when_it_was_defined() -> None:
+    """A definition is stored with all of its settings, so another default changes no data set."""
+    stored = json.loads(definition(1e-9, 20_000).to_bytes())
+    assert stored["mechanism"]["pacing"] is False
+    stored["mechanism"]["pacing"] = True
+    mechanism = Definition.read(stored).mechanism
+    assert isinstance(mechanism, CalibratedSpec)
+    assert mechanism.pacing

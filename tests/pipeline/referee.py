@@ -15,6 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from stream_dp.audit import verify
@@ -343,11 +344,11 @@ class World:
         body = {"query_id": query_id, **({} if where is None else {"where": where}), **item}
         return self.produce("queries", {"version": 1, "dataset": dataset, "analyst": "ana", **body})
 
-    def ask_many(self, dataset: str, items: Sequence[Any], analyst: str = "ana") -> Record:
-        return self.produce(
-            "queries",
-            {"version": 1, "dataset": dataset, "analyst": analyst, "queries": list(items)},
-        )
+    def ask_many(
+        self, dataset: str, items: Sequence[Any], analyst: str = "ana", **envelope: Any
+    ) -> Record:
+        head = {"version": 1, "dataset": dataset, "analyst": analyst, **envelope}
+        return self.produce("queries", {**head, "queries": list(items)})
 
     # -- running
 
@@ -494,6 +495,7 @@ def complaints(world: World) -> list[str]:
         *_looks_are_charged(world),
         *_rows_once(world),
         *_one_outcome(world),
+        *_limits_hold(world),
         *_at_rest(world),
         *_ledger(world),
         *_synthetic(world),
@@ -524,10 +526,37 @@ def _quotes(world: World) -> set[tuple[str, ...]]:
     for topic_partition, records in world.log.items():
         for record in records if topic_partition.startswith("in.queries:") else ():
             document = _parsed(record) or {}
-            for item in document.get("queries", [document]):
+            for item in _asked(document):
                 if isinstance(item, dict) and item.get("quote"):
                     found.add((document["dataset"], document["analyst"], item["query_id"]))
     return found
+
+
+def _asked(document: Mapping[str, Any]) -> list[Any]:
+    """What gets a reply of its own: each query, or a quote for several of them together."""
+    if document.get("quote") == "together" and "queries" in document:
+        return [document]
+    return list(document.get("queries", [document]))
+
+
+def _limits_hold(world: World) -> Iterator[str]:
+    """P7: the charges that a record leads to, lost looks and all, stay within its limit on every line."""
+    limits: dict[str, Fraction] = {}
+    for records in world.log.values():
+        for record in records:
+            document = _parsed(record) or {}
+            if record.role == "queries" and "queries" in document and "at_most" in document:
+                limits[record.record_id] = Fraction(document["at_most"])
+    paid: dict[str, Counter[int]] = defaultdict(Counter)
+    for event in world.trail:
+        if isinstance(event, Committed) and event.transition.charges:
+            record_id = event.transition.meta.get("work", "").partition(" ")[0]
+            for charge in event.transition.charges:
+                paid[record_id][charge.block] += charge.rho
+    for record_id, limit in limits.items():
+        worst = max(paid[record_id].values(), default=0)
+        if worst > limit * UNITS:
+            yield f"P7: {record_id} has taken {worst / UNITS:.6f} of a line, and may take {float(limit)}"
 
 
 def _never_under_count(world: World) -> Iterator[str]:
@@ -689,7 +718,7 @@ def _one_outcome(world: World) -> Iterator[str]:
             if len(batches[batch]) != 1:
                 yield f"P4: batch {batch} has {len(batches[batch])} outcomes"
         else:
-            for item in document.get("queries", [document]):
+            for item in _asked(document):
                 name = document["dataset"], document["analyst"], _id_of(item)
                 # Where the id was used for another query, that one has the answer.
                 if not any(

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.mechanism import Look, Quote
+from stream_dp.core.accounting import UNITS, Charge, summed
+from stream_dp.core.mechanism import BundleQuote, Look, Quote, dearest
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate, Total
@@ -52,17 +52,21 @@ class Case:
         asked: Messages of queries that it answers, all of them different.
         one_phase: Whether only one phase opens.
         forgets: Whether a restart gives up a segment that runs: its threshold is a secret of the process.
+        doubtful: Whether what all of ``asked`` cost together depends on how their tests turn out, or on
+            whether one look serves two of them.
     """
 
     settings: dict[str, Any]
     asked: tuple[dict[str, Any], ...] = COUNTS
     one_phase: bool = False
     forgets: bool = False
+    doubtful: bool = False
 
 
-def profile(name: str, *, one_phase: bool = False, forgets: bool = False, **settings: Any) -> Case:
-    """A profile that answers predicate queries."""
-    return Case({"mechanism": {"profile": name, **settings}}, one_phase=one_phase, forgets=forgets)
+def profile(name: str, *, one_phase: bool = False, tests: bool = False, **settings: Any) -> Case:
+    """A profile that answers predicate queries; ``tests`` says whether it tests predictions."""
+    mechanism = {"mechanism": {"profile": name, **settings}}
+    return Case(mechanism, one_phase=one_phase, forgets=tests, doubtful=tests and name != "bypass")
 
 
 def papers(name: str, *, one_phase: bool = False, **settings: Any) -> Case:
@@ -74,7 +78,7 @@ def kind(name: str, *asked: dict[str, Any], share: float = 0.2, **settings: Any)
     """A kind of queries that a definition turns on, asked about ``age`` unless a message says otherwise."""
     about = {} if name == "between" else {"attribute": "age"}
     messages = tuple({"kind": name, **about, **message} for message in asked)
-    return Case({"kinds": {name: {"share": share, **settings}}}, messages)
+    return Case({"kinds": {name: {"share": share, **settings}}}, messages, doubtful=len(asked) > 1)
 
 
 PROFILE_CASES: dict[str, Case] = {
@@ -88,13 +92,13 @@ PROFILE_CASES: dict[str, Case] = {
     "median, doubling": papers("median", queries=10, hypothesis_rows=3, doubling=True, one_phase=True),
     "sequential": papers("sequential", phases=2, **FEW),
     "memory": papers("memory", phases=2, **FEW),
-    "gated": profile("gated", forgets=True, segments=5),
+    "gated": profile("gated", tests=True, segments=5),
     "counts": profile("counts"),
     "counts, pure": Case({"mechanism": {"profile": "counts"}, "privacy": PURE}),
     "whole_table": profile("whole_table"),
-    "weights": profile("weights", forgets=True),
-    "weights, fixed": profile("weights", forgets=True, growing=False, one_phase=True),
-    "bypass": profile("bypass", forgets=True),
+    "weights": profile("weights", tests=True),
+    "weights, fixed": profile("weights", tests=True, growing=False, one_phase=True),
+    "bypass": profile("bypass", tests=True),
 }  # fmt: skip
 KIND_CASES: dict[str, Case] = {
     "threshold": kind("threshold", {"where": OLD}, {"kind": "quantile", "rank": 0.8}),
@@ -270,6 +274,40 @@ def test_a_quote_is_what_is_charged_and_deciding_changes_nothing(case: Case, run
             rho, delta = lines[charge.block]
             lines[charge.block] = rho + charge.rho, delta + charge.delta
         assert made.lines == lines
+
+
+@every_case
+def test_a_quote_for_a_bundle_changes_nothing_and_covers_each_query(case: Case, run: Make) -> None:
+    made = run(case)
+    asked = [made.query(message) for message in case.asked]
+    before, transcript = steps(made, asked), list(made.transcript)
+    told = made.mechanism.remembered()
+    singles = [dearest(made.mechanism.quote(query).charges) for query in asked]
+    bundle = made.mechanism.quote_together(asked)
+    assert made.mechanism.quote_together(asked) == bundle
+    assert made.mechanism.remembered() == {}, told
+    assert steps(made, asked) == before
+    assert (made.transcript, len(bundle.quotes)) == (transcript, len(asked))
+    assert max(singles, default=0) <= dearest(bundle.low) <= dearest(bundle.high)
+    assert summed(c for quote in bundle.quotes for c in quote.charges) == bundle.high
+    assert made.mechanism.quote_together([]) == BundleQuote((), (), ())
+
+
+@every_case
+def test_a_bundle_costs_what_was_quoted(case: Case, run: Make) -> None:
+    """Unit for unit where nothing is in doubt, and between both prices for these rows and this noise."""
+    made = run(case)
+    asked = [made.query(message) for message in case.asked]
+    bundle, lines = made.mechanism.quote_together(asked), list(made.lines)
+    for query in asked:
+        made.ask(query)
+    paid = [
+        Charge(block, after[0] - line[0], after[1] - line[1])
+        for block, (line, after) in enumerate(zip(lines, made.lines, strict=True))
+        if after != line
+    ]
+    assert dearest(bundle.low) <= dearest(paid) <= dearest(bundle.high)
+    assert (bundle.low == bundle.high == tuple(paid)) is not case.doubtful
 
 
 @every_case

@@ -8,12 +8,14 @@ complement of an answered query: the number of rows is public.
 
 from __future__ import annotations
 
+from typing import Self
+
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Composition
-from stream_dp.core.sparse_vector.gates import CountRelease
+from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.sparse_vector.predicate_mechanism import KnownCounts, PredicateMechanism
 from stream_dp.core.universe import Universe
 
@@ -38,6 +40,15 @@ class FreshCounts(PredicateMechanism):
                 "a block of the window has no budget left for another count",
             )
         return look
+
+    def _fork(self) -> Self:
+        fork = super()._fork()
+        fork._known = self._known.copied()  # noqa: SLF001 - of its own kind
+        return fork
+
+    def _imagine(self, look: CountLook, *, stands: bool) -> None:
+        del stands  # nothing is tested
+        self._known.add(look.predicted())
 
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"

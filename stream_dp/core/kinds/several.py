@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook
-from stream_dp.core.mechanism import Look, Mechanism, Quote, Release
+from stream_dp.core.mechanism import Look, Mechanism, Quote, Rehearsal, Release, Separately
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.calibrated import Calibrated, CalibratedRehearsal
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -158,6 +158,11 @@ class WithKinds(Mechanism):
             return self._counts.quote(query)
         return super().quote(query)
 
+    def rehearse(self, *, sparing: bool) -> Rehearsal:
+        others = [Separately(self.quote, sparing=sparing) for _ in self._answerers]
+        by_kind = {kind: others[index] for kind, index in self._index_of.items()}
+        return _Rehearsal(self._counts.rehearse(sparing=sparing), by_kind)
+
     def remembered(self) -> dict[bytes, bytes]:
         return self._counts.remembered()
 
@@ -179,6 +184,29 @@ class WithKinds(Mechanism):
         known = index < len(self._answerers)
         reader.require(known, "is of a kind that the definition does not name")
         return _NamedRelease(index, self._answerers[index].release_from_bytes(reader.rest()))
+
+
+class _Rehearsal(Rehearsal):
+    """Counts on a copy, and queries of other kinds at their prices of now, all from the copy's lines.
+
+    Args:
+        counts: The rehearsal of the counts.
+        others: The rehearsal of each other kind. The kinds of one answerer have the same one.
+    """
+
+    def __init__(self, counts: CalibratedRehearsal, others: Mapping[str, Rehearsal]) -> None:
+        self._counts = counts
+        self._others = others
+
+    def quote(self, query: AnyQuery) -> Quote:
+        other = None if isinstance(query, LinearQuery) else self._others.get(query.kind)
+        if other is None:
+            return self._counts.quote(query)
+        quote = other.quote(query)
+        if not self._counts.fork.lines.afford(quote.charges):
+            return Quote(_NO_BUDGET, ())
+        self._counts.fork.charged(quote.charges)
+        return quote
 
 
 __all__ = ["NamedLook", "WithKinds"]

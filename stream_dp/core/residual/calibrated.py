@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations
 from typing import Final, Literal, TypeAlias
@@ -25,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtri
 
-from stream_dp.core.accounting import UNITS, Budget, Charge, Lines
-from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
+from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
@@ -41,7 +42,7 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
@@ -79,6 +80,7 @@ from stream_dp.core.residual.planner import (
     Unproven,
     plan,
 )
+from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.sum_look import SUMMED, SumLook, SumRelease
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
@@ -146,8 +148,7 @@ class Calibrated(LinearMechanism):
         base_share: Part of each new line spent when its phase opens; None derives it.
         queries_per_phase: Different queries expected in each phase; None for the default.
         workload: What queries are expected; None for the generic workload.
-        pacing: Whether part of young lines is kept for the phases to come; False suits a data set that
-            will have one phase only.
+        pacing: Whether part of young lines is kept for the phases to come.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
 
@@ -165,7 +166,7 @@ class Calibrated(LinearMechanism):
         base_share: float | None = None,
         queries_per_phase: int | None = None,
         workload: tuple[Group, ...] | None = None,
-        pacing: bool = True,
+        pacing: bool = False,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
     ) -> None:
@@ -321,6 +322,37 @@ class Calibrated(LinearMechanism):
         if isinstance(step, Measure | MeasureSums):
             return Quote(None, step.charges, self._bar_after(query, step))
         return Quote.of(step)
+
+    def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
+        return CalibratedRehearsal(self._fork(bounds=sparing))
+
+    def _fork(self, *, bounds: bool) -> Calibrated:
+        """A copy to ask, charge and teach. What is large is shared until it changes.
+
+        Args:
+            bounds: Whether answers of the copy may be bounded.
+        """
+        # Facts that never change, and prices, which are worked out once.
+        shared = (self._base_plan, self._prices, self._stages, self.budget, self.policy)
+        memo: dict[int, object] = {id(one): one for one in shared}
+        memo[id(self._verified)] = dict(self._verified)
+        fork = deepcopy(self, memo)
+        if not bounds:
+            fork._terms = replace(self._terms, log_bounds_failure=_NEVER)  # noqa: SLF001 - of its own kind
+        return fork
+
+    def imagine(self, query: LinearQuery, look: Look) -> Outcome | Look | None:
+        """Charges a look, and takes what is estimated already as if it had been published.
+
+        Returns:
+            What would follow from it; None for a look that publishes something else than estimates.
+        """
+        self.charged(look.charges)
+        release = imagined(self._belief, look, self._evidence)
+        if release is None:
+            return None
+        self.absorb(release)
+        return self._conclude(query, look, release)
 
     # ------------------------------------------------------------ relative errors
 
@@ -943,6 +975,30 @@ class Calibrated(LinearMechanism):
             return SumRelease.from_bytes(len(self._shape), data)
         return measured_from_bytes(self._shape, data)
 
+
+class CalibratedRehearsal(Rehearsal):
+    """Queries planned one after another on a copy of what was published; see ``rehearsing``."""
+
+    def __init__(self, fork: Calibrated) -> None:
+        self.fork = fork
+
+    def quote(self, query: AnyQuery) -> Quote:
+        step = self.fork.answer(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        charges: list[Charge] = []
+        following: Outcome | Look | None = step
+        while isinstance(following, Look):
+            charges += following.charges
+            following = self.fork.imagine(query, following)
+        bar = None if following is None else widest_bar(following)
+        staged = query.target.relative is not None
+        return Quote(None, summed(charges), bar, expected=staged)
+
+
+_NEVER: Final = -1e5
+"""Logarithm of a probability with which bounds may fail, so small that they say nothing."""
 
 _NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
 """The answer for a cell that no row can be in."""

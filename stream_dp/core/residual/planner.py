@@ -39,6 +39,7 @@ from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.belief.shelf import Shelf
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 
@@ -54,14 +55,14 @@ class Policy:
             this share of what its table would cost.
         buy_part: A table may cost at most this part of what is left of a line.
         base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
-        pacing: Whether to keep part of young lines for the phases to come. False suits a data set
-            that will have one phase only.
+        pacing: Whether to keep part of young lines for the phases to come. It pays only without a base
+            release, where far more is asked than the lines can pay for.
     """
 
     rent_share: float = 0.3
     buy_part: float = 1 / 50
     base_share: float | None = None
-    pacing: bool = True
+    pacing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class BudgetAllocator:
         self.lines = Lines()
         self._policy = policy
         self._base: list[float] = []
-        self._rent: dict[tuple[int, ...], dict[int, int]] = {}
+        self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
         self._most = UNITS
 
     def open(self, base_share: float) -> int:
@@ -218,16 +219,18 @@ class BudgetAllocator:
 
     def rented(self, attributes: tuple[int, ...], block: int, units: int) -> None:
         """Records a count measured on ``attributes``."""
-        rent = self._rent.setdefault(attributes, {})
+        rent = self._rent.own(attributes)
         rent[block] = rent.get(block, 0) + units
 
     def bought(self, attributes: tuple[int, ...], block: int) -> None:
         """Records that the table over ``attributes`` was measured: rent counts from 0 again."""
-        self._rent.get(attributes, {}).pop(block, None)
+        if block in (self._rent.get(attributes) or ()):
+            del self._rent.own(attributes)[block]
 
     def rent(self, attributes: tuple[int, ...], window: range) -> int:
         """Units paid for counts on ``attributes`` since the table was measured last."""
-        return sum(units for b, units in self._rent.get(attributes, {}).items() if b in window)
+        rent = self._rent.get(attributes) or {}
+        return sum(units for b, units in rent.items() if b in window)
 
 
 def plan(

@@ -94,11 +94,15 @@ class SumLook(Look):
             draws = [noise.gaussian(grid_sigma(of_sums), self.n_answers)]
             draws += [noise.gaussian(grid_sigma(of_counts), self.n_answers) for _ in exact[1:]]
             found.append(exact + np.array(draws))
+        return self.released(np.array(found))
+
+    def released(self, values: Integers) -> SumRelease:
+        """The release of these values, int64, shape (blocks, vectors, answers)."""
         query, unit = self.query, self.values.unit
         counted = LinearQuery(query.predicate, query.window, query.group_by)
         every = rows_query(query) if self.shape.rests else None
         keys = (sum_key(query), counted.key, bytes(16) if every is None else every.key)
-        return SumRelease(keys, query.attributes, unit, self.shape, self.steps, np.array(found))
+        return SumRelease(keys, query.attributes, unit, self.shape, self.steps, values)
 
 
 def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:

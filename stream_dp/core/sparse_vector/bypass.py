@@ -13,7 +13,7 @@ is paid for with it, and a query that cannot pay for a test may still pay for a 
 from __future__ import annotations
 
 import math
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 
@@ -63,6 +63,17 @@ class Bypass(GrowingWeights):
             if test is not None and self._lines.afford(test.charges):
                 return test
         return self._count(query)
+
+    def _fork(self) -> Self:
+        fork = super()._fork()
+        fork._known = self._known.copied()  # noqa: SLF001 - of its own kind
+        return fork
+
+    def _imagine(self, look: CountLook, *, stands: bool) -> None:
+        super()._imagine(look, stands=stands)
+        if look.gate is None or not stands:
+            # A count that is near to its prediction moves nothing, so the histogram stays as it is.
+            self._known.add(look.predicted())
 
     def _learn(self, release: CountRelease) -> None:
         """Moves the histogram by a count, unless that is too near to its prediction to say which way."""

@@ -245,6 +245,10 @@ class Gated(PredicateMechanism):
                 Fraction(_KEPT) * self._scales.count / n_rows,
             )
 
+    def _imagine(self, look: CountLook, *, stands: bool) -> None:
+        assert look.gate is not None, "every look has a gate"
+        self._segments = self._segments.imagined(look.gate, look.query.window, stands=stands)
+
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what the segment had left was lost with it."""
         self._segments = self._segments.lost(look["segment"])

@@ -231,6 +231,11 @@ class CountLook(Look):
             }
         return facts
 
+    def predicted(self) -> CountRelease:
+        """The release of a count that is as predicted, or 0 where nothing was; nothing is looked at."""
+        count = 0 if self.gate is None else self.gate.predicted
+        return CountRelease(0, self.query.window, self.query.predicate, True, count)
+
     def reserve(self, noise: NoiseSource) -> None:
         noise.reserve(self.kind, self.scale, 1)
         if self.gate is not None:
@@ -293,6 +298,12 @@ class Segments:
         """Raises CorruptState where the release is of neither the newest segment nor the next."""
         entered = self._at(release.number)
         return Segments(entered.number, entered.paid | frozenset(release.window), release.segment)
+
+    def imagined(self, gate: Gate, window: range, *, stands: bool) -> Segments:
+        """Where a test would lead, if the prediction stood or if it did not; the secret stays out of it."""
+        entered = self._at(gate.number)
+        newest = Segment(gate.query_scale, 0, open=stands)
+        return Segments(entered.number, entered.paid | frozenset(window), newest)
 
     def lost(self, number: object) -> Segments:
         """After a test of that segment was lost, and with it what the segment had left."""

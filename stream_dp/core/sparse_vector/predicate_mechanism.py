@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy, deepcopy
 from fractions import Fraction
+from typing import Self
 
 from stream_dp.core.accounting import Charge, Lines
-from stream_dp.core.mechanism import LinearMechanism, Look, Release
+from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.query import AnyQuery, LinearQuery, Predicate
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
 from stream_dp.core.universe import Universe
@@ -32,6 +34,12 @@ class KnownCounts:
     def add(self, release: CountRelease) -> None:
         """Remembers a count; a later one of the same predicate and window replaces it."""
         self._counts[release.predicate, release.window] = release.noisy_count
+
+    def copied(self) -> KnownCounts:
+        """The same counts, to be added to."""
+        copy = KnownCounts()
+        copy._counts = dict(self._counts)
+        return copy
 
     def get(self, predicate: Predicate, window: range, n_rows: int) -> int | None:
         """The published count of a predicate in a window of ``n_rows`` rows; None where nothing says it."""
@@ -149,10 +157,54 @@ class PredicateMechanism(LinearMechanism):
         assert look.gate is not None, "what was not measured was tested"
         return self._answered(look.gate.predicted, look.n_rows, Path.GATED)
 
+    # ------------------------------------------------------------ bundles
+
+    def rehearse(self, *, sparing: bool) -> Rehearsal:
+        return _Rehearsal(self._fork(), sparing=sparing)
+
+    def _fork(self) -> Self:
+        """A copy of what ``charged`` and ``_imagine`` change."""
+        fork = copy(self)
+        fork._lines = deepcopy(self._lines)  # noqa: SLF001 - of its own kind
+        return fork
+
+    def imagine(self, look: CountLook, *, stands: bool) -> None:
+        """Charges a look, and takes it as if it had published what is predicted already.
+
+        Args:
+            look: The look that is not taken.
+            stands: Whether its prediction passes the gate, if it has one.
+        """
+        self.charged(look.charges)
+        self._imagine(look, stands=stands)
+
+    def _imagine(self, look: CountLook, *, stands: bool) -> None:
+        """Records of a look what decides the price of the next one."""
+
     # ------------------------------------------------------------ restarts
 
     def release_from_bytes(self, data: bytes) -> Release:
         return CountRelease.from_bytes(self._universe, data)
+
+
+class _Rehearsal(Rehearsal):
+    """Queries asked one after another of a copy.
+
+    Args:
+        mechanism: The copy.
+        sparing: Whether all predictions pass their gates, or none does.
+    """
+
+    def __init__(self, mechanism: PredicateMechanism, *, sparing: bool) -> None:
+        self._mechanism = mechanism
+        self._sparing = sparing
+
+    def quote(self, query: AnyQuery) -> Quote:
+        step = self._mechanism.answer(query)
+        if not isinstance(step, Outcome):
+            assert isinstance(step, CountLook), "these mechanisms have no other look"
+            self._mechanism.imagine(step, stands=self._sparing)
+        return Quote.of(step)
 
 
 __all__ = ["KnownCounts", "PredicateMechanism"]

@@ -166,6 +166,10 @@ class GrowingWeights(PredicateMechanism):
         self._shares[cells] *= math.exp(by)
         self._shares /= self._shares.sum()
 
+    def _imagine(self, look: CountLook, *, stands: bool) -> None:
+        if look.gate is not None:
+            self._segments = self._segments.imagined(look.gate, look.query.window, stands=stands)
+
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what a segment had left was lost with it."""
         if look["segment"]:

@@ -19,6 +19,7 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
+from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, groups_of, sum_key
 
 
@@ -46,8 +47,8 @@ class Belief:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._tables = ResidualMemory(shape)
-        self._counts: dict[bytes, dict[int, _Count]] = {}
-        self._sums: dict[bytes, dict[int, SumEstimate]] = {}
+        self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
+        self._sums = Shelf[bytes, dict[int, SumEstimate]](dict, dict)
         self._summed: set[int] = set()  # what the looks with several sums depend on
 
     def __repr__(self) -> str:
@@ -84,7 +85,7 @@ class Belief:
             values: All its answers, shape (n_answers,).
             variance: The variance of the independent noise on each.
         """
-        counts = self._counts.setdefault(key, {})
+        counts = self._counts.own(key)
         count = _Count(np.asarray(values, dtype=np.float64), variance)
         known = counts.get(block)
         counts[block] = count if known is None else known.combined(count)
@@ -126,7 +127,7 @@ class Belief:
             block: The absolute index of the block.
             estimate: The measured sums and counts.
         """
-        known = self._sums.setdefault(key, {})
+        known = self._sums.own(key)
         before = known.get(block)
         known[block] = estimate if before is None else before.with_another(estimate)
         if len(estimate.totals) > 1:
@@ -134,10 +135,10 @@ class Belief:
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        looks = dict(self._sums.get(sum_key(query), {}))
+        looks = dict(self._sums.get(sum_key(query)) or {})
         for key, attribute, condition in groups_of(query, self._summed):
             cells = np.ones(self._shape[attribute], np.bool_) if condition is None else condition
-            for block, groups in self._sums.get(key, {}).items():
+            for block, groups in (self._sums.get(key) or {}).items():
                 part, known = groups.added_up(cells), looks.get(block)
                 looks[block] = part if known is None else known.with_another(part)
         return SumEvidence(query, self._shape, self._tables, looks)

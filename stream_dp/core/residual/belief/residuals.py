@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from stream_dp.core.residual.belief.forms import (
     variance_of_parted,
 )
 from stream_dp.core.residual.belief.local_fit import fit
+from stream_dp.core.residual.belief.shelf import Shelf
 
 _MAX_VIEW_ENTRIES = 2**23
 _MAX_TOTALS = 8
@@ -45,6 +47,9 @@ class WindowView:
         self.spectrum = spectrum
         self.variances = variances
         self._parted = part_infinite(variances)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WindowView:
+        return self  # nothing changes it
 
     def variance(self, norms: Floats) -> Floats:
         return variance_of_parted(norms, *self._parted)
@@ -65,6 +70,13 @@ class _Interaction:
         self._variances = np.full(16, math.inf)
         self._totals: dict[tuple[int, int], tuple[Floats | None, float]] = {}
 
+    def copied(self) -> _Interaction:
+        """The same, to be changed; estimates are replaced and never changed, so they are shared."""
+        copy = _Interaction()
+        copy._estimates = dict(self._estimates)
+        copy._variances = self._variances.copy()
+        return copy
+
     def add(self, block: int, residual: Floats, variance: float) -> None:
         while block >= len(self._variances):
             self._variances = np.append(self._variances, np.full(len(self._variances), math.inf))
@@ -74,7 +86,7 @@ class _Interaction:
             self._variances[block] = variance
         else:
             combined = 1.0 / (1.0 / self._variances[block] + 1.0 / variance)
-            known += (combined / variance) * (residual - known)
+            self._estimates[block] = known + (combined / variance) * (residual - known)
             self._variances[block] = combined
         self._totals.clear()
 
@@ -107,7 +119,7 @@ class ResidualMemory:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._rows_before = [0]
-        self._interactions: dict[tuple[int, ...], _Interaction] = {}
+        self._interactions = Shelf[tuple[int, ...], _Interaction](_Interaction, _Interaction.copied)
         self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
         self._view_entries = 0
 
@@ -145,7 +157,7 @@ class ResidualMemory:
             summed = math.prod(
                 self._shape[a] for a, member in zip(attributes, subset, strict=True) if not member
             )
-            interaction = self._interactions.setdefault(members, _Interaction())
+            interaction = self._interactions.own(members)
             interaction.add(block, parts[part_slice], variance * summed)
         self._views.clear()
         self._view_entries = 0

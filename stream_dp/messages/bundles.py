@@ -1,0 +1,73 @@
+"""The reply to a quote for several queries together."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from stream_dp.messages.base import Reply
+from stream_dp.messages.forms import Answer, BudgetShares, PrivacyLoss, Reason
+
+__all__ = ["BUNDLE", "MOST_QUOTED", "PriceRange", "QuotedBundle", "QuotedQuery"]
+
+BUNDLE: Final = "bundle"
+"""The ``kind`` of such a reply. No query has this kind."""
+
+MOST_QUOTED: Final = 500
+"""The most queries that one quote may price together."""
+
+
+class PriceRange(Reply):
+    """What several queries would cost together, as shares of the line that pays most of it.
+
+    Attributes:
+        low: The share if all doubts resolve cheaply.
+        high: The share if none does. It is equal to ``low`` if nothing is in doubt.
+    """
+
+    low: float
+    high: float
+
+
+class QuotedQuery(Reply):
+    """What one query of a bundle would cost after the queries before it.
+
+    Attributes:
+        query_id: The id of the query. None if the query has no valid id.
+        kind: The kind that its answer would have.
+        path: How its answer would come about.
+        privacy_loss: Its part of ``high``, with share 0 if it would be free. None if it would be refused.
+        error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
+            does not say.
+        expected: True if its price rests on today's estimates.
+        note: Anything else that the reader should know.
+        reason: Why it would be refused. None if it would be answered.
+    """
+
+    query_id: str | None = None
+    kind: str | None = None
+    path: str | None = None
+    privacy_loss: PrivacyLoss | None = None
+    error_bar: float | None = None
+    expected: bool | None = None
+    note: str | None = None
+    reason: Reason | None = None
+
+
+class QuotedBundle(Answer):
+    """A quote for several queries: what they would cost if they were asked one after another now.
+
+    Attributes:
+        query_id: The id that the quote was asked under.
+        together: What all queries would cost together.
+        blocks: The number of blocks that would pay.
+        queries: The queries in the order in which they were listed.
+        phase: The number of phases that are open.
+    """
+
+    status: Literal["quoted"] = "quoted"
+    kind: Literal["bundle"] = BUNDLE
+    budget: BudgetShares
+    together: PriceRange
+    blocks: int
+    queries: tuple[QuotedQuery, ...]
+    phase: int

@@ -1,0 +1,103 @@
+"""Files of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stream_dp.cli.rendering import answer_line, bundle_lines, output
+from stream_dp.cli.statements import read_statements, statements
+from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.messages import QuotedBundle, read_answer
+
+GOLDEN = Path(__file__).parents[1] / "golden/bundles/quote-v1.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("smoker\n\n  age >= 30  \n", [(1, "smoker"), (3, "age >= 30")]),
+        ("-- people\nsmoker -- and others\nage >= 30", [(2, "smoker"), (3, "age >= 30")]),
+        ("smoker; age >= 30", [(1, "smoker"), (1, "age >= 30")]),
+        ("\nSELECT *\nWHERE smoker;\n\nage >= 3;\n", [(2, "SELECT *\nWHERE smoker"), (5, "age >= 3")]),
+        ("city = 'a;b'\ncity = 'it''s -- so'", [(1, "city = 'a;b'"), (2, "city = 'it''s -- so'")]),
+        ('"a;b" >= 3\n"--" < 2', [(1, '"a;b" >= 3'), (2, '"--" < 2')]),
+        ("smoker -- yes; or no\nage >= 30", [(1, "smoker"), (2, "age >= 30")]),
+        ("city = 'Bonn\ncity = 'Graz'", [(1, "city = 'Bonn"), (2, "city = 'Graz'")]),
+        (" ;\n;", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_a_file_holds_a_query_a_line_or_queries_between_semicolons(
+    text: str, found: list[tuple[int, str]]
+) -> None:
+    assert [(each.line, each.text) for each in statements(text)] == found
+
+
+def test_an_error_names_the_file_and_the_line_and_points_at_the_piece() -> None:
+    first, second = statements("smoker;\nSELECT COUNT(*)\nWHERE agee >= 30")
+    error = InvalidQuery("line 2, column 7", "there is no agee", "did you mean age?")
+    said = str(second.fault(Path("tiles.sql"), error))
+    assert said.startswith("tiles.sql, line 3: there is no agee; did you mean age?\n")
+    assert said.endswith("\n  WHERE agee >= 30\n        ^^^^")
+    other = InvalidQuery("attribute", "the conditions are about two", "ask about one")
+    assert str(first.fault(Path("tiles.sql"), other)).startswith("tiles.sql, line 1: attribute: ")
+
+
+def test_a_file_without_a_query_or_in_another_encoding_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "tiles.sql"
+    file.write_text("-- nothing yet\n")
+    with pytest.raises(InvalidInput, match=r"tiles\.sql holds no query"):
+        read_statements(file)
+    file.write_bytes("city = 'Köln'".encode("latin-1"))
+    with pytest.raises(InvalidInput, match=r"tiles\.sql is not in UTF-8"):
+        read_statements(file)
+    file.write_text("\ufeffsmoker", encoding="utf-8")
+    assert [each.text for each in read_statements(file)] == ["smoker"]
+
+
+def test_a_quote_is_a_table_with_the_part_of_each_query(capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = read_answer(GOLDEN.read_bytes())
+    assert isinstance(bundle, QuotedBundle)
+    names = [("1", "GROUP BY city"), ("2", "city = '[b]'"), ("3", "age >= 33"), ("4", "?")]
+    for piece in bundle_lines(bundle, names):
+        output().print(piece)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "line query cost",
+        "1 GROUP BY city 0.31% the rows were looked at; the window was clamped to the 3 phases there are",
+        "2 city = '[b]' free from what was published",
+        "3 age >= 33 refused where.ge: this cuts the bin 30 to 44 of age; ask >= 30 or >= 45",
+        "4 ? refused query_id: this field is missing; add it",
+        answer_line(bundle),
+    ]
+    assert lines[-1] == (
+        "4 queries together would cost 0.27% to 0.31% of a phase's budget (3 phases would pay); "
+        "98.38% of the budget left"
+    )
+    free = bundle.model_copy(
+        update={"together": bundle.together.model_copy(update={"low": 0, "high": 0})}
+    )
+    assert answer_line(free) == "4 queries together would be free; 98.38% of the budget left"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["smoker"], "leave QUERY out"),
+        (["--group-by", "city"], "leave --group-by out"),
+        (["--id", "q"], "leave --id out"),
+        (["--quote", "--at-most", "0.1"], "leave --at-most out"),
+        (["--at-most", "0"], "--at-most '0': "),
+        (["--error", "5%"], "leave --error out"),
+    ],
+)
+def test_options_of_one_query_do_not_go_with_a_file(
+    run: Callable[..., object], tmp_path: Path, words: list[str], said: str
+) -> None:
+    file = tmp_path / "tiles.sql"
+    file.write_text("smoker")
+    ended: object = run("ask", "people", "--file", file, *words)
+    assert (ended.code, said in ended.err) == (2, True)  # type: ignore[attr-defined]

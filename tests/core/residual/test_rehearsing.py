@@ -1,0 +1,245 @@
+"""The price of a bundle: what is quoted, what is paid, and that quoting changes nothing."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stream_dp.core.accounting import UNITS, Charge, summed
+from stream_dp.core.mechanism import BundleQuote, Mechanism, dearest
+from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.parameters import Target
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.residual.belief.shelf import Shelf
+from stream_dp.core.residual.sum_look import SumLook
+from tests.core.residual.test_calibrated import SIZES, Host, host, stream
+
+
+def paid_for(it: Host, queries: list[LinearQuery]) -> tuple[tuple[Charge, ...], list[Outcome]]:
+    """Asks all queries; returns what they cost together, and the outcomes."""
+    before = len(it.charges)
+    outcomes = [it.ask(query) for query in queries]
+    return summed(it.charges[before:]), outcomes
+
+
+def seen(it: Host, queries: list[LinearQuery]) -> list[object]:
+    """What the mechanism knows about each query, and what it would do with it."""
+    mechanism, found = it.mechanism, list[object]()
+    for query in queries:
+        evidence = mechanism._evidence(query)
+        found += [mechanism.quote(query), evidence.values.tolist(), evidence.variances.tolist()]
+        found.append(evidence.by_block().tolist())
+        found.append(mechanism._allocator.rent(query.attributes, query.window))
+    return [*found, mechanism.lines.left().tolist(), dict(mechanism._verified), repr(mechanism)]
+
+
+BOUNDLESS = 0.003
+"""An error at which no bound on these rows is close enough."""
+
+
+@pytest.mark.parametrize("base_share", [0.0, None])
+@pytest.mark.parametrize("pacing", [True, False])
+def test_a_bundle_without_bounded_answers_costs_what_was_quoted_unit_for_unit(
+    base_share: float | None, pacing: bool
+) -> None:
+    it = host(4, error=BOUNDLESS, base_share=base_share, pacing=pacing, on_exhausted="refuse")
+    queries = stream(3, 60, 4)
+    bundle = it.mechanism.quote_together(queries)
+    paid, outcomes = paid_for(it, queries)
+    assert not any(getattr(outcome, "path", None) is Path.BOUNDED for outcome in outcomes)
+    assert bundle.low == bundle.high == paid
+    assert dearest(paid) > UNITS / 100
+    for quote, outcome in zip(bundle.quotes, outcomes, strict=True):
+        assert (quote.outcome is None) is (getattr(outcome, "path", None) is Path.MEASURED)
+        assert isinstance(quote.outcome, Refused) is isinstance(outcome, Refused)
+
+
+def test_it_costs_less_than_the_queries_quoted_one_by_one() -> None:
+    it = host(4, error=0.01, base_share=0.0)
+    queries = stream(3, 60, 4)
+    single = summed(c for query in queries for c in it.mechanism.quote(query).charges)
+    assert dearest(it.mechanism.quote_together(queries).high) < 0.8 * dearest(single)
+
+
+def test_bounded_answers_make_a_range_that_the_price_lies_near() -> None:
+    """An answer that is bounded skips a look that a later query would have used: no end is a promise."""
+    it = host(4, error=0.05, base_share=0.0)
+    queries = stream(3, 60, 4)
+    bundle = it.mechanism.quote_together(queries)
+    paid, outcomes = paid_for(it, queries)
+    assert any(getattr(outcome, "path", None) is Path.BOUNDED for outcome in outcomes)
+    assert 0.95 * dearest(bundle.low) <= dearest(paid) <= 1.05 * dearest(bundle.high)
+    assert dearest(bundle.low) < dearest(bundle.high)
+
+
+def test_quoting_changes_nothing() -> None:
+    it = host(3, error=0.02, base_share=0.0, n=5_000)
+    first, then = stream(3, 40, 3), stream(4, 40, 3)
+    paid_for(it, first)
+    before = seen(it, first + then)
+    bundle = it.mechanism.quote_together(first + then)
+    assert bundle.high
+    assert seen(it, first + then) == before
+    assert it.mechanism.remembered() == {}
+    assert it.mechanism.quote_together(first + then) == bundle
+    twin = it.restarted()
+    assert twin.mechanism.quote_together(first + then) == bundle
+    it.noise = twin.noise = copy.deepcopy(it.noise)
+    twin.noise = copy.deepcopy(it.noise)
+    assert paid_for(it, then) == paid_for(twin, then)
+
+
+def test_a_copy_and_its_original_go_on_apart() -> None:
+    it = host(2, error=0.02, base_share=0.0, n=5_000)
+    queries = stream(3, 40, 2)
+    paid_for(it, queries[:20])
+    other = Host(it.mechanism._fork(bounds=True), copy.deepcopy(it.noise))
+    other.data = it.data
+    untouched = it.restarted()
+    untouched.noise = copy.deepcopy(it.noise)
+    of_other = paid_for(other, queries[20:])
+    assert paid_for(it, queries[20:]) == of_other == paid_for(untouched, queries[20:])
+
+
+def test_the_test_notices_a_copy_that_shares_what_it_changes() -> None:
+    """The two tests above can fail."""
+    it = host(2, error=0.02, base_share=0.0, n=5_000)
+    queries = stream(3, 20, 2)
+    before = seen(it, queries)
+    fork = copy.copy(it.mechanism)
+    for query in queries:
+        step = fork.answer(query)
+        if not isinstance(step, Outcome):
+            fork.imagine(query, step)
+    assert seen(it, queries) != before
+
+
+def test_a_query_that_comes_twice_is_paid_once_and_no_later_query_passes_a_line() -> None:
+    it = host(1, error=0.004, base_share=0.0, pacing=False, on_exhausted="refuse")
+    query = LinearQuery(Predicate.conjunction({0: np.arange(SIZES[0]) < 3}), range(1))
+    bundle = it.mechanism.quote_together([query, query])
+    assert dearest(bundle.quotes[0].charges) > 0
+    assert bundle.quotes[1].charges == ()
+    many = [
+        replace(query, predicate=Predicate.conjunction({a: np.arange(n) < cells}), group_by=(b,))
+        for a, n in enumerate(SIZES)
+        for cells in range(1, n)
+        for b in range(4)
+        if b != a
+    ]
+    bundle = it.mechanism.quote_together(many)
+    assert UNITS / 2 < dearest(bundle.high) <= UNITS
+    refused = [q.outcome for q in bundle.quotes if isinstance(q.outcome, Refused)]
+    assert {outcome.code for outcome in refused} == {RefusalCode.BUDGET_EXHAUSTED}
+
+
+def test_what_earlier_queries_would_publish_answers_later_ones() -> None:
+    it = host(2, error=0.01, base_share=0.0)
+    every = [LinearQuery(EVERYTHING, range(2), (a,)) for a in range(4)]
+    parts = [LinearQuery(Predicate.conjunction({0: np.arange(6) == k}), range(2)) for k in range(6)]
+    bundle = it.mechanism.quote_together([*every, *parts])
+    assert all(quote.charges for quote in bundle.quotes[:4])
+    assert not any(quote.charges for quote in bundle.quotes[4:])
+
+
+def test_the_order_of_the_analyst_is_kept() -> None:
+    it = host(2, error=0.01, base_share=0.0)
+    table = LinearQuery(EVERYTHING, range(2), (0,))
+    cell = LinearQuery(Predicate.conjunction({0: np.arange(6) < 1}), range(2))
+    assert [bool(q.charges) for q in it.mechanism.quote_together([table, cell]).quotes] == [1, 0]
+    assert [bool(q.charges) for q in it.mechanism.quote_together([cell, table]).quotes] == [1, 1]
+
+
+def test_the_first_test_notices_a_quote_that_adds_up_single_ones() -> None:
+    it = host(4, error=0.01, base_share=0.0, pacing=False)
+    queries = stream(3, 60, 4)
+    added = Mechanism.rehearse(it.mechanism, sparing=False)
+    assert summed(c for q in queries for c in added.quote(q).charges) != paid_for(it, queries)[0]
+
+
+# ---------------------------------------------------------------- queries at the prices of now
+
+
+def test_queries_that_are_priced_separately_add_up_once_each() -> None:
+    it = host(1, error=0.004, base_share=0.0)
+    one = LinearQuery(Predicate.conjunction({0: np.arange(6) < 1}), range(1))
+    two = LinearQuery(EVERYTHING, range(1), (0,))
+    first, second = it.mechanism.quote(one).charges, it.mechanism.quote(two).charges
+    assert dearest(first) != dearest(second)
+    dear = Mechanism.rehearse(it.mechanism, sparing=False)
+    assert [dear.quote(q).charges for q in (one, one, two)] == [first, (), second]
+    spared = Mechanism.rehearse(it.mechanism, sparing=True)
+    total = summed(c for q in (one, one, two) for c in spared.quote(q).charges)
+    assert total == max(first, second, key=dearest)
+
+
+def test_nothing_asked_costs_nothing() -> None:
+    assert host(1).mechanism.quote_together([]) == BundleQuote((), (), ())
+
+
+# ---------------------------------------------------------------- what copies share
+
+
+def test_a_shelf_copies_a_value_only_when_it_is_about_to_change() -> None:
+    shelf = Shelf[str, list[int]](list, list)
+    shelf.own("a").append(1)
+    shelf.own("b").append(2)
+    held = shelf.get("a")
+    other = copy.deepcopy(shelf)
+    assert other.get("a") is held
+    other.own("a").append(3)
+    shelf.own("b").append(4)
+    other.own("c").append(5)
+    assert [shelf.get(key) for key in "abc"] == [[1], [2, 4], None]
+    assert [other.get(key) for key in "abc"] == [[1, 3], [2], [5]]
+    again = other.own("a")
+    assert other.own("a") is again
+    assert (list(shelf), list(other), len(other)) == (["a", "b"], ["a", "b", "c"], 3)
+
+
+def test_a_relative_error_is_priced_stage_by_stage_for_a_count_like_todays_estimate() -> None:
+    it = host(2, error=0.02)
+    predicate = Predicate.conjunction({0: np.arange(6) < 3})
+    query = LinearQuery(predicate, range(2), target=Target(relative=0.01, at_most=0.5))
+    bundle = it.mechanism.quote_together([query, query])
+    first, again = bundle.quotes
+    assert first.expected
+    assert again.charges == ()
+    single = it.mechanism.quote(query)
+    assert dearest(first.charges) == pytest.approx(dearest(single.charges), rel=0.5)
+    assert it.mechanism.quote_together([query, query]) == bundle
+
+
+VALUES = (0.0, 1.0, 2.5, 4.0)
+"""What a row counts for by its cell of the third attribute."""
+
+
+@pytest.mark.parametrize("error", [0.02, 0.005])
+def test_sums_of_a_bundle_cost_what_was_quoted_and_quoting_them_changes_nothing(
+    error: float,
+) -> None:
+    it = host(3, error=error, base_share=0.0)
+    total = Total(2, VALUES)
+    half = Predicate.conjunction({0: np.arange(6) < 3})
+    queries = [
+        LinearQuery(half, range(3), (), total),
+        LinearQuery(EVERYTHING, range(3), (1,), total),
+        LinearQuery(EVERYTHING, range(3), (1,)),
+        LinearQuery(half, range(1, 3), (), total, EVERYTHING),
+        LinearQuery(EVERYTHING, range(3), (), total),
+        LinearQuery(half, range(3)),
+    ]
+    before = [it.mechanism.quote(query) for query in queries]
+    bundle = it.mechanism.quote_together([*queries, *queries])
+    assert it.mechanism.quote_together([*queries, *queries]) == bundle
+    assert [it.mechanism.quote(query) for query in queries] == before
+    assert dearest(bundle.high) > 0
+    paid, _ = paid_for(it, [*queries, *queries])
+    assert bundle.low == bundle.high == paid
+    assert any(isinstance(look, SumLook) for look in it.looks)
+    assert not any(quote.charges for quote in bundle.quotes[len(queries) :])
+    again = it.mechanism.quote_together(queries)
+    assert again.high == ()
