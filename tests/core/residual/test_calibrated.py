@@ -30,6 +30,7 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
+from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import conjunctions_log
 from stream_dp.core.residual.calibrated import MOST_DRAWN, Calibrated
@@ -316,6 +317,73 @@ def test_a_repeat_is_the_same_answer_for_free() -> None:
         assert again.path is Path.REPEAT
         assert _numbers(again) == _numbers(first)
         assert it.charges == spent
+
+
+@pytest.mark.parametrize("group_by", [(), (1,)], ids=["a count", "a table"])
+def test_a_repeat_answers_with_the_smallest_bar_that_is_known_by_then(
+    group_by: tuple[int, ...],
+) -> None:
+    """Tables that others measured say more by now; a repeat gets that for nothing, and remembers it."""
+    it = host(2, error=0.02, base_share=0.0)
+    factors = {0: np.arange(SIZES[0]) < 2, 2: np.arange(SIZES[2]) < 1}
+    query = LinearQuery(Predicate.conjunction(factors), range(2), group_by)
+    first = it.ask(query)
+    again = it.ask(query)
+    assert isinstance(again, Answered | TableAnswered)
+    assert again.path is Path.REPEAT
+    assert _numbers(again) == _numbers(first)
+    attributes = (0, 1, 2)
+    shape = tuple(SIZES[a] for a in attributes)
+    parts = tuple(Part(attributes, block, 40) for block in range(2))
+    it.take(TablesLook("query", parts, (shape, shape), ()))
+    spent = list(it.charges)
+    for one in (it.restarted(), it):
+        better = one.ask(query)
+        assert isinstance(better, Answered | TableAnswered)
+        assert better.path is Path.CERTIFIED
+        evidence = one.mechanism._evidence(query)
+        cells = better.cells if isinstance(better, TableAnswered) else (better,)
+        before = first.cells if isinstance(first, TableAnswered) else (first,)
+        z = two_sided(math.log(0.8 * it.mechanism.accuracy.failure_probability))
+        for cell, old, value in zip(cells, before, evidence.values, strict=True):
+            assert isinstance(old, Answered)
+            assert cell.count == pytest.approx(value)
+            assert cell.error_bar == pytest.approx(
+                z * math.sqrt(evidence.variances.max()) / cell.n, rel=1e-6
+            )
+            assert (cell.error_bar or 1.0) < (old.error_bar or 0.0)
+        again = one.ask(query)
+        assert isinstance(again, Answered | TableAnswered)
+        assert again.path is Path.REPEAT
+        assert _numbers(again) == _numbers(better)
+        restarted = it.restarted().ask(query)
+    assert _numbers(restarted) == _numbers(better)
+    assert it.charges == spent
+
+
+def test_a_bar_for_all_times_goes_by_what_is_known_and_not_by_what_is_asked() -> None:
+    """It surrounds the best estimate, wherever the answer lies, and repeats keep theirs."""
+    it = host(2, error=0.02, base_share=0.05)
+    found = Counter[Path]()
+    for query in stream(11, 200, 2):
+        first = it.ask(query)
+        if not isinstance(first, Answered) or first.error_bar_anytime is None:
+            continue
+        if not 0.0 < first.count < first.n or first.path is Path.REPEAT:
+            continue
+        found[first.path] += 1
+        evidence = it.mechanism._evidence(query)
+        z = two_sided(math.log(0.01))
+        (bar,) = anytime_bars(evidence.variances, (0.02 * first.n / z) ** 2, 0.01).tolist()
+        reach = abs(first.count - evidence.values.item()) + bar
+        assert first.error_bar_anytime * first.n == pytest.approx(reach, rel=1e-6)
+        assert first.error_bar is not None
+        assert first.path is Path.BOUNDED or first.error_bar < first.error_bar_anytime
+        again = it.ask(query)
+        assert isinstance(again, Answered)
+        assert again.error_bar_anytime == first.error_bar_anytime
+    assert found[Path.CERTIFIED]
+    assert found[Path.MEASURED]
 
 
 def _numbers(outcome: Outcome) -> list[tuple[float, float | None, float | None]]:
