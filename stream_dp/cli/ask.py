@@ -61,6 +61,11 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
     help="Print what the answer would cost and how precise it would be. This spends nothing.",
 )
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="Take a new look for a count, so that its error bar holds however the query was chosen.",
+)
+@click.option(
     "--id",
     "query_id",
     help="The id of the query. A repeated id returns the same answer.  [default: a new id]",
@@ -89,6 +94,7 @@ def command(
     error: str | None,
     at_most: str | None,
     quote: bool,  # noqa: FBT001 - click
+    fresh: bool,  # noqa: FBT001 - click
     query_id: str | None,
     analyst: str | None,
     timeout_s: float,
@@ -136,6 +142,7 @@ def command(
         high=high,
         error=_read("--error", as_error, error),
         at_most=_read("--at-most", as_at_most, at_most),
+        fresh=fresh,
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)

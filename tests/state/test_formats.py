@@ -195,6 +195,10 @@ EXAMPLES = {
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3)),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
+    "measurement-v1-fresh": Example(
+        CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3), fresh=True),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
     "measurement-v2-sums": Example(
         SumRelease(
             (KEY, OTHER_KEY, bytes(16)),

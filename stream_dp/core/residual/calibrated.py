@@ -80,6 +80,7 @@ from stream_dp.core.residual.planner import (
     Terms,
     Unproven,
     plan,
+    plan_fresh,
 )
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.sum_look import SUMMED, SumLook, SumRelease
@@ -209,6 +210,8 @@ class Calibrated(LinearMechanism):
     def __repr__(self) -> str:
         return f"Calibrated({len(self._belief)} blocks)"
 
+    answers_fresh = True
+
     @property
     def belief(self) -> Belief:
         """Everything published so far."""
@@ -318,6 +321,9 @@ class Calibrated(LinearMechanism):
             if not look.final:
                 return self._next_of_mean(query, look.paid)
             return self._mean_alone(query, release)
+        if query.fresh:
+            assert isinstance(release, CountsRelease), "a fresh answer is counted"
+            return self._by_itself(query, release)
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
             return self._summed(query, Path.MEASURED)
@@ -531,6 +537,9 @@ class Calibrated(LinearMechanism):
             deviation = math.sqrt(self._sum_planner(query, self._terms).variance_after(measure))
             bar = self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
             return bar if bar < 1.0 else None
+        if query.fresh:
+            deviation = math.sqrt(_variance_of(measure.steps))
+            return self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
         precision = np.zeros(len(query.window))
         for block, step in measure.steps:
             precision[block - query.window.start] = float(grid_sigma(step) ** -2)
@@ -544,7 +553,7 @@ class Calibrated(LinearMechanism):
         window, predicate = query.window, query.predicate
         if window.stop > len(self._belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        known = self._repeated(query)
+        known = None if query.fresh else self._repeated(query)
         if known is not None:
             return known
         n_rows = self._belief.rows(window)
@@ -567,6 +576,8 @@ class Calibrated(LinearMechanism):
             return self._decide_total(query, terms)
         evidence = self._evidence(query)
         most = self._limits.most(query.target)
+        if query.fresh:
+            return self._decide_fresh(query, evidence, terms, most)
         decision = self._plan(evidence, terms, most)
         if most is not None and isinstance(decision, Unproven):
             dearer = self._plan(evidence, terms, None)
@@ -589,6 +600,18 @@ class Calibrated(LinearMechanism):
 
     def _within(self, most: int | None) -> BudgetAllocator:
         return self._allocator if most is None else self._allocator.within(most)
+
+    def _decide_fresh(
+        self, query: LinearQuery, evidence: Evidence, terms: Terms, most: int | None
+    ) -> Refused | Measure | MeasureSums:
+        decision = plan_fresh(evidence, terms, self._prices, self._within(most))
+        if most is not None and isinstance(decision, Lack):
+            decision = plan_fresh(evidence, terms, self._prices, self._allocator)
+            if isinstance(decision, Measure):
+                return too_dear(decision.charges, most)
+        if isinstance(decision, Measure):
+            return self._drawable(query, decision)
+        return _REFUSALS[decision]
 
     def _sum_planner(self, query: LinearQuery, terms: Terms) -> SumPlanner:
         n_rows, every = self._belief.rows(query.window), rows_query(query)
@@ -660,6 +683,15 @@ class Calibrated(LinearMechanism):
         simultaneous = self._simultaneous_by_variance(evidence, values)
         anytime = self._anytime(evidence, values)
         return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
+
+    def _by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
+        """The answer of a fresh look: its own noise is all that it errs by."""
+        form = form_of(query, self._shape)
+        counts = release.values.sum(axis=0)
+        values = (counts if form.live is None else counts[form.live]).tolist()
+        bars = [self._terms.z * math.sqrt(_variance_of(release.steps))] * len(values)
+        none = [math.nan] * len(values)
+        return self._outcome(query, form, values, (bars, none, none), Path.MEASURED)
 
     def _by_bounds(
         self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
@@ -851,7 +883,7 @@ class Calibrated(LinearMechanism):
                 count,
                 n,
                 bar if bar < 1.0 else None,
-                min(simultaneous, 1.0) if bar < 1.0 else None,
+                min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
                 confidence,
                 path,
                 anytime if anytime < 1.0 else None,
@@ -880,6 +912,8 @@ class Calibrated(LinearMechanism):
                 )
                 self._allocator.bought(part.attributes, part.block)
         elif isinstance(release, CountsRelease):
+            if release.fresh:
+                return  # it answers one query, and enters no memory
             self._counted[release.attributes] += 1
             squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
             for (block, step), values in zip(release.steps, release.values, strict=True):
@@ -1024,6 +1058,11 @@ def _widest(outcome: Answered | TableAnswered) -> float:
     """The largest error bar; infinite where one is not known."""
     bar = widest_bar(outcome)
     return math.inf if bar is None else bar
+
+
+def _variance_of(steps: Iterable[tuple[int, int]]) -> float:
+    """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
+    return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
 
 
 def _finite(bar: float) -> float | None:

@@ -34,8 +34,8 @@ class TableAnswer(CellsAnswer):
 
 COUNTS = KindMessages(
     queries={
-        "predicate": QueryShape(may_have=("where", "error", "at_most")),
-        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most")),
+        "predicate": QueryShape(may_have=("where", "error", "at_most", "fresh")),
+        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most", "fresh")),
     },
     answers={"predicate": PredicateAnswer, "table": TableAnswer},
 )

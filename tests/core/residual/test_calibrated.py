@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -174,6 +175,100 @@ def stream(seed: int, n: int, n_phases: int) -> list[LinearQuery]:
         first = int(rng.integers(n_phases))
         queries.append(LinearQuery(predicate, range(first, n_phases), group_by))
     return queries
+
+
+# ---------------------------------------------------------------- fresh answers
+
+
+def fresh(query: LinearQuery) -> LinearQuery:
+    return replace(query, fresh=True)
+
+
+@pytest.mark.parametrize("group_by", [(), (2, 0)], ids=["a count", "a table"])
+def test_a_fresh_answer_is_its_own_look_and_no_memory_enters_it(group_by: tuple[int, ...]) -> None:
+    """Two data sets that know different things give the same look and the same answer."""
+    predicate = Predicate.conjunction({0: np.arange(6) < 3, 1: np.arange(3) < 2})
+    query = LinearQuery(predicate, range(2), group_by)
+    unaware, aware = (host(2, error=0.02, base_share=share) for share in (0.0, 0.4))
+    for seen in stream(3, 40, 2):
+        aware.ask(seen)
+    looks = []
+    for it in (unaware, aware):
+        it.noise = RoundedNoise(5)
+        spent = len(it.charges)
+        outcome = it.ask(fresh(query))
+        look = it.looks[-1]
+        assert isinstance(look, CountsLook)
+        assert look.description["fresh"] is True
+        assert it.charges[spent:] == list(look.charges)
+        assert isinstance(outcome, Answered | TableAnswered)
+        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+        release = it.mechanism.release_from_bytes(it.transcript[-1])  # type: ignore[arg-type]
+        assert isinstance(release, CountsRelease)
+        truth, counts = it.truth(query), release.values.sum(axis=0)
+        bar = two_sided(math.log(0.01)) * math.sqrt(
+            sum(float(grid_sigma(step)) ** 2 for _, step in look.steps)
+        )
+        for cell, exact, count in zip(cells, truth, counts, strict=True):
+            assert cell.path is Path.MEASURED
+            if exact:  # a cell that the condition excludes is 0
+                assert (cell.error_bar_simultaneous, cell.error_bar_anytime) == (None, None)
+                assert cell.count == min(max(count, 0), cell.n)
+                assert cell.error_bar == pytest.approx(bar / cell.n, rel=1e-9)
+                assert 0.9 * 0.02 < (cell.error_bar or 0.0) <= 0.02 * (1 + 1e-6)
+        looks.append((look, outcome))
+    assert looks[0] == looks[1]
+
+
+def test_a_fresh_answer_is_charged_every_time_and_enters_no_memory() -> None:
+    """Whatever is asked afterwards is decided and answered as if it had not been asked."""
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(2))
+    asked, other = host(2, base_share=0.05), host(2, base_share=0.05)
+    prices = []
+    for _ in range(3):
+        quote = asked.mechanism.quote(fresh(query))
+        before = len(asked.charges)
+        asked.ask(fresh(query))
+        prices.append(tuple(asked.charges[before:]))
+        assert prices[-1] == quote.charges
+    assert prices[0]
+    assert prices[0] == prices[1] == prices[2]
+    for it in (asked, other, asked.restarted()):
+        it.noise = RoundedNoise(7)
+    again = asked.restarted()
+    again.noise = RoundedNoise(7)
+    for later in [query, complement(query), *stream(8, 40, 2)]:
+        expected = other.ask(later)
+        assert asked.ask(later) == expected
+        assert again.ask(later) == expected
+
+
+def test_a_fresh_answer_that_no_line_can_pay_for_is_refused_and_what_is_certain_is_free() -> None:
+    it = host(1, error=0.002, on_exhausted="unverified")
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
+    outcome: Outcome = it.ask(fresh(query))
+    while isinstance(outcome, Answered):
+        outcome = it.ask(fresh(query))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.BUDGET_EXHAUSTED
+    assert it.mechanism.quote(fresh(query)).outcome == outcome
+    spent = list(it.charges)
+    certain = it.ask(LinearQuery(EVERYTHING, range(1), fresh=True))
+    assert isinstance(certain, Answered)
+    assert (certain.count, certain.error_bar) == (20_000.0, 0.0)
+    assert it.charges == spent
+
+
+def test_a_fresh_answer_costs_one_count_of_the_noise_that_the_error_allows() -> None:
+    """A seventh of a hundredth of a line for 2% of 20,000 rows; scales are those of the public grid."""
+    it = host(1, error=0.02)
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
+    (charge,) = it.mechanism.quote(fresh(query)).charges
+    sigma = 0.02 * 20_000 / two_sided(math.log(0.01))
+    rho = float(it.mechanism.budget.rho)
+    least = 1 / (2 * sigma**2) / rho
+    assert least == pytest.approx(0.00138, rel=0.01)
+    assert least <= charge.rho / UNITS < 1.1 * least
 
 
 # ---------------------------------------------------------------- answers
