@@ -416,7 +416,7 @@ def test_whatever_is_typed_is_a_query_or_a_refusal_in_words(sql: str) -> None:
     json.dumps(query)
 
 
-FRESH_SCHEMA = [
+FRESH_SCHEMA: list[dict[str, Any]] = [
     {"name": "fresh", "type": "boolean", "missing": True},
     {"name": "age", "type": "number", "edges": [18, 30]},
     {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
