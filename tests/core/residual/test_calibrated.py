@@ -29,7 +29,7 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
@@ -269,6 +269,24 @@ def test_a_fresh_answer_costs_one_count_of_the_noise_that_the_error_allows() -> 
     least = 1 / (2 * sigma**2) / rho
     assert least == pytest.approx(0.00138, rel=0.01)
     assert least <= charge.rho / UNITS < 1.1 * least
+
+
+def test_a_fresh_answer_has_an_error_and_a_price_of_its_own_and_its_quote_says_its_bar() -> None:
+    it = host(2, error=0.02)
+    query = fresh(LinearQuery(conjunction(np.random.default_rng(4), 2), range(2)))
+    sharper = replace(query, target=Target(share=0.01))
+    for asked, error in ((query, 0.02), (sharper, 0.01)):
+        quote = it.mechanism.quote(asked)
+        assert quote.error_bar is not None
+        outcome = it.ask(asked)
+        assert isinstance(outcome, Answered)
+        assert outcome.error_bar == pytest.approx(quote.error_bar, rel=1e-9)
+        assert 0.9 * error < quote.error_bar <= error * (1 + 1e-6)
+    refused = it.ask(replace(query, target=Target(share=0.01, at_most=1e-6)))
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.PRICE_TOO_HIGH
+    with pytest.raises(ValueError, match="known beforehand"):
+        replace(query, target=Target(relative=0.05))
 
 
 # ---------------------------------------------------------------- answers
