@@ -38,6 +38,31 @@ _Constant: TypeAlias = str | float | bool
 _EVERYTHING: Tree = {"all": []}
 _NOTHING: Tree = {"any": []}
 
+_FRESH = "FRESH"
+_AFTER_NAME_NOT = frozenset(
+    {
+        TokenType.IN,
+        TokenType.BETWEEN,
+        TokenType.LIKE,
+        TokenType.ILIKE,
+        TokenType.RLIKE,
+        TokenType.NULL,
+    }
+)
+_AFTER_NAME = _AFTER_NAME_NOT | {
+    TokenType.AND,
+    TokenType.OR,
+    TokenType.XOR,
+    TokenType.IS,
+    TokenType.ISNULL,
+    TokenType.NOTNULL,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.HAVING,
+    TokenType.LIMIT,
+}
+"""Words that follow the name of an attribute, where FRESH is such a name."""
+
 _MIRRORED = {"ge": "le", "le": "ge", "gt": "lt", "lt": "gt", "eq": "eq"}
 _COMPLEMENT = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
 _ORDERED = {exp.GT: "gt", exp.GTE: "ge", exp.LT: "lt", exp.LTE: "le"}
@@ -78,6 +103,7 @@ def parse(
 
     At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
     precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
+    ``FRESH`` in front of a count or a condition asks for a fresh answer, which rests on a look of its own.
 
     ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
     needs a cell for them, and 'other' must not be a listed value.
@@ -103,14 +129,41 @@ def parse(
         >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
         {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
     """
-    source = _Source(sql, attributes)
+    fresh_at, text = _without_fresh(sql)
+    source = _Source(text, attributes)
     try:
         select = source.select()
         translator = _Translator(source, {a["name"]: a for a in attributes})
         translator.check_from(select, dataset)
-        return source.with_clauses(translator.query(select), select)
+        query = source.with_clauses(translator.query(select), select)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
+    if fresh_at is None:
+        return query
+    if query["kind"] not in ("predicate", "table"):
+        raise source.error(fresh_at, "only counts can be FRESH", "omit FRESH")
+    return {**query, "fresh": True}
+
+
+def _without_fresh(sql: str) -> tuple[int | None, str]:
+    """Returns the position of a leading FRESH, if there is one, and the text with blanks in its place.
+
+    An attribute may be named fresh. So the word counts only where a SELECT or a condition begins after it.
+    """
+    if len(sql) > MAX_LENGTH or sql.lstrip()[: len(_FRESH)].upper() != _FRESH:
+        return None, sql
+    try:
+        first, *others = sqlglot.tokenize(sql)
+    except TokenError:
+        return None, sql
+    if first.text.upper() != _FRESH or first.token_type != TokenType.VAR or not others:
+        return None, sql
+    following = [token.token_type for token in others[:2]]
+    is_operator = re.match(r"[\w\"'(]", sql[others[0].start]) is None
+    is_negated = following[0] == TokenType.NOT and following[-1] in _AFTER_NAME_NOT
+    if is_operator or is_negated or following[0] in _AFTER_NAME:
+        return None, sql
+    return first.start, sql[: first.start] + " " * len(_FRESH) + sql[first.end + 1 :]
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:

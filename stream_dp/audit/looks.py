@@ -145,6 +145,8 @@ class Looks:
                 raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
         else:
             self.undescribed = True
+        if look.get("fresh", True) is not True:
+            raise Wrong("it says neither that it is fresh nor nothing of it")
         squared_sensitivity = 1 if answers == 1 else 2
         for block, step in look["blocks"]:
             yield block, self._measured(step, squared_sensitivity)

@@ -79,6 +79,11 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
     "cost together. This spends nothing.",
 )
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="Take a new look for a count, so that its error bar holds however the query was chosen.",
+)
+@click.option(
     "--id",
     "query_id",
     help="The id of the query. A repeated id returns the same answer.  [default: a new id]",
@@ -108,6 +113,7 @@ def command(
     error: str | None,
     at_most: str | None,
     quote: bool,  # noqa: FBT001 - click
+    fresh: bool,  # noqa: FBT001 - click
     query_id: str | None,
     analyst: str | None,
     timeout_s: float,
@@ -181,6 +187,7 @@ def command(
         high=high,
         error=_read("--error", as_error, error),
         at_most=_read("--at-most", as_at_most, at_most),
+        fresh=fresh,
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)

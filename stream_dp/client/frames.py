@@ -41,6 +41,7 @@ _SCALARS: Final = (
     "n",
     "error_bar",
     "error_bar_simultaneous",
+    "error_bar_anytime",
     "confidence",
     "total",
     "total_bar",

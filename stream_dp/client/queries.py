@@ -87,6 +87,8 @@ class Query(Generic[AnswerT_co]):
         error: The largest error of a count, table or sum: a share of the rows such as 0.005, ``{"relative":
             0.05}`` of a count, or ``{"value": 50}`` rows, or units of a sum. None takes ``accuracy.error``.
         at_most: The largest share of any phase's budget that the answer may take. None for no limit.
+        fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
+            was chosen, and it is charged under every new id.
 
     Example:
         >>> from stream_dp.client import Query
@@ -109,6 +111,7 @@ class Query(Generic[AnswerT_co]):
     count_rows: bool = False
     error: ErrorOf | None = None
     at_most: float | None = None
+    fresh: bool = False
 
     @overload
     @classmethod
@@ -280,6 +283,8 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     if query.count_rows:
         item["count_rows"] = True
     _add_target(item, query)
+    if query.fresh:
+        item["fresh"] = True
     if query.conditions:
         item["wheres"] = [_where(condition, parse) for condition in query.conditions]
     _name_attribute(item)
@@ -307,7 +312,7 @@ def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
     if not isinstance(condition, str):
         return dict(condition)
     item = parse(condition)
-    if item["kind"] != "predicate":
+    if item["kind"] != "predicate" or "fresh" in item:
         raise InvalidInput("conditions", f"{condition!r} is not a condition", "omit SELECT")
     if item.keys() & {"error", "at_most"}:
         raise InvalidInput(

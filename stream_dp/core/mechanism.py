@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.blocks import Blocks
@@ -305,8 +305,20 @@ def _of_all(quotes: Iterable[Quote]) -> tuple[Charge, ...]:
     return summed(charge for quote in quotes for charge in quote.charges)
 
 
+_NOT_FRESH = Refused(
+    RefusalCode.UNSUPPORTED_KIND,
+    "this profile gives no fresh answers; leave fresh out, or ask a data set of the calibrated profile",
+)
+
+
 class LinearMechanism(Mechanism):
-    """A mechanism that answers counts of rows, their tables or their sums, and refuses everything else."""
+    """A mechanism that answers counts of rows, their tables or their sums, and refuses everything else.
+
+    Attributes:
+        answers_fresh: Whether it answers queries that no memory may enter.
+    """
+
+    answers_fresh: ClassVar[bool] = False
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -315,11 +327,13 @@ class LinearMechanism(Mechanism):
     def answer(self, query: AnyQuery) -> Outcome | Look:
         if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
             return self.unsupported(query.kind)
-        return self._answer(query)
+        return _NOT_FRESH if query.fresh and not self.answers_fresh else self._answer(query)
 
     def quote(self, query: AnyQuery) -> Quote:
         if not isinstance(query, LinearQuery) or query.kind not in self.kinds:
             return Quote(self.unsupported(query.kind), ())
+        if query.fresh and not self.answers_fresh:
+            return Quote(_NOT_FRESH, ())
         return self._quote(query)
 
     def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:

@@ -46,6 +46,8 @@ class Answered:
         error_bar: Half width, as a share of ``n``, for a query fixed beforehand; None where none is known.
         error_bar_simultaneous: The same for all predicates of the served class at once.
         confidence: Probability with which ``error_bar`` covers.
+        error_bar_anytime: The same for all answers to this query at once, whenever it is asked; None where
+            no such bar is known.
     """
 
     count: float
@@ -54,6 +56,7 @@ class Answered:
     error_bar_simultaneous: float | None
     confidence: float
     path: Path
+    error_bar_anytime: float | None = None
 
     @property
     def value(self) -> float:

@@ -201,9 +201,10 @@ class LinearQuery:
         total: The number that is added up over these rows. None counts the rows.
         rows: The rows to count next to a total, including rows without a number. None for no such count.
         target: How precise the answer is to be, and what it may cost.
+        fresh: Whether the answer rests on a look of its own alone, and not on what is remembered.
         attributes: All attributes that the query depends on, ascending.
         key: 16 bytes that identify the query, whatever the window and the target: what is known about it
-            serves every target.
+            serves every target. A fresh query has the key of the same query without.
     """
 
     predicate: Predicate
@@ -212,9 +213,12 @@ class LinearQuery:
     total: Total | None = None
     rows: Predicate | None = None
     target: Target = Target()  # noqa: RUF009 - frozen
+    fresh: bool = False
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.fresh and (self.total is not None or self.target.relative is not None):
+            raise ValueError("a fresh answer counts rows, with an error that is known beforehand")
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):

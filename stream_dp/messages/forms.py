@@ -62,6 +62,8 @@ class Table(Reply):
         counts: The estimated rows in each cell.
         error_bars: The half width around each value, as a share of the rows asked. None where unknown.
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
+        error_bars_anytime: The half width of each cell that holds whenever the table is asked. None in a
+            table that has no such bars.
     """
 
     attributes: tuple[str, ...]
@@ -70,6 +72,7 @@ class Table(Reply):
     counts: tuple[int, ...]
     error_bars: tuple[float | None, ...]
     error_bars_simultaneous: tuple[float | None, ...] = ()
+    error_bars_anytime: tuple[float | None, ...] | None = None
 
 
 class FoundCell(Reply):

@@ -109,6 +109,7 @@ class QueryFields(Request):
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
             share of the answer, or a number of rows.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
+        fresh: Whether a count rests on a look of its own alone, whatever was published before.
     """
 
     query_id: Id
@@ -125,6 +126,7 @@ class QueryFields(Request):
     count_rows: StrictBool | None = None
     error: ErrorSpec | None = None
     at_most: ShareOfLine | None = None
+    fresh: StrictBool | None = None
     window: LastPhases | None = None
     quote: StrictBool = False
 

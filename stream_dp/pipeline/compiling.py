@@ -58,7 +58,7 @@ class Compiled:
 def as_sent(query: QueryFields) -> tuple[object, ...]:
     """Returns the fields that identify a request that cannot be compiled."""
     if query.kind in _COUNTS:
-        return query.where, query.group_by, *_identity(_target(query))
+        return query.where, query.group_by, *_identity(_target(query)), *_fresh(query)
     counted = ("count_rows",) if query.count_rows else ()
     asked = query.where, query.wheres, query.group_by, query.attribute
     return (*asked, *_numbers(query), *counted, *_identity(_target(query)))
@@ -122,11 +122,22 @@ def _count(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
     predicate = compile_where(universe, query.where)
     group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
-    target = _checked_target(dataset, query)
+    target, fresh = _checked_target(dataset, query), bool(query.fresh)
+    if fresh and target.relative is not None:
+        raise InvalidQuery(
+            "error",
+            "a relative error takes several looks, and a fresh answer is one",
+            "ask for a share of the rows asked, or for a number of rows",
+        )
     return Compiled(
-        (predicate.key, group_by, *_identity(target)),
-        lambda window: LinearQuery(predicate, window, group_by, target=target),
+        (predicate.key, group_by, *_identity(target), *_fresh(query)),
+        lambda window: LinearQuery(predicate, window, group_by, target=target, fresh=fresh),
     )
+
+
+def _fresh(query: QueryFields) -> tuple[str, ...]:
+    """What tells a query for a fresh answer from the same query without. It changes no other identity."""
+    return ("fresh",) if query.fresh else ()
 
 
 def _grouped(

@@ -65,6 +65,7 @@ def cell_fields(
     released: Released, attributes: tuple[str, ...], outcome: TableAnswered
 ) -> dict[str, Any]:
     """Returns the fields of a ``CellsAnswer`` about a table of some attributes."""
+    anytime = tuple(cell.error_bar_anytime for cell in outcome.cells)
     table = Table(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
@@ -72,6 +73,7 @@ def cell_fields(
         counts=tuple(round(cell.count) for cell in outcome.cells),
         error_bars=tuple(cell.error_bar for cell in outcome.cells),
         error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in outcome.cells),
+        error_bars_anytime=None if all(bar is None for bar in anytime) else anytime,
     )
     return {"table": table, "confidence": outcome.cells[0].confidence}
 
@@ -104,7 +106,8 @@ def found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
 
 
 def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
-    return PredicateAnswer(**released.facts, **count_fields(outcome))
+    anytime = outcome.error_bar_anytime
+    return PredicateAnswer(**released.facts, **count_fields(outcome), error_bar_anytime=anytime)
 
 
 def _table(released: Released, outcome: TableAnswered) -> TableAnswer:

@@ -51,6 +51,8 @@ def _words(query: QueryFields) -> str:
     if query.group_by:
         parts.append(f"GROUP BY {', '.join(query.group_by)}")
     words = " ".join(parts) or "every row"
+    if query.fresh:
+        words = f"FRESH {words}"
     return words if query.window is None else f"{words}, last {query.window.last_phases} phases"
 
 

@@ -317,6 +317,17 @@ def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
     assert counted.count == pytest.approx(3000, abs=600)
 
 
+def test_a_fresh_answer_is_asked_for_in_sql_or_in_python(client: Client, people: str) -> None:
+    one: Any = client.ask(people, "FRESH city = 'Bonn'")
+    other: Any = client.ask(people, Query("city = 'Bonn'", fresh=True))
+    for answer in (one, other):
+        assert answer.path == "measured"
+        assert answer.privacy_loss.share > 0
+        assert answer.error_bar_anytime is None
+    plain: Any = client.ask(people, "city = 'Bonn'")
+    assert plain.error_bar < plain.error_bar_anytime
+
+
 def test_a_quote_spends_nothing(client: Client, people: str) -> None:
     quoted = client.quote(people, "smoker AND age >= 65 AND city = 'Bonn'")
     assert quoted.status == "quoted"

@@ -414,3 +414,52 @@ def test_whatever_is_typed_is_a_query_or_a_refusal_in_words(sql: str) -> None:
     except InvalidQuery:
         return
     json.dumps(query)
+
+
+FRESH_SCHEMA: list[dict[str, Any]] = [
+    {"name": "fresh", "type": "boolean", "missing": True},
+    {"name": "age", "type": "number", "edges": [18, 30]},
+    {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("sql", "plain"),
+    [
+        ("FRESH age >= 30", "age >= 30"),
+        (" fresh\nSELECT city, COUNT(*) GROUP BY city", "SELECT city, COUNT(*) GROUP BY city"),
+        ("FRESH WHERE age < 18", "WHERE age < 18"),
+        ("FRESH NOT fresh", "NOT fresh"),
+        ("FRESH fresh", "fresh"),
+        ('FRESH "fresh" AND age < 18', '"fresh" AND age < 18'),
+        ("Fresh (age < 18 OR age >= 30)", "(age < 18 OR age >= 30)"),
+    ],
+)
+def test_fresh_in_front_asks_for_a_fresh_answer(sql: str, plain: str) -> None:
+    assert parse(sql, FRESH_SCHEMA) == {**parse(plain, FRESH_SCHEMA), "fresh": True}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "fresh",
+        "fresh AND age < 18",
+        "fresh GROUP BY city",
+        "fresh <> TRUE",
+        "fresh NOT IN (TRUE)",
+        "fresh IS NOT NULL",
+        '"fresh" OR age < 18',
+        "SELECT COUNT(*) WHERE fresh",
+    ],
+)
+def test_an_attribute_may_be_named_fresh(sql: str) -> None:
+    asked = parse(sql, FRESH_SCHEMA)
+    assert "fresh" not in asked
+    assert '"attribute": "fresh"' in json.dumps(asked)
+
+
+def test_only_counts_are_fresh_and_errors_point_into_the_text_as_written() -> None:
+    with pytest.raises(InvalidQuery, match="line 1, column 2: only counts can be FRESH"):
+        parse(" FRESH SELECT AVG(age)", FRESH_SCHEMA)
+    with pytest.raises(InvalidQuery, match="line 2, column 7: there is no attribute agx"):
+        parse("\nFRESH agx > 3", FRESH_SCHEMA)

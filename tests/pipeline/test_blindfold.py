@@ -521,7 +521,12 @@ SUMS: Final[list[dict[str, Any]]] = [
 PROFILES: Final[dict[str, Life]] = {
     "calibrated": Life(
         {"mechanism": {"base_share": 0.001}, "synthetic_rows": 30},
-        [*COUNTS, {"kind": "table", "group_by": ["carrier", "cancelled"]}, *SUMS],
+        [
+            *COUNTS,
+            {"kind": "table", "group_by": ["carrier", "cancelled"]},
+            {"where": AA, "fresh": True},
+            *SUMS,
+        ],
         frozenset({TablesLook, CountsLook, SumLook}),
     ),
     "calibrated, errors of queries": Life(

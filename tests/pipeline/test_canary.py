@@ -77,6 +77,9 @@ VALUES: dict[str, Any] = {
     "low": 0.2,
     "high": 0.4,
     "count_rows": True,
+    "error": 0.05,
+    "at_most": 0.5,
+    "fresh": True,
 }
 ASKED = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
 QUERIES: list[dict[str, Any]] = [
@@ -85,6 +88,9 @@ QUERIES: list[dict[str, Any]] = [
         {**ASKED, "kind": kind, **{name: VALUES[name] for name in shape.names}}
         for kind, shape in FIELDS.items()
     ),
+    {**ASKED, "kind": "table", "group_by": ["carrier", "cancelled"], "error": {"value": 500}},
+    {**ASKED, "where": CARRIER, "error": {"relative": 0.05}},
+    {**ASKED, "kind": "sum", "attribute": "delay", "error": {"mean": 5}},
     {**ASKED, "where": CARRIER, "window": {"last_phases": 1}, "quote": True},
     {
         **{name: ASKED[name] for name in ("version", "dataset", "analyst")},
@@ -165,7 +171,13 @@ SMALL = {
     "accuracy": {"error": 0.3, "failure_probability": 0.5},
 }
 DEFINITIONS: list[dict[str, Any]] = [
-    {**DEFINED, "on_exhausted": "refuse", "synthetic_rows": 10, "kinds": KINDS},
+    {
+        **DEFINED,
+        "accuracy": {**DEFINED["accuracy"], "least_error": 0.001, "query_share": 0.5},
+        "on_exhausted": "refuse",
+        "synthetic_rows": 10,
+        "kinds": KINDS,
+    },
     *(
         {
             **DEFINED,

@@ -85,6 +85,8 @@ TABLES = ask(
     {"where": {"any": [AA, LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
     {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
+    {"where": AA, "fresh": True},
+    {"kind": "table", "group_by": ["delay"], "fresh": True},
 )
 QUERIES = ask(
     {"kind": "threshold", "attribute": "delay", "where": LATE},
@@ -396,6 +398,21 @@ def test_less_noise_than_was_paid_for_is_found_in_every_look(story: list[bytes])
                 assert number in faults(forged(story, change)), (name, look)
                 seen.add((look["kind"], name))
     assert seen
+
+
+@pytest.mark.parametrize("story", ["calibrated"], indirect=True)
+def test_a_look_is_fresh_or_says_nothing_of_it(story: list[bytes]) -> None:
+    number, entry = next(
+        (number, entry)
+        for number, entry in enumerate(map(json.loads, story))
+        if any("fresh" in look for look in entry.get("looks", ()))
+    )
+    assert entry["looks"][0]["fresh"] is True
+
+    def change(fields: list[dict[str, Any]]) -> None:
+        fields[number]["looks"][0]["fresh"] = False
+
+    assert "fresh" in faults(forged(story, change))[number]
 
 
 @pytest.mark.parametrize("story", ["all kinds"], indirect=True)

@@ -136,6 +136,47 @@ async def test_a_quote_says_the_price_spends_nothing_and_is_not_stored(
     assert first.complaints() == []
 
 
+@pytest.mark.parametrize("item", [{}, {"kind": "table", "group_by": ["carrier"]}])
+async def test_a_fresh_answer_is_charged_under_each_new_id_and_once_under_its_own(
+    first: Any, process: Any, item: dict[str, Any]
+) -> None:
+    asked = {"where": AA, **item, "fresh": True}
+    first.ask("flights", "quote", **asked, quote=True)
+    await process.run()
+    (price,) = (first.answer("quote")["privacy_loss"]["share"],)
+    assert price > 0
+    first.ask("flights", "plain", **{**asked, "fresh": None})
+    await process.run()
+    spent = [_spent(first)[0][0]]
+    for query_id in ("a", "b", "a"):
+        first.ask("flights", query_id, **asked)
+        await process.run()
+        spent.append(_spent(first)[0][0])
+    answer = first.answer("b")
+    assert answer["privacy_loss"]["share"] == price
+    assert (answer["path"], answer["difficulty"]) == ("measured", "hard")
+    assert "error_bar_anytime" not in answer
+    assert spent[1] - spent[0] == spent[2] - spent[1] > 0
+    assert spent[3] == spent[2]
+    record = first.ask("flights", "a", **{**asked, "fresh": None})
+    await process.run()
+    assert first.rejection(record)["reason"]["code"] == "id_reused"
+    assert first.complaints() == []
+
+
+async def test_a_profile_without_fresh_answers_refuses_them(world: Any, process: Any) -> None:
+    world.define("flights", mechanism={"profile": "counts"})
+    world.cells("flights", "batch", n=100)
+    await process.run()
+    world.ask("flights", "q", AA, fresh=True)
+    world.ask("flights", "sum", kind="sum", attribute="delay", fresh=True)
+    await process.run()
+    assert world.answer("q")["reason"]["code"] == "unsupported_kind"
+    assert "fresh" in world.answer("q")["reason"]["message"]
+    (rejected,) = world.released("rejected")
+    assert "fresh" in rejected["reason"]["message"]
+
+
 async def test_a_quote_that_cannot_be_answered_is_refused_and_not_stored(
     first: Any, process: Any
 ) -> None:

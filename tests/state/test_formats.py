@@ -139,8 +139,8 @@ CURVES = CurvesRelease(DELAY, (0, 2), (TREE.to_bytes(integers(3)), TREE.to_bytes
 
 REMEMBERED = TableAnswered(
     tuple(
-        Answered(count, 100, bar, wide, 0.95, Path.CERTIFIED)
-        for count, bar, wide in ((3.5, 0.25, 0.5), (97.0, None, None))
+        Answered(count, 100, bar, wide, 0.95, Path.CERTIFIED, anytime)
+        for count, bar, wide, anytime in ((3.5, 0.25, 0.5, 0.375), (97.0, None, None, None))
     ),
     (2,),
     Path.CERTIFIED,
@@ -195,6 +195,10 @@ EXAMPLES = {
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3)),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
+    "measurement-v1-fresh": Example(
+        CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3), fresh=True),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
     "measurement-v2-sums": Example(
         SumRelease(
             (KEY, OTHER_KEY, bytes(16)),
@@ -206,7 +210,7 @@ EXAMPLES = {
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
-    "remembered-answer-v1": Example(REMEMBERED, read_remembered, write_remembered),
+    "remembered-answer-v2": Example(REMEMBERED, read_remembered, write_remembered),
     "gated-count-v1": Example(
         CountRelease(4, WINDOW, LATE, True, -(2**80)),
         lambda data: CountRelease.from_bytes(FLIGHTS, data),
@@ -309,6 +313,13 @@ def modules() -> tuple[ModuleType, ...]:
         for package in (stream_dp.core, stream_dp.state)
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     )
+
+
+def test_a_remembered_answer_of_version_1_has_no_bar_for_all_times() -> None:
+    answer, now = read_remembered(golden("remembered-answer-v1")), REMEMBERED.cells
+    for cell, written in zip(answer.cells, now, strict=True):
+        assert cell.error_bar_anytime is None
+        assert (cell.count, cell.error_bar) == (written.count, written.error_bar)
 
 
 def test_every_version_of_every_format_has_a_frozen_example() -> None:

@@ -22,6 +22,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.residual.belief.forms import table
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Category, Rows, Universe
 from tests.noise import FakeNoise
@@ -82,9 +83,14 @@ class Trials:
                 self.mechanism.absorb(look.take(noise, self.data))
 
     def ask(
-        self, predicate: Predicate, block: int, group_by: tuple[int, ...] = ()
+        self,
+        predicate: Predicate,
+        block: int,
+        group_by: tuple[int, ...] = (),
+        *,
+        fresh: bool = False,
     ) -> Answered | TableAnswered:
-        query = LinearQuery(predicate, range(block, block + 1), group_by)
+        query = LinearQuery(predicate, range(block, block + 1), group_by, fresh=fresh)
         step = self.mechanism.answer(query)
         while isinstance(step, Look):
             self.mechanism.charged(step.charges)
@@ -284,3 +290,38 @@ def test_the_chi_type_bar_holds_for_every_mask_at_once(
         beyond += abs(answer.count - trials.truth(worst)) > answer.error_bar_simultaneous * N_ROWS
     assert tried > 0.5 * n_blocks
     assert binomtest(beyond, tried, BETA, alternative="greater").pvalue > ALARM
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
+def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_others(
+    scale: float, make_seeded_noise: Callable[[int], NoiseSource]
+) -> None:
+    """The cells that noise pushed up: the same query without fresh is the broken copy, and misses."""
+    n_blocks = 1_500
+    noise = Scaled(make_seeded_noise(round(9 * scale)), scale)
+    trials = Trials(noise, error=0.03, base_share=0.002, epsilon=8.0, n_blocks=n_blocks)
+    (counts,) = trials.data.marginal((0, 1), range(1))
+    fresh, plain = [], []
+    for block in range(n_blocks):
+        published = trials.mechanism.belief.tables.view((0, 1), range(block, block + 1))
+        above = table(published.spectrum, axes=range(2)) > counts
+        if above.all() or not above.any():
+            continue
+        worst = Predicate.of_mask((0, 1), above)
+        evidence = trials.mechanism._evidence(LinearQuery(worst, range(block, block + 1)))
+        of_tables = norm.isf(BETA / 2) * np.sqrt(evidence.variances.item())
+        plain.append(abs(evidence.values.item() - trials.truth(worst)) > of_tables)
+        answer = trials.ask(worst, block, fresh=True)
+        assert isinstance(answer, Answered)
+        assert answer.error_bar is not None
+        if 0.0 < answer.count < N_ROWS:
+            bar = answer.error_bar * N_ROWS / norm.isf(BETA / 2)
+            fresh.append((answer.count - trials.truth(worst)) / bar)
+    assert len(fresh) > 0.9 * n_blocks
+    deviations = np.array(fresh)
+    if scale == 1.0:
+        assert too_large(deviations) > ALARM
+        assert too_small(deviations) > ALARM
+        assert binomtest(sum(plain), len(plain), BETA, alternative="greater").pvalue < ALARM
+    else:
+        assert too_large(deviations) < ALARM

@@ -16,6 +16,7 @@ the promised probability. An analyst who chooses queries by looking at published
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -44,6 +45,7 @@ from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
+from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import (
@@ -79,6 +81,7 @@ from stream_dp.core.residual.planner import (
     Terms,
     Unproven,
     plan,
+    plan_fresh,
 )
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
@@ -91,7 +94,11 @@ from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
-_REMEMBERED = Format("remembered answer", 1)  # a row of three floats for each of its numbers
+_REMEMBERED = Format("remembered answer", 1, 2)
+"""A row of floats for each of its numbers: three in version 1, which had no bar for all times, then four.
+
+Version 2 says first whether the answer was reached in stages.
+"""
 
 _ROUNDING = 2.0**-44
 """What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
@@ -99,10 +106,16 @@ _ROUNDING = 2.0**-44
 _CLOSE = 1.0 + 1e-6
 """By what factor a remembered bar may pass the error asked for: scales and bars are floats."""
 
-_Row: TypeAlias = tuple[float, ...]
-"""One answer: its count, its error bar and its simultaneous error bar, both as shares of the rows."""
+_SMALLER: Final = 1.0 - 1e-9
+"""How much smaller a bar must be that is not the same but for rounding."""
 
-_ZERO: _Row = (0.0, 0.0, 0.0)
+_Row: TypeAlias = tuple[float, ...]
+"""One answer: its count, then its bars as shares of the rows, NaN where there is none.
+
+The bars are its own, the simultaneous one, and the one for all times.
+"""
+
+_ZERO: _Row = (0.0, 0.0, 0.0, 0.0)
 
 _REFUSALS = {
     Lack.PACE: Refused(
@@ -187,14 +200,18 @@ class Calibrated(LinearMechanism):
         self._allocator = BudgetAllocator(self.policy)
         self._base_plan = base_plan(self._shape, workload, queries_per_phase)
         self._belief = Belief(self._shape)
-        self._counted: set[tuple[int, ...]] = set()
+        self._counted = Counter[tuple[int, ...]]()
         self._without_base: list[int] = []
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
+        self._n_tables = 0
+        self._as_of: dict[bytes, tuple[int, int]] = {}
         self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self._belief)} blocks)"
+
+    answers_fresh = True
 
     @property
     def belief(self) -> Belief:
@@ -305,6 +322,9 @@ class Calibrated(LinearMechanism):
             if not look.final:
                 return self._next_of_mean(query, look.paid)
             return self._mean_alone(query, release)
+        if query.fresh:
+            assert isinstance(release, CountsRelease), "a fresh answer is counted"
+            return self._by_itself(query, release)
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
             return self._summed(query, Path.MEASURED)
@@ -427,7 +447,8 @@ class Calibrated(LinearMechanism):
         bar = self._stages.z_final * math.sqrt(variance)
         evidence = self._evidence(query)
         simultaneous = self._simultaneous_by_variance(evidence, [value])
-        outcome = self._outcome(query, evidence.form, [value], [bar], simultaneous, Path.MEASURED)
+        bars = [bar], simultaneous, self._anytime(evidence, [value])
+        outcome = self._outcome(query, evidence.form, [value], bars, Path.MEASURED)
         assert isinstance(outcome, Answered), "one count"
         return outcome
 
@@ -548,6 +569,9 @@ class Calibrated(LinearMechanism):
             deviation = math.sqrt(self._sum_planner(query, self._terms).variance_after(measure))
             bar = self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
             return bar if bar < 1.0 else None
+        if query.fresh:
+            deviation = math.sqrt(_variance_of(measure.steps))
+            return self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
         precision = np.zeros(len(query.window))
         for block, step in measure.steps:
             precision[block - query.window.start] = float(grid_sigma(step) ** -2)
@@ -561,7 +585,7 @@ class Calibrated(LinearMechanism):
         window, predicate = query.window, query.predicate
         if window.stop > len(self._belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        known = self._repeated(query)
+        known = None if query.fresh else self._repeated(query)
         if known is not None:
             return known
         n_rows = self._belief.rows(window)
@@ -584,6 +608,8 @@ class Calibrated(LinearMechanism):
             return self._decide_total(query, terms)
         evidence = self._evidence(query)
         most = self._limits.most(query.target)
+        if query.fresh:
+            return self._decide_fresh(query, evidence, terms, most)
         decision = self._plan(evidence, terms, most)
         if most is not None and isinstance(decision, Unproven):
             dearer = self._plan(evidence, terms, None)
@@ -606,6 +632,18 @@ class Calibrated(LinearMechanism):
 
     def _within(self, most: int | None) -> BudgetAllocator:
         return self._allocator if most is None else self._allocator.within(most)
+
+    def _decide_fresh(
+        self, query: LinearQuery, evidence: Evidence, terms: Terms, most: int | None
+    ) -> Refused | Measure | MeasureSums:
+        decision = plan_fresh(evidence, terms, self._prices, self._within(most))
+        if most is not None and isinstance(decision, Lack):
+            decision = plan_fresh(evidence, terms, self._prices, self._allocator)
+            if isinstance(decision, Measure):
+                return too_dear(decision.charges, most)
+        if isinstance(decision, Measure):
+            return self._drawable(query, decision)
+        return _REFUSALS[decision]
 
     def _sum_planner(self, query: LinearQuery, terms: Terms) -> SumPlanner:
         n_rows, every = self._belief.rows(query.window), rows_query(query)
@@ -675,7 +713,17 @@ class Calibrated(LinearMechanism):
         values = evidence.values.tolist()
         bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
         simultaneous = self._simultaneous_by_variance(evidence, values)
-        return self._outcome(query, evidence.form, values, bars, simultaneous, path)
+        anytime = self._anytime(evidence, values)
+        return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
+
+    def _by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
+        """The answer of a fresh look: its own noise is all that it errs by."""
+        form = form_of(query, self._shape)
+        counts = release.values.sum(axis=0)
+        values = (counts if form.live is None else counts[form.live]).tolist()
+        bars = [self._terms.z * math.sqrt(_variance_of(release.steps))] * len(values)
+        none = [math.nan] * len(values)
+        return self._outcome(query, form, values, (bars, none, none), Path.MEASURED)
 
     def _by_bounds(
         self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
@@ -788,7 +836,15 @@ class Calibrated(LinearMechanism):
             low, high = evidence.interval(half - self._conjunctions_log(form))
             reaches = np.maximum(high - values, values - low).tolist()
             simultaneous = list(map(min, simultaneous, reaches))
-        return self._outcome(query, form, answers, bars, simultaneous, path)
+        anytime = self._anytime(evidence, answers)
+        return self._outcome(query, form, answers, (bars, simultaneous, anytime), path)
+
+    def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
+        """Half widths around ``values`` that hold for the answers to this query at all times at once."""
+        promised = (self.accuracy.error * evidence.n_rows / self._terms.z) ** 2
+        bars = anytime_bars(evidence.variances, promised, self.accuracy.failure_probability)
+        reaches: list[float] = (np.abs(np.array(values) - evidence.values) + bars).tolist()
+        return reaches
 
     def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for all predicates of the class served at once.
@@ -835,16 +891,15 @@ class Calibrated(LinearMechanism):
         query: LinearQuery,
         form: Form,
         values: list[float],
-        bars: list[float],
-        simultaneous: list[float],
+        bars: tuple[list[float], list[float], list[float]],
         path: Path,
     ) -> Answered | TableAnswered:
         """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
         n_rows = self._belief.rows(query.window)
         total = float(n_rows)
         rows: list[_Row] = [
-            (min(max(value, 0.0), total), bar / total + _ROUNDING, wide / total + _ROUNDING)
-            for value, bar, wide in zip(values, bars, simultaneous, strict=True)
+            (min(max(value, 0.0), total), *(bar / total + _ROUNDING for bar in bars_of_one))
+            for value, *bars_of_one in zip(values, *bars, strict=True)
         ]
         if form.live is not None:
             live = iter(rows)
@@ -860,11 +915,12 @@ class Calibrated(LinearMechanism):
                 count,
                 n,
                 bar if bar < 1.0 else None,
-                min(simultaneous, 1.0) if bar < 1.0 else None,
+                min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
                 confidence,
                 path,
+                anytime if anytime < 1.0 else None,
             )
-            for count, bar, simultaneous in rows
+            for count, bar, simultaneous, anytime in rows
         ]
         if not query.group_by:
             return cells[0]
@@ -873,13 +929,14 @@ class Calibrated(LinearMechanism):
     def _certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""
         n_answers = math.prod(self._shape[a] for a in query.group_by)
-        rows = [(float(count), 0.0, 0.0)] * n_answers
+        rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self._answered(query, rows, n_rows, Path.CERTIFIED)
 
     # ------------------------------------------------------------ memory
 
     def absorb(self, release: Release) -> None:
         if isinstance(release, TablesRelease):
+            self._n_tables += 1
             for part, table in zip(release.parts, release.tables, strict=True):
                 variance = float(grid_sigma(part.step) ** 2)
                 self._belief.absorb_table(
@@ -887,7 +944,9 @@ class Calibrated(LinearMechanism):
                 )
                 self._allocator.bought(part.attributes, part.block)
         elif isinstance(release, CountsRelease):
-            self._counted.add(release.attributes)
+            if release.fresh:
+                return  # it answers one query, and enters no memory
+            self._counted[release.attributes] += 1
             squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
             for (block, step), values in zip(release.steps, release.values, strict=True):
                 variance = float(grid_sigma(step) ** 2)
@@ -942,18 +1001,25 @@ class Calibrated(LinearMechanism):
             return
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
         rows = [
-            fields("<3d", c.count, _or_nan(c.error_bar), _or_nan(c.error_bar_simultaneous))
+            fields(
+                "<4d",
+                c.count,
+                _or_nan(c.error_bar),
+                _or_nan(c.error_bar_simultaneous),
+                _or_nan(c.error_bar_anytime),
+            )
             for c in cells
         ]
-        value = _REMEMBERED.pack(*rows)
+        value = _REMEMBERED.pack(fields("<?", query.target.relative is not None), *rows)
         self._verified[key] = self._fresh[key] = value
+        self._as_of[key] = self._seen(query)
 
     def _repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
-        """The remembered answer, if it is as precise as the query asks."""
+        """The remembered answer, or a better one of now, if it is as precise as the query asks."""
         known = self._verified.get(_repeat_key(query))
         if known is None:
             return None
-        outcome = self._recalled(query, known)
+        outcome = self._better(query, known) or self._recalled(query, known)
         bar = _widest(outcome)
         if query.target.relative is None:
             error = terms_of(self._terms, query, self._belief.rows(query.window)).error
@@ -963,12 +1029,54 @@ class Calibrated(LinearMechanism):
         return outcome if bar <= error * _CLOSE + 2.0 * _ROUNDING else None
 
     def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
+        n_rows = self._belief.rows(query.window)
+        rows, _ = self._read(query, known)
+        return self._answered(query, rows, n_rows, Path.REPEAT)
+
+    def _read(self, query: LinearQuery, known: bytes) -> tuple[list[_Row], bool]:
+        """The rows of a remembered answer, and whether it was reached in stages."""
         reader = _REMEMBERED.read(known)
+        (staged,) = (False,) if reader.version == 1 else reader.fields("<?")
         n_answers = math.prod(self._shape[a] for a in query.group_by)
-        numbers = reader.fields(f"<{3 * n_answers}d")
+        width = 3 if reader.version == 1 else 4
+        numbers = reader.fields(f"<{width * n_answers}d")
         reader.end()
-        rows = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
-        return self._answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
+        anytime = numbers[3::4] if width == 4 else (math.nan,) * n_answers
+        columns = (*(numbers[i::width] for i in range(3)), anytime)
+        return list(zip(*columns, strict=True)), staged
+
+    def _seen(self, query: LinearQuery) -> tuple[int, int]:
+        """What can have changed the evidence about a query: tables, and counts on its attributes."""
+        return self._n_tables, self._counted[query.attributes]
+
+    def _better(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered | None:
+        """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
+
+        A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
+        bounds that the first answer may rest on, as a measured answer does. An answer that was reached in
+        stages has spent all of it, and is returned as it is.
+        """
+        key, seen, constant = _repeat_key(query), self._seen(query), query.predicate.constant
+        if self._as_of.get(key) == seen or constant is False or (constant and not query.group_by):
+            return None
+        rows, staged = self._read(query, known)
+        if staged:
+            return None
+        before = [bar for _, bar, _, _ in rows]
+        better = self._by_variance(
+            query, self._evidence(query), self._terms.z_measured, Path.CERTIFIED
+        )
+        cells = better.cells if isinstance(better, TableAnswered) else (better,)
+        pairs = [
+            (math.inf if math.isnan(bar) else bar, _or_inf(cell.error_bar))
+            for bar, cell in zip(before, cells, strict=True)
+        ]
+        if any(now > bar for bar, now in pairs) or not any(
+            now < bar * _SMALLER for bar, now in pairs
+        ):
+            self._as_of[key] = seen
+            return None
+        return better
 
     def release_from_bytes(self, data: bytes) -> Release:
         if FORMAT.is_of(data, SUMMED):
@@ -1010,8 +1118,17 @@ def _widest(outcome: Answered | TableAnswered) -> float:
     return math.inf if bar is None else bar
 
 
+def _variance_of(steps: Iterable[tuple[int, int]]) -> float:
+    """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
+    return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
+
+
 def _finite(bar: float) -> float | None:
     return bar if math.isfinite(bar) else None
+
+
+def _or_inf(bar: float | None) -> float:
+    return math.inf if bar is None else bar
 
 
 def _or_nan(bar: float | None) -> float:

@@ -26,7 +26,7 @@ FORMAT: Final = Format("measurement", 1, 2)
 """Version 1 holds tables or counts, version 2 holds sums (``sum_look``)."""
 
 _COUNTED: Final = 1
-_TABLES, _COUNTS = 1, 2
+_TABLES, _COUNTS, _FRESH = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,7 @@ class CountsLook(Look):
 
     @property
     def description(self) -> dict[str, object]:
+        fresh: dict[str, object] = {"fresh": True} if self.query.fresh else {}
         return {
             "kind": "counts",
             "predicate": self.query.key.hex(),
@@ -119,6 +120,7 @@ class CountsLook(Look):
             "group_by": list(self.query.group_by),
             "answers": self.n_answers,
             "blocks": [list(step) for step in self.steps],
+            **fresh,
         }
 
     def reserve(self, noise: NoiseSource) -> None:
@@ -131,22 +133,28 @@ class CountsLook(Look):
             (marginal,) = data.marginal(self.attributes, range(block, block + 1))
             counts = exact_answers(self.query, self.attributes, marginal)
             values.append(counts + noise.gaussian(grid_sigma(step), self.n_answers))
-        return CountsRelease(self.query.key, self.attributes, self.steps, np.array(values))
+        query = self.query
+        return CountsRelease(query.key, self.attributes, self.steps, np.array(values), query.fresh)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountsRelease:
-    """Published answers to one query in some blocks: int64, shape (blocks, answers)."""
+    """Published answers to one query in some blocks: int64, shape (blocks, answers).
+
+    Attributes:
+        fresh: Whether they answer one query by themselves, and no memory takes them in.
+    """
 
     key: bytes
     attributes: tuple[int, ...]
     steps: tuple[tuple[int, int], ...]
     values: Integers = field(repr=False)
+    fresh: bool = False
 
     def to_bytes(self) -> bytes:
         n_blocks, n_answers = self.values.shape
         return FORMAT.pack(
-            fields("<B16sII", _COUNTS, self.key, n_blocks, n_answers),
+            fields("<B16sII", _FRESH if self.fresh else _COUNTS, self.key, n_blocks, n_answers),
             pack_attributes(self.attributes),
             *(fields("<Ii", block, step) for block, step in self.steps),
             integers(self.values),
@@ -185,15 +193,15 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     """
     reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
-    known = reader.version == _COUNTED and kind in {_TABLES, _COUNTS}
+    known = reader.version == _COUNTED and kind in {_TABLES, _COUNTS, _FRESH}
     reader.require(known, "is of an unknown kind")
-    if kind == _COUNTS:
+    if kind != _TABLES:
         key, n_blocks, n_answers = reader.fields("<16sII")
         attributes = read_attributes(reader, len(shape))
         steps = tuple(reader.fields("<Ii") for _ in range(n_blocks))
         values = reader.integers(n_blocks, n_answers)
         reader.end()
-        return CountsRelease(key, attributes, steps, values)
+        return CountsRelease(key, attributes, steps, values, kind == _FRESH)
     (n_parts,) = reader.fields("<I")
     parts, tables = [], []
     for _ in range(n_parts):

@@ -270,6 +270,15 @@ def plan_total(
     return _lack(_table, evidence, prices, allocator, limit) if table is None else table
 
 
+def plan_fresh(
+    evidence: Evidence, terms: Terms, prices: Prices, allocator: BudgetAllocator
+) -> Measure | Lack:
+    """Plans counts that promise the answer by their own noise alone, whatever is known already."""
+    limit = (terms.error * evidence.n_rows / terms.z) ** 2
+    count = count_alone(evidence, prices, allocator.room(evidence.window), limit)
+    return _lack(count_alone, evidence, prices, allocator, limit) if count is None else count
+
+
 def _lack(
     way: Callable[[Evidence, Prices, npt.NDArray[np.int64], float], Measure | None],
     evidence: Evidence,
@@ -478,6 +487,7 @@ __all__ = [
     "count_alone",
     "count_look",
     "plan",
+    "plan_fresh",
     "plan_total",
     "step_below",
     "water_fill",

@@ -15,9 +15,15 @@ class PredicateAnswer(CountAnswer):
 
     ``error_bar_simultaneous`` holds for all conjunctions on the same attributes and window at once, and for
     all predicates where tables alone answer.
+
+    Attributes:
+        error_bar_anytime: The half width around ``value`` that also covers a query that was fixed beforehand
+            and is asked, or asked again, at a time that was chosen by published values. None where nothing
+            is known.
     """
 
     kind: Literal["predicate"] = "predicate"
+    error_bar_anytime: float | None = None
 
 
 class TableAnswer(CellsAnswer):
@@ -28,8 +34,8 @@ class TableAnswer(CellsAnswer):
 
 COUNTS = KindMessages(
     queries={
-        "predicate": QueryShape(may_have=("where", "error", "at_most")),
-        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most")),
+        "predicate": QueryShape(may_have=("where", "error", "at_most", "fresh")),
+        "table": QueryShape(needs=("group_by",), may_have=("where", "error", "at_most", "fresh")),
     },
     answers={"predicate": PredicateAnswer, "table": TableAnswer},
 )

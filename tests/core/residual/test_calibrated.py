@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -28,8 +29,9 @@ from stream_dp.core.outcome import (
     Refused,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
+from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import conjunctions_log
 from stream_dp.core.residual.calibrated import MOST_DRAWN, Calibrated
@@ -175,6 +177,118 @@ def stream(seed: int, n: int, n_phases: int) -> list[LinearQuery]:
     return queries
 
 
+# ---------------------------------------------------------------- fresh answers
+
+
+def fresh(query: LinearQuery) -> LinearQuery:
+    return replace(query, fresh=True)
+
+
+@pytest.mark.parametrize("group_by", [(), (2, 0)], ids=["a count", "a table"])
+def test_a_fresh_answer_is_its_own_look_and_no_memory_enters_it(group_by: tuple[int, ...]) -> None:
+    """Two data sets that know different things give the same look and the same answer."""
+    predicate = Predicate.conjunction({0: np.arange(6) < 3, 1: np.arange(3) < 2})
+    query = LinearQuery(predicate, range(2), group_by)
+    unaware, aware = (host(2, error=0.02, base_share=share) for share in (0.0, 0.4))
+    for seen in stream(3, 40, 2):
+        aware.ask(seen)
+    looks = []
+    for it in (unaware, aware):
+        it.noise = RoundedNoise(5)
+        spent = len(it.charges)
+        outcome = it.ask(fresh(query))
+        look = it.looks[-1]
+        assert isinstance(look, CountsLook)
+        assert look.description["fresh"] is True
+        assert it.charges[spent:] == list(look.charges)
+        assert isinstance(outcome, Answered | TableAnswered)
+        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+        release = it.mechanism.release_from_bytes(it.transcript[-1])  # type: ignore[arg-type]
+        assert isinstance(release, CountsRelease)
+        truth, counts = it.truth(query), release.values.sum(axis=0)
+        bar = two_sided(math.log(0.01)) * math.sqrt(
+            sum(float(grid_sigma(step)) ** 2 for _, step in look.steps)
+        )
+        for cell, exact, count in zip(cells, truth, counts, strict=True):
+            assert cell.path is Path.MEASURED
+            if exact:  # a cell that the condition excludes is 0
+                assert (cell.error_bar_simultaneous, cell.error_bar_anytime) == (None, None)
+                assert cell.count == min(max(count, 0), cell.n)
+                assert cell.error_bar == pytest.approx(bar / cell.n, rel=1e-9)
+                assert 0.9 * 0.02 < (cell.error_bar or 0.0) <= 0.02 * (1 + 1e-6)
+        looks.append((look, outcome))
+    assert looks[0] == looks[1]
+
+
+def test_a_fresh_answer_is_charged_every_time_and_enters_no_memory() -> None:
+    """Whatever is asked afterwards is decided and answered as if it had not been asked."""
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(2))
+    asked, other = host(2, base_share=0.05), host(2, base_share=0.05)
+    prices = []
+    for _ in range(3):
+        quote = asked.mechanism.quote(fresh(query))
+        before = len(asked.charges)
+        asked.ask(fresh(query))
+        prices.append(tuple(asked.charges[before:]))
+        assert prices[-1] == quote.charges
+    assert prices[0]
+    assert prices[0] == prices[1] == prices[2]
+    for it in (asked, other, asked.restarted()):
+        it.noise = RoundedNoise(7)
+    again = asked.restarted()
+    again.noise = RoundedNoise(7)
+    for later in [query, complement(query), *stream(8, 40, 2)]:
+        expected = other.ask(later)
+        assert asked.ask(later) == expected
+        assert again.ask(later) == expected
+
+
+def test_a_fresh_answer_that_no_line_can_pay_for_is_refused_and_what_is_certain_is_free() -> None:
+    it = host(1, error=0.002, on_exhausted="unverified")
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
+    outcome: Outcome = it.ask(fresh(query))
+    while isinstance(outcome, Answered):
+        outcome = it.ask(fresh(query))
+    assert isinstance(outcome, Refused)
+    assert outcome.code is RefusalCode.BUDGET_EXHAUSTED
+    assert it.mechanism.quote(fresh(query)).outcome == outcome
+    spent = list(it.charges)
+    certain = it.ask(LinearQuery(EVERYTHING, range(1), fresh=True))
+    assert isinstance(certain, Answered)
+    assert (certain.count, certain.error_bar) == (20_000.0, 0.0)
+    assert it.charges == spent
+
+
+def test_a_fresh_answer_costs_one_count_of_the_noise_that_the_error_allows() -> None:
+    """A seventh of a hundredth of a line for 2% of 20,000 rows; scales are those of the public grid."""
+    it = host(1, error=0.02)
+    query = LinearQuery(conjunction(np.random.default_rng(4), 2), range(1))
+    (charge,) = it.mechanism.quote(fresh(query)).charges
+    sigma = 0.02 * 20_000 / two_sided(math.log(0.01))
+    rho = float(it.mechanism.budget.rho)
+    least = 1 / (2 * sigma**2) / rho
+    assert least == pytest.approx(0.00138, rel=0.01)
+    assert least <= charge.rho / UNITS < 1.1 * least
+
+
+def test_a_fresh_answer_has_an_error_and_a_price_of_its_own_and_its_quote_says_its_bar() -> None:
+    it = host(2, error=0.02)
+    query = fresh(LinearQuery(conjunction(np.random.default_rng(4), 2), range(2)))
+    sharper = replace(query, target=Target(share=0.01))
+    for asked, error in ((query, 0.02), (sharper, 0.01)):
+        quote = it.mechanism.quote(asked)
+        assert quote.error_bar is not None
+        outcome = it.ask(asked)
+        assert isinstance(outcome, Answered)
+        assert outcome.error_bar == pytest.approx(quote.error_bar, rel=1e-9)
+        assert 0.9 * error < quote.error_bar <= error * (1 + 1e-6)
+    refused = it.ask(replace(query, target=Target(share=0.01, at_most=1e-6)))
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.PRICE_TOO_HIGH
+    with pytest.raises(ValueError, match="known beforehand"):
+        replace(query, target=Target(relative=0.05))
+
+
 # ---------------------------------------------------------------- answers
 
 
@@ -316,6 +430,73 @@ def test_a_repeat_is_the_same_answer_for_free() -> None:
         assert again.path is Path.REPEAT
         assert _numbers(again) == _numbers(first)
         assert it.charges == spent
+
+
+@pytest.mark.parametrize("group_by", [(), (1,)], ids=["a count", "a table"])
+def test_a_repeat_answers_with_the_smallest_bar_that_is_known_by_then(
+    group_by: tuple[int, ...],
+) -> None:
+    """Tables that others measured say more by now; a repeat gets that for nothing, and remembers it."""
+    it = host(2, error=0.02, base_share=0.0)
+    factors = {0: np.arange(SIZES[0]) < 2, 2: np.arange(SIZES[2]) < 1}
+    query = LinearQuery(Predicate.conjunction(factors), range(2), group_by)
+    first = it.ask(query)
+    again = it.ask(query)
+    assert isinstance(again, Answered | TableAnswered)
+    assert again.path is Path.REPEAT
+    assert _numbers(again) == _numbers(first)
+    attributes = (0, 1, 2)
+    shape = tuple(SIZES[a] for a in attributes)
+    parts = tuple(Part(attributes, block, 40) for block in range(2))
+    it.take(TablesLook("query", parts, (shape, shape), ()))
+    spent = list(it.charges)
+    for one in (it.restarted(), it):
+        better = one.ask(query)
+        assert isinstance(better, Answered | TableAnswered)
+        assert better.path is Path.CERTIFIED
+        evidence = one.mechanism._evidence(query)
+        cells = better.cells if isinstance(better, TableAnswered) else (better,)
+        before = first.cells if isinstance(first, TableAnswered) else (first,)
+        z = two_sided(math.log(0.8 * it.mechanism.accuracy.failure_probability))
+        for cell, old, value in zip(cells, before, evidence.values, strict=True):
+            assert isinstance(old, Answered)
+            assert cell.count == pytest.approx(value)
+            assert cell.error_bar == pytest.approx(
+                z * math.sqrt(evidence.variances.max()) / cell.n, rel=1e-6
+            )
+            assert (cell.error_bar or 1.0) < (old.error_bar or 0.0)
+        again = one.ask(query)
+        assert isinstance(again, Answered | TableAnswered)
+        assert again.path is Path.REPEAT
+        assert _numbers(again) == _numbers(better)
+        restarted = it.restarted().ask(query)
+    assert _numbers(restarted) == _numbers(better)
+    assert it.charges == spent
+
+
+def test_a_bar_for_all_times_goes_by_what_is_known_and_not_by_what_is_asked() -> None:
+    """It surrounds the best estimate, wherever the answer lies, and repeats keep theirs."""
+    it = host(2, error=0.02, base_share=0.05)
+    found = Counter[Path]()
+    for query in stream(11, 200, 2):
+        first = it.ask(query)
+        if not isinstance(first, Answered) or first.error_bar_anytime is None:
+            continue
+        if not 0.0 < first.count < first.n or first.path is Path.REPEAT:
+            continue
+        found[first.path] += 1
+        evidence = it.mechanism._evidence(query)
+        z = two_sided(math.log(0.01))
+        (bar,) = anytime_bars(evidence.variances, (0.02 * first.n / z) ** 2, 0.01).tolist()
+        reach = abs(first.count - evidence.values.item()) + bar
+        assert first.error_bar_anytime * first.n == pytest.approx(reach, rel=1e-6)
+        assert first.error_bar is not None
+        assert first.path is Path.BOUNDED or first.error_bar < first.error_bar_anytime
+        again = it.ask(query)
+        assert isinstance(again, Answered)
+        assert again.error_bar_anytime == first.error_bar_anytime
+    assert found[Path.CERTIFIED]
+    assert found[Path.MEASURED]
 
 
 def _numbers(outcome: Outcome) -> list[tuple[float, float | None, float | None]]:
