@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from drivers.protocol import Attribute, Columns, Promise, Query, Stream
-from orders import ORDERS, orders_of_day, tiles
 from rich.table import Table
+from tiles import ORDERS, orders, tiles
 from workloads import (
     DATA,
     FAILURE_PROBABILITY,
@@ -35,7 +35,7 @@ from workloads import (
 )
 
 from stream_dp.core.accounting import Budget
-from stream_dp.core.query import compile_where
+from stream_dp.core.query import Predicate, compile_where
 from stream_dp.core.universe import Number, Rows, Universe
 
 HERE = Path(__file__).resolve().parent
@@ -86,26 +86,34 @@ def flights_stream(path: Path, *, months: int, queries: int, error: float) -> St
     asked: list[Query] = []
     for month in range(months):
         for each in flight_queries(1, month, queries):
-            predicate = compile_where(FLIGHTS, each.where)
-            assert predicate.factors is not None, "W4 asks conjunctions"
-            where = {
-                FLIGHTS.names[attribute]: tuple(map(int, np.flatnonzero(factor)))
-                for attribute, factor in zip(predicate.attributes, predicate.factors, strict=True)
-            }
+            where = _cells(FLIGHTS, compile_where(FLIGHTS, each.where))
             asked.append(Query(len(asked), month, each.window(month + 1).start, where))
     phases = [_columns(FLIGHTS, FLIGHTS.encode_columns(batch)) for batch in batches]
     return Stream("flights", _promise(error), _attributes(FLIGHTS), phases, asked)
 
 
 def orders_stream(*, days: int, n_rows: int, error: float) -> Stream:
-    """Fifty tiles after each day."""
+    """The fifty tiles of ``benchmarks/tiles.py`` after each day."""
     asked: list[Query] = []
     for day in range(days):
         for tile in tiles():
-            first = tile.window(day + 1).start
-            asked.append(Query(len(asked), day, first, dict(tile.where), tile.by))
-    phases = [_columns(ORDERS, orders_of_day(day, n_rows)) for day in range(days)]
+            first = 0 if tile.phases is None else max(0, day + 1 - tile.phases)
+            where = _cells(ORDERS, tile.query.predicate)
+            by = tuple(ORDERS.names[attribute] for attribute in tile.query.group_by)
+            asked.append(Query(len(asked), day, first, where, by))
+    phases = [
+        _columns(ORDERS, orders(np.random.default_rng([5, day]), n_rows)) for day in range(days)
+    ]
     return Stream(f"orders-{n_rows}", _promise(error), _attributes(ORDERS), phases, asked)
+
+
+def _cells(universe: Universe, predicate: Predicate) -> dict[str, tuple[int, ...]]:
+    """The cells that a conjunction selects of each attribute."""
+    assert predicate.factors is not None, "these workloads ask conjunctions"
+    return {
+        universe.names[attribute]: tuple(map(int, np.flatnonzero(factor)))
+        for attribute, factor in zip(predicate.attributes, predicate.factors, strict=True)
+    }
 
 
 def _promise(error: float) -> Promise:

@@ -13,7 +13,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="this copy has no benchmarks")
 
-MODULES = ("peers", "orders", "workloads", "drivers", "drivers.protocol")
+MODULES = ("peers", "tiles", "workloads", "drivers", "drivers.protocol")
 
 
 @pytest.fixture
