@@ -355,7 +355,8 @@ class Calibrated(LinearMechanism):
         # Facts that never change, and prices, which are worked out once.
         shared = (self._base_plan, self._prices, self._stages, self.budget, self.policy)
         memo: dict[int, object] = {id(one): one for one in shared}
-        memo[id(self._verified)] = dict(self._verified)
+        for answers in (self._verified, self._as_of):
+            memo[id(answers)] = dict(answers)
         fork = deepcopy(self, memo)
         if not bounds:
             fork._terms = replace(self._terms, log_bounds_failure=_NEVER)  # noqa: SLF001 - of its own kind
@@ -1101,7 +1102,8 @@ class CalibratedRehearsal(Rehearsal):
             charges += following.charges
             following = self.fork.imagine(query, following)
         bar = None if following is None else widest_bar(following)
-        staged = query.target.relative is not None
+        target = query.target
+        staged = target.relative is not None or target.mean is not None
         return Quote(None, summed(charges), bar, expected=staged)
 
 
