@@ -97,7 +97,10 @@ def test_the_price_of_a_count_goes_with_the_inverse_square_of_its_error() -> Non
 def test_the_error_of_the_data_set_counts_where_a_query_names_none() -> None:
     one, other = fresh(error=0.01), fresh(error=0.05)
     plain = LinearQuery(HALF, range(2))
-    assert one.ask(plain) == other.ask(asked(Target(share=0.01)))
+    named, unnamed = other.ask(asked(Target(share=0.01))), one.ask(plain)
+    assert isinstance(named, Answered)
+    assert isinstance(unnamed, Answered)
+    assert (named.count, named.error_bar) == (unnamed.count, unnamed.error_bar)
     assert one.charges == other.charges
 
 
