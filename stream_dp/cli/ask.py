@@ -173,6 +173,9 @@ def command(
     _check_options(kind, {**given, "error": error, "at_most": at_most}, query)
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
+    precise = _Precise.of(error, at_most)
+    if query is not None and not is_batch:  # the SQL knows what the error is of
+        query, precise = precise.after(query), _Precise()
     texts = [text for text in (query, *more) if text is not None]
     asked = Query(
         condition=None if is_batch else query,
@@ -185,8 +188,8 @@ def command(
         rank=rank,
         low=low,
         high=high,
-        error=_read("--error", as_error, error),
-        at_most=_read("--at-most", as_at_most, at_most),
+        error=precise.error,
+        at_most=precise.at_most,
         fresh=fresh,
     )
     with busy("Asking"), connection.client(analyst) as client:
@@ -284,6 +287,27 @@ class _Bundle:
             except InvalidQuery as error:
                 raise statement.fault(self.file, error) from None
         return queries
+
+
+@dataclass(frozen=True, slots=True)
+class _Precise:
+    """What ``--error`` and ``--at-most`` say, and the clauses that say the same in SQL."""
+
+    error: float | Mapping[str, float] | None = None
+    at_most: float | None = None
+    clauses: str = ""
+
+    @classmethod
+    def of(cls, error: str | None, at_most: str | None) -> _Precise:
+        clauses = f"\nWITHIN {error}" if error else ""
+        clauses += f"\nCOSTING AT MOST {at_most}" if at_most else ""
+        return cls(
+            _read("--error", as_error, error), _read("--at-most", as_at_most, at_most), clauses
+        )
+
+    def after(self, query: str) -> str:
+        """A query in SQL with the clauses at its end; the line break ends a comment."""
+        return f"{query}{self.clauses}"
 
 
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:

@@ -52,7 +52,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 ErrorOf: TypeAlias = float | Mapping[str, float]
-"""A share of the rows, ``{"relative": share}`` of the answer, or ``{"value": number}``."""
+"""A share of the rows, ``{"relative": share}`` of a count, ``{"value": number}``, or ``{"mean": number}``."""
 
 
 class _More(TypedDict, total=False):
@@ -85,7 +85,8 @@ class Query(Generic[AnswerT_co]):
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
         error: The largest error of a count, table or sum: a share of the rows such as 0.005, ``{"relative":
-            0.05}`` of a count, or ``{"value": 50}`` rows, or units of a sum. None takes ``accuracy.error``.
+            0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, or ``{"mean": 2.5}`` of a mean. None
+            takes ``accuracy.error``.
         at_most: The largest share of any phase's budget that the answer may take. None for no limit.
         fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
             was chosen, and it is charged under every new id.

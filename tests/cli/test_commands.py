@@ -15,11 +15,13 @@ import pytest
 
 from stream_dp.broker import Broker
 from stream_dp.cli import _COMMANDS, connection
+from stream_dp.cli.ask import _Precise
 from stream_dp.cli.connection import Connection, rollback_of_worker
 from stream_dp.cli.worker import source_of
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
 from stream_dp.errors import InvalidInput, RolledBack
+from stream_dp.sql import parse
 
 Run = Callable[..., Any]
 Words = dict[str, Any]
@@ -531,3 +533,16 @@ def test_what_another_kafka_asks_for_is_not_shown_to_the_one_that_up_started(
     given = Connection("kafka:9093", None, "stream-dp.", tmp_path).broker
     assert given.servers == "kafka:9093"
     assert given.authenticates
+
+
+def test_an_error_and_a_price_are_clauses_of_the_query_in_sql() -> None:
+    schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
+    precise = _Precise.of("2.5", "2%")
+    for query, error in (
+        ("SELECT AVG(age)", {"mean": 2.5}),
+        ("SELECT SUM(age)", {"value": 2.5}),
+        ("age >= 30 -- grown up", {"value": 2.5}),
+    ):
+        asked = parse(precise.after(query), schema)
+        assert (asked["error"], asked["at_most"]) == (error, 0.02)
+    assert _Precise.of(None, None).after("age >= 30") == "age >= 30"

@@ -100,10 +100,10 @@ def test_a_file_of_queries_is_quoted_and_asked(
     assert "free" in last
     assert total.startswith("3 queries together would cost ")
     (price,) = re.findall(r"would cost ([\d.]+)%", total)
-    none = served("ask", name, "--file", file, "--at-most", "1e-9")
+    none = served("ask", name, "--file", file, "--at-most", "0.0000001%")
     assert none.code == 1
     assert none.out.count("refused: with this query the queries of the record would take") == 3
-    asked = served("ask", name, "--file", file, "--at-most", str(2 * float(price) / 100))
+    asked = served("ask", name, "--file", file, "--at-most", f"{2 * float(price)}%")
     assert asked.code == 0, asked.out
     assert asked.out.count("2: SELECT city, COUNT(*) GROUP BY city\ncity ") == 1
     assert "3: city = 'Bonn'\n" in asked.out

@@ -216,7 +216,7 @@ def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
     make_seeded_noise: Callable[[int], NoiseSource],
 ) -> None:
     """A rare conjunction on wide data, where only pairs are published when a phase opens."""
-    wide = (4, 4, 3, 2, 2, 2, 2, 2)
+    wide = (4, 4, 3, *[2] * 13)
     noise = make_seeded_noise(6)
     trials = Trials(noise, error=0.05, base_share=0.4, n_blocks=500, sizes=wide)
     rare = Predicate.conjunction({0: select(4, 3), 1: select(4, 3), 2: select(3, 2)})

@@ -768,7 +768,8 @@ class CalibratedRehearsal(Rehearsal):
             charges += following.charges
             following = self.fork.imagine(query, following)
         bar = None if following is None else widest_bar(following)
-        staged = query.target.relative is not None
+        target = query.target
+        staged = target.relative is not None or target.mean is not None
         return Quote(None, summed(charges), bar, expected=staged)
 
 

@@ -46,7 +46,7 @@ def imagined(
             for row, (block, _) in zip(values, steps, strict=True):
                 here = LinearQuery(query.predicate, range(block, block + 1), query.group_by)
                 row[:] = _counts(evidence_of(here))
-            return CountsRelease(query.key, attributes, steps, _whole(values))
+            return CountsRelease(query.key, attributes, steps, _whole(values), query.fresh)
         case SumLook(steps=steps):
             sums = [_sums(belief, look, block, evidence_of) for block, _, _ in steps]
             return look.released(_whole(np.array(sums)))

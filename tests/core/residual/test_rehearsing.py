@@ -243,3 +243,24 @@ def test_sums_of_a_bundle_cost_what_was_quoted_and_quoting_them_changes_nothing(
     assert not any(quote.charges for quote in bundle.quotes[len(queries) :])
     again = it.mechanism.quote_together(queries)
     assert again.high == ()
+
+
+def test_fresh_queries_of_a_bundle_are_all_paid_and_serve_no_other_one() -> None:
+    it = host(2, error=0.01, base_share=0.0)
+    fresh = LinearQuery(Predicate.conjunction({0: np.arange(6) < 3}), range(2), fresh=True)
+    queries = [fresh, fresh, replace(fresh, fresh=False), replace(fresh, fresh=False)]
+    bundle = it.mechanism.quote_together(queries)
+    paid, _ = paid_for(it, queries)
+    assert bundle.low == bundle.high == paid
+    assert [bool(quote.charges) for quote in bundle.quotes] == [True, True, True, False]
+
+
+def test_the_error_of_a_mean_is_priced_for_a_count_like_todays_estimate() -> None:
+    it = host(2, error=0.02)
+    half = Predicate.conjunction({0: np.arange(6) < 3})
+    query = LinearQuery(half, range(2), (), Total(2, VALUES), target=Target(mean=0.02))
+    bundle = it.mechanism.quote_together([query])
+    assert bundle.quotes[0].expected
+    single = it.mechanism.quote(query)
+    assert dearest(bundle.high) == pytest.approx(dearest(single.charges), rel=1.0)
+    assert it.mechanism.quote_together([query]) == bundle
