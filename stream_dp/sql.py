@@ -282,17 +282,10 @@ class _Source:
         if isinstance(error, dict):
             if "relative" in error and kind != "predicate":
                 problem = "an error relative to the answer is for one COUNT only"
-<<<<<<< HEAD
-            elif "value" in error and asked.get("count_rows"):
-                problem = "an error in numbers is for SUM or AVG alone, without COUNT(*)"
-            elif "value" in error and select.find(exp.Avg) and select.find(exp.Sum):
-                problem = "an error in numbers is for SUM or for AVG, not for both"
-=======
             elif "value" in error and select.find(exp.Avg) and select.find(exp.Sum):
                 problem = "an error in numbers is for SUM or for AVG, not for both"
             elif "value" in error and asked.get("count_rows"):
                 problem = "an error in numbers is for SUM or AVG alone, without COUNT(*)"
->>>>>>> work-precise
             elif "value" in error and select.find(exp.Avg):
                 return {**asked, **clauses.fields, "error": {"mean": error["value"]}}
             else:

@@ -55,11 +55,8 @@ def test_tables_and_sums_take_them_too() -> None:
     table = "SELECT city, COUNT(*) GROUP BY city WITHIN 1% OF ROWS"
     assert read(table)["error"] == 0.01
     assert read("SELECT SUM(age) WITHIN 900")["error"] == {"value": 900.0}
-<<<<<<< HEAD
     assert read("SELECT AVG(age) WITHIN 2.5")["error"] == {"mean": 2.5}
-=======
     assert read("SELECT city, AVG(age) GROUP BY city WITHIN 2.5")["error"] == {"mean": 2.5}
->>>>>>> work-precise
     assert read("SELECT AVG(age), COUNT(*) WITHIN 1% OF ROWS COSTING AT MOST 3%") == {
         "kind": "sum",
         "attribute": "age",
@@ -110,11 +107,8 @@ def test_an_attribute_of_that_name_can_be_asked_with_the_clause() -> None:
         ("SELECT MEDIAN(age) WITHIN 5%", 20, "median has neither"),
         ("SELECT QUANTILE(age, 0.9) COSTING AT MOST 5%", 27, "quantile has neither"),
         ("SELECT city, COUNT(*) GROUP BY city WITHIN 5%", 37, "one COUNT only"),
-<<<<<<< HEAD
         ("SELECT SUM(age), AVG(age) WITHIN 2.5", 27, "not for both"),
-=======
         ("SELECT AVG(age), SUM(age) WITHIN 2.5", 27, "not for both"),
->>>>>>> work-precise
         ("SELECT AVG(age), COUNT(*) WITHIN 2.5", 27, "without COUNT(*)"),
         ("SELECT SUM(age), COUNT(*) WITHIN 2.5", 27, "without COUNT(*)"),
     ],
