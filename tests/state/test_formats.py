@@ -160,7 +160,7 @@ def write_remembered(answer: TableAnswered) -> bytes:
 def read_remembered(data: bytes) -> Any:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
     counts.open_phase(100)
-    answer = counts._recalled(BY_CANCELLED, data)
+    answer = counts._repeats._recalled(BY_CANCELLED, data)
     assert isinstance(answer, TableAnswered)
     assert answer.path is Path.REPEAT
     return answer

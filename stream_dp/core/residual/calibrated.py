@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
@@ -36,26 +35,21 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
-    Sum,
     Summed,
     TableAnswered,
     widest_bar,
 )
-from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, variance_of
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
-from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import (
     MAX_SPECTRUM,
-    Floats,
-    Form,
-    conjunctions_log,
     form_of,
 )
-from stream_dp.core.residual.belief.sums import SumEvidence, form_of_total, ratio_bar, rows_query
+from stream_dp.core.residual.belief.sums import form_of_total, rows_query
 from stream_dp.core.residual.means import MeanStage, next_stage
 from stream_dp.core.residual.measuring import (
     BASE,
@@ -84,38 +78,15 @@ from stream_dp.core.residual.planner import (
     plan_fresh,
 )
 from stream_dp.core.residual.rehearsing import imagined
+from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.sum_look import SUMMED, SumLook, SumRelease
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
-from stream_dp.core.residual.sum_price import WholeValues, counted_values
 from stream_dp.core.residual.targets import NO_LIMITS, Limits, percent, terms_of, too_dear
 from stream_dp.core.residual.workload import Group
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
-
-_REMEMBERED = Format("remembered answer", 1, 2)
-"""A row of floats for each of its numbers: three in version 1, which had no bar for all times, then four.
-
-Version 2 says first whether the answer was reached in stages.
-"""
-
-_ROUNDING = 2.0**-44
-"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
-
-_CLOSE = 1.0 + 1e-6
-"""By what factor a remembered bar may pass the error asked for: scales and bars are floats."""
-
-_SMALLER: Final = 1.0 - 1e-9
-"""How much smaller a bar must be that is not the same but for rounding."""
-
-_Row: TypeAlias = tuple[float, ...]
-"""One answer: its count, then its bars as shares of the rows, NaN where there is none.
-
-The bars are its own, the simultaneous one, and the one for all times.
-"""
-
-_ZERO: _Row = (0.0, 0.0, 0.0, 0.0)
 
 _REFUSALS = {
     Lack.PACE: Refused(
@@ -200,13 +171,13 @@ class Calibrated(LinearMechanism):
         self._allocator = BudgetAllocator(self.policy)
         self._base_plan = base_plan(self._shape, workload, queries_per_phase)
         self._belief = Belief(self._shape)
+        self._answers = AnswerMaker(self._shape, accuracy, self._belief, self._evidence)
+        self._repeats = Repeats(
+            self._shape, self._terms, self._belief, self._answers, self._evidence
+        )
         self._counted = Counter[tuple[int, ...]]()
         self._without_base: list[int] = []
-        self._verified: dict[bytes, bytes] = {}
-        self._fresh: dict[bytes, bytes] = {}
         self._n_tables = 0
-        self._as_of: dict[bytes, tuple[int, int]] = {}
-        self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self._belief)} blocks)"
@@ -310,7 +281,7 @@ class Calibrated(LinearMechanism):
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         if isinstance(look, StagedLook):
             step = (
-                self._standing_alone(query, look, release)
+                self._by_final_look(query, release)
                 if look.final
                 else self._next_stage(query, look.paid)
             )
@@ -324,12 +295,12 @@ class Calibrated(LinearMechanism):
             return self._mean_alone(query, release)
         if query.fresh:
             assert isinstance(release, CountsRelease), "a fresh answer is counted"
-            return self._by_itself(query, release)
+            return self._answers.by_itself(query, release)
         del look, release  # absorbed by now: what was published is all that counts
         if query.total is not None:
-            return self._summed(query, Path.MEASURED)
+            return self._answers.summed(query, Path.MEASURED)
         evidence = self._evidence(query)
-        outcome = self._by_variance(query, evidence, self._terms.z_measured, Path.MEASURED)
+        outcome = self._answers.by_variance(query, evidence, self._terms.z_measured, Path.MEASURED)
         self._remember(query, outcome)
         return outcome
 
@@ -355,8 +326,6 @@ class Calibrated(LinearMechanism):
         # Facts that never change, and prices, which are worked out once.
         shared = (self._base_plan, self._prices, self._stages, self.budget, self.policy)
         memo: dict[int, object] = {id(one): one for one in shared}
-        for answers in (self._verified, self._as_of):
-            memo[id(answers)] = dict(answers)
         fork = deepcopy(self, memo)
         if not bounds:
             fork._terms = replace(self._terms, log_bounds_failure=_NEVER)  # noqa: SLF001 - of its own kind
@@ -395,7 +364,7 @@ class Calibrated(LinearMechanism):
         match step:
             case Settled(z=z):
                 path = Path.MEASURED if paid else Path.CERTIFIED
-                return self._by_variance(query, evidence, z, path)
+                return self._answers.by_variance(query, evidence, z, path)
             case Stuck(z=z):
                 return self._stuck(query, evidence, z, paid)
             case Pilot(measure=measure) | Last(measure=measure):
@@ -425,7 +394,7 @@ class Calibrated(LinearMechanism):
         if self._on_exhausted == "refuse":
             return _REFUSALS[Lack.BUDGET]
         if z is not None:
-            return self._by_variance(query, evidence, z, Path.UNVERIFIED)
+            return self._answers.by_variance(query, evidence, z, Path.UNVERIFIED)
         low, high = evidence.interval(self._terms.log_bounds_failure)
         return self._unproven(query, evidence, Unproven(low, high, Lack.BUDGET))
 
@@ -440,18 +409,9 @@ class Calibrated(LinearMechanism):
             total[charge.block] = total.get(charge.block, 0) + charge.rho
         return StagedLook(query, query.attributes, measure.steps, 1, measure.charges, final, total)
 
-    def _standing_alone(self, query: LinearQuery, look: StagedLook, release: Release) -> Answered:
-        """The answer that the final look is by itself."""
+    def _by_final_look(self, query: LinearQuery, release: Release) -> Answered:
         assert isinstance(release, CountsRelease), "the release of this look"
-        variance = math.fsum(float(grid_sigma(step)) ** 2 for _, step in look.steps)
-        value = float(release.values.sum())
-        bar = self._stages.z_final * math.sqrt(variance)
-        evidence = self._evidence(query)
-        simultaneous = self._simultaneous_by_variance(evidence, [value])
-        bars = [bar], simultaneous, self._anytime(evidence, [value])
-        outcome = self._outcome(query, evidence.form, [value], bars, Path.MEASURED)
-        assert isinstance(outcome, Answered), "one count"
-        return outcome
+        return self._answers.by_final_look(query, release, self._stages.z_final)
 
     def _quote_of_stages(self, query: LinearQuery) -> Quote:
         """The price if the count is what it looks like today."""
@@ -477,7 +437,7 @@ class Calibrated(LinearMechanism):
         settled = self._settled(query)
         if settled is not None:
             return settled
-        known = self._summed(query, Path.CERTIFIED, z=self._z_of_mean)
+        known = self._answers.summed(query, Path.CERTIFIED, z=self._z_of_mean)
         return known if self._means_hold(query, known) else self._next_of_mean(query, {})
 
     def _next_of_mean(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
@@ -524,7 +484,7 @@ class Calibrated(LinearMechanism):
                 return too_dear(dearer.measure.charges, most)
         if self._on_exhausted == "refuse":
             return _REFUSALS[Lack.BUDGET]
-        return self._summed(query, Path.UNVERIFIED, z=self._z_of_mean)
+        return self._answers.summed(query, Path.UNVERIFIED, z=self._z_of_mean)
 
     def _mean_alone(self, query: LinearQuery, release: Release) -> Summed:
         """The answer that the final look is by itself."""
@@ -534,7 +494,7 @@ class Calibrated(LinearMechanism):
             n_rows = self._belief.rows(range(block, block + 1))
             looks[block] = release.estimates(n_rows, number)
         alone = self._belief.sums_alone(query, looks)
-        found = self._summed(query, Path.MEASURED, alone, z=self._z_of_mean)
+        found = self._answers.summed(query, Path.MEASURED, alone, z=self._z_of_mean)
         return found if self._means_hold(query, found) else replace(found, path=Path.UNVERIFIED)
 
     def _means_hold(self, query: LinearQuery, found: Summed) -> bool:
@@ -568,17 +528,17 @@ class Calibrated(LinearMechanism):
         """The largest error bar after a look, as ``_conclude`` will have it: a share of the rows."""
         if isinstance(measure, MeasureSums):
             deviation = math.sqrt(self._sum_planner(query, self._terms).variance_after(measure))
-            bar = self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
+            bar = self._terms.z * deviation / self._belief.rows(query.window) + ROUNDING
             return bar if bar < 1.0 else None
         if query.fresh:
-            deviation = math.sqrt(_variance_of(measure.steps))
-            return self._terms.z * deviation / self._belief.rows(query.window) + _ROUNDING
+            deviation = math.sqrt(variance_of(measure.steps))
+            return self._terms.z * deviation / self._belief.rows(query.window) + ROUNDING
         precision = np.zeros(len(query.window))
         for block, step in measure.steps:
             precision[block - query.window.start] = float(grid_sigma(step) ** -2)
         variance = self._evidence(query).variance_after(precision, table=measure.table)
         z = self._terms.z_measured if query.total is None else self._terms.z
-        bar = z * math.sqrt(variance) / self._belief.rows(query.window) + _ROUNDING
+        bar = z * math.sqrt(variance) / self._belief.rows(query.window) + ROUNDING
         return bar if bar < 1.0 else None
 
     def _settled(self, query: LinearQuery) -> Outcome | None:
@@ -597,7 +557,7 @@ class Calibrated(LinearMechanism):
             return refusal
         certain = predicate.constant is False or (predicate.constant and not query.group_by)
         if certain and query.total is None:
-            return self._certain(query, n_rows if predicate.constant else 0, n_rows)
+            return self._answers.certain(query, n_rows if predicate.constant else 0, n_rows)
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None
 
     def _decide(self, query: LinearQuery) -> Outcome | Measure | MeasureSums:
@@ -619,11 +579,11 @@ class Calibrated(LinearMechanism):
             decision = dearer
         match decision:
             case Certified():
-                return self._by_variance(query, evidence, self._terms.z, Path.CERTIFIED)
+                return self._answers.by_variance(query, evidence, self._terms.z, Path.CERTIFIED)
             case Measure():
                 return self._drawable(query, decision)
             case Bounded():
-                return self._by_bounds(query, evidence, decision, terms.error)
+                return self._answers.by_bounds(query, evidence, decision, terms.error)
             case Unproven():
                 return self._unproven(query, evidence, decision)
 
@@ -665,10 +625,10 @@ class Calibrated(LinearMechanism):
         if isinstance(decision, Measure | MeasureSums):
             return self._drawable(query, decision)
         if isinstance(decision, Certified):
-            return self._summed(query, Path.CERTIFIED)
+            return self._answers.summed(query, Path.CERTIFIED)
         if self._on_exhausted == "refuse":
             return _REFUSALS[decision]
-        return self._summed(query, Path.UNVERIFIED)
+        return self._answers.summed(query, Path.UNVERIFIED)
 
     def _too_many_cells(self, query: LinearQuery) -> bool:
         n_entries = math.prod([self._shape[a] + 1 for a in query.attributes])
@@ -708,230 +668,11 @@ class Calibrated(LinearMechanism):
 
     # ------------------------------------------------------------ outcomes
 
-    def _by_variance(
-        self, query: LinearQuery, evidence: Evidence, z: float, path: Path
-    ) -> Answered | TableAnswered:
-        values = evidence.values.tolist()
-        bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
-        simultaneous = self._simultaneous_by_variance(evidence, values)
-        anytime = self._anytime(evidence, values)
-        return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
-
-    def _by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
-        """The answer of a fresh look: its own noise is all that it errs by."""
-        form = form_of(query, self._shape)
-        counts = release.values.sum(axis=0)
-        values = (counts if form.live is None else counts[form.live]).tolist()
-        bars = [self._terms.z * math.sqrt(_variance_of(release.steps))] * len(values)
-        none = [math.nan] * len(values)
-        return self._outcome(query, form, values, (bars, none, none), Path.MEASURED)
-
-    def _by_bounds(
-        self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
-    ) -> Answered | TableAnswered:
-        margin = error * evidence.n_rows
-        nearest, farthest = bounded.high - margin, bounded.low + margin
-        values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
-        return self._by_interval(query, evidence, values, bounded, Path.BOUNDED)
-
     def _unproven(self, query: LinearQuery, evidence: Evidence, unproven: Unproven) -> Outcome:
         if self._on_exhausted == "refuse":
             return _REFUSALS[unproven.lack]
         values = evidence.likely().clip(unproven.low, unproven.high)
-        return self._by_interval(query, evidence, values, unproven, Path.UNVERIFIED)
-
-    def _summed(
-        self,
-        query: LinearQuery,
-        path: Path,
-        evidence: SumEvidence | None = None,
-        *,
-        z: float | None = None,
-    ) -> Summed:
-        """Sums and means; each bar holds for a query fixed beforehand.
-
-        Args:
-            query: A query with a total.
-            path: How the answer came about.
-            evidence: What the answer rests on. None takes all that is known.
-            z: The half width of each bar in standard deviations. None takes that of the data set.
-        """
-        assert query.total is not None, "the query has a total"
-        n, unit = self._belief.rows(query.window), query.total.largest
-        z = self._terms.z if z is None else z
-        evidence = self._belief.sums(query) if evidence is None else evidence
-        known, slack = evidence.sums, _ROUNDING * n
-        # What looks add up is rounded to units, by so much a row.
-        rounded = WholeValues.of(query).slack if evidence.looked else 0.0
-        values = counted_values(query)
-        lowest, highest = min(values), max(values)
-        cells = []
-        for total, count, of_total, of_count, both in zip(
-            known.totals.tolist(),
-            known.counts.tolist(),
-            known.variance_of_totals.tolist(),
-            known.variance_of_counts.tolist(),
-            known.covariances.tolist(),
-            strict=True,
-        ):
-            bar = ratio_bar(total, count, (of_total, of_count), both, z)
-            bar = None if bar is None else bar * unit + rounded
-            if bar is not None and bar > highest - lowest > 0.0:
-                bar = None  # it says less than that a mean lies between the values
-            cells.append(
-                Sum(
-                    count=min(max(count, 0.0), float(n)),
-                    count_bar=_finite(z * math.sqrt(of_count) + slack),
-                    total=total * unit,
-                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit + rounded * n),
-                    mean=None if bar is None else min(max(total / count * unit, lowest), highest),
-                    mean_bar=bar,
-                )
-            )
-        if known.live is not None:
-            some = iter(cells)
-            cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
-        if query.rows is not None:
-            cells = self._with_rows(query, cells)
-        confidence = 1.0 - self.accuracy.failure_probability
-        return Summed(tuple(cells), n, confidence, path)
-
-    def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
-        """The same with the count of all rows."""
-        n, z = self._belief.rows(query.window), self._terms.z
-        every = rows_query(query)
-        if every is None:
-            if query.rows == query.predicate and not (query.rows.constant and not query.group_by):
-                return [replace(c, rows=c.count, rows_bar=c.count_bar) for c in cells]
-            return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
-        known = self._evidence(every)
-        bars = [
-            z * deviation + _ROUNDING * n
-            for deviation in _deviations(known.variances, len(known.values))
-        ]
-        found = list(
-            zip(known.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
-        )
-        live = known.form.live
-        if live is not None:
-            some = iter(found)
-            found = [next(some) if is_live else (0.0, 0.0) for is_live in live.tolist()]
-        return [
-            replace(cell, rows=count, rows_bar=bar)
-            for cell, (count, bar) in zip(cells, found, strict=True)
-        ]
-
-    def _by_interval(
-        self,
-        query: LinearQuery,
-        evidence: Evidence,
-        values: Floats,
-        known: Bounded | Unproven,
-        path: Path,
-    ) -> Answered | TableAnswered:
-        form, answers = evidence.form, values.tolist()
-        bars = np.maximum(known.high - values, values - known.low).tolist()
-        simultaneous = self._simultaneous_by_variance(evidence, answers)
-        if form.conjunctive:
-            half = math.log(self.accuracy.failure_probability / 2.0)
-            low, high = evidence.interval(half - self._conjunctions_log(form))
-            reaches = np.maximum(high - values, values - low).tolist()
-            simultaneous = list(map(min, simultaneous, reaches))
-        anytime = self._anytime(evidence, answers)
-        return self._outcome(query, form, answers, (bars, simultaneous, anytime), path)
-
-    def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
-        """Half widths around ``values`` that hold for the answers to this query at all times at once."""
-        promised = (self.accuracy.error * evidence.n_rows / self._terms.z) ** 2
-        bars = anytime_bars(evidence.variances, promised, self.accuracy.failure_probability)
-        reaches: list[float] = (np.abs(np.array(values) - evidence.values) + bars).tolist()
-        return reaches
-
-    def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
-        """Half widths around ``values`` that hold for all predicates of the class served at once.
-
-        For all predicates that is a statement about what the tables say, to which the distance from
-        there to ``values`` is added, whatever counts of their own those took in.
-        """
-        z = self._z_simultaneous(evidence.form)
-        centres, variances = evidence.values, evidence.variances
-        if not evidence.form.conjunctive:
-            centres, variances = evidence.by_tables()
-        return [
-            z * deviation + abs(value - centre)
-            for deviation, value, centre in zip(
-                _deviations(variances, len(values)), values, centres.tolist(), strict=True
-            )
-        ]
-
-    def _z_simultaneous(self, form: Form) -> float:
-        """Deviations that no predicate of the class served exceeds, at half the failure probability.
-
-        For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
-        table, whose normalised error is chi-squared with one degree of freedom less than cells: the
-        number of rows is public, so the error has no part in it. A predicate's own count would bring
-        a dimension more, and is left out: see ``_simultaneous_by_variance``.
-        """
-        key = (form.attributes, form.conjunctive)
-        z = self._simultaneous.get(key)
-        if z is None:
-            half = self.accuracy.failure_probability / 2.0
-            if form.conjunctive:
-                z = two_sided(math.log(half) - self._conjunctions_log(form))
-            else:
-                n_cells = math.prod(self._shape[a] for a in form.attributes)
-                z = math.sqrt(float(chdtri(n_cells - 1, half)))
-            self._simultaneous[key] = z
-        return z
-
-    def _conjunctions_log(self, form: Form) -> float:
-        return conjunctions_log(tuple(self._shape[a] for a in form.attributes))
-
-    def _outcome(
-        self,
-        query: LinearQuery,
-        form: Form,
-        values: list[float],
-        bars: tuple[list[float], list[float], list[float]],
-        path: Path,
-    ) -> Answered | TableAnswered:
-        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
-        n_rows = self._belief.rows(query.window)
-        total = float(n_rows)
-        rows: list[_Row] = [
-            (min(max(value, 0.0), total), *(bar / total + _ROUNDING for bar in bars_of_one))
-            for value, *bars_of_one in zip(values, *bars, strict=True)
-        ]
-        if form.live is not None:
-            live = iter(rows)
-            rows = [next(live) if is_live else _ZERO for is_live in form.live.tolist()]
-        return self._answered(query, rows, n_rows, path)
-
-    def _answered(
-        self, query: LinearQuery, rows: Iterable[_Row], n: int, path: Path
-    ) -> Answered | TableAnswered:
-        confidence = 1.0 - self.accuracy.failure_probability
-        cells = [
-            Answered(
-                count,
-                n,
-                bar if bar < 1.0 else None,
-                min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
-                confidence,
-                path,
-                anytime if anytime < 1.0 else None,
-            )
-            for count, bar, simultaneous, anytime in rows
-        ]
-        if not query.group_by:
-            return cells[0]
-        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
-
-    def _certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
-        """The answer to a predicate that holds for every row, or for none."""
-        n_answers = math.prod(self._shape[a] for a in query.group_by)
-        rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
-        return self._answered(query, rows, n_rows, Path.CERTIFIED)
+        return self._answers.by_interval(query, evidence, values, unproven, Path.UNVERIFIED)
 
     # ------------------------------------------------------------ memory
 
@@ -987,97 +728,22 @@ class Calibrated(LinearMechanism):
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
-        fresh, self._fresh = self._fresh, {}
-        return fresh
+        return self._repeats.remembered()
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
-        self._verified.update(remembered)
+        self._repeats.recall(remembered)
 
     def _remember(self, query: LinearQuery, outcome: Answered | TableAnswered | Refused) -> None:
-        if isinstance(outcome, Refused) or outcome.path is Path.UNVERIFIED:
-            return
-        key = _repeat_key(query)
-        known = self._verified.get(key)
-        if known is not None and not _widest(outcome) < _widest(self._recalled(query, known)):
-            return
-        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-        rows = [
-            fields(
-                "<4d",
-                c.count,
-                _or_nan(c.error_bar),
-                _or_nan(c.error_bar_simultaneous),
-                _or_nan(c.error_bar_anytime),
-            )
-            for c in cells
-        ]
-        value = _REMEMBERED.pack(fields("<?", query.target.relative is not None), *rows)
-        self._verified[key] = self._fresh[key] = value
-        self._as_of[key] = self._seen(query)
+        if not isinstance(outcome, Refused) and outcome.path is not Path.UNVERIFIED:
+            self._repeats.remember(query, outcome, self._seen(query))
 
     def _repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """The remembered answer, or a better one of now, if it is as precise as the query asks."""
-        known = self._verified.get(_repeat_key(query))
-        if known is None:
-            return None
-        outcome = self._better(query, known) or self._recalled(query, known)
-        bar = _widest(outcome)
-        if query.target.relative is None:
-            error = terms_of(self._terms, query, self._belief.rows(query.window)).error
-        else:
-            assert isinstance(outcome, Answered), "a relative error is of one count"
-            error = query.target.relative * (outcome.value - bar)
-        return outcome if bar <= error * _CLOSE + 2.0 * _ROUNDING else None
+        return self._repeats.answer(query, self._seen(query))
 
-    def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
-        n_rows = self._belief.rows(query.window)
-        rows, _ = self._read(query, known)
-        return self._answered(query, rows, n_rows, Path.REPEAT)
-
-    def _read(self, query: LinearQuery, known: bytes) -> tuple[list[_Row], bool]:
-        """The rows of a remembered answer, and whether it was reached in stages."""
-        reader = _REMEMBERED.read(known)
-        (staged,) = (False,) if reader.version == 1 else reader.fields("<?")
-        n_answers = math.prod(self._shape[a] for a in query.group_by)
-        width = 3 if reader.version == 1 else 4
-        numbers = reader.fields(f"<{width * n_answers}d")
-        reader.end()
-        anytime = numbers[3::4] if width == 4 else (math.nan,) * n_answers
-        columns = (*(numbers[i::width] for i in range(3)), anytime)
-        return list(zip(*columns, strict=True)), staged
-
-    def _seen(self, query: LinearQuery) -> tuple[int, int]:
+    def _seen(self, query: LinearQuery) -> Seen:
         """What can have changed the evidence about a query: tables, and counts on its attributes."""
         return self._n_tables, self._counted[query.attributes]
-
-    def _better(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered | None:
-        """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
-
-        A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
-        bounds that the first answer may rest on, as a measured answer does. An answer that was reached in
-        stages has spent all of it, and is returned as it is.
-        """
-        key, seen, constant = _repeat_key(query), self._seen(query), query.predicate.constant
-        if self._as_of.get(key) == seen or constant is False or (constant and not query.group_by):
-            return None
-        rows, staged = self._read(query, known)
-        if staged:
-            return None
-        before = [bar for _, bar, _, _ in rows]
-        better = self._by_variance(
-            query, self._evidence(query), self._terms.z_measured, Path.CERTIFIED
-        )
-        cells = better.cells if isinstance(better, TableAnswered) else (better,)
-        pairs = [
-            (math.inf if math.isnan(bar) else bar, _or_inf(cell.error_bar))
-            for bar, cell in zip(before, cells, strict=True)
-        ]
-        if any(now > bar for bar, now in pairs) or not any(
-            now < bar * _SMALLER for bar, now in pairs
-        ):
-            self._as_of[key] = seen
-            return None
-        return better
 
     def release_from_bytes(self, data: bytes) -> Release:
         if FORMAT.is_of(data, SUMMED):
@@ -1109,42 +775,6 @@ class CalibratedRehearsal(Rehearsal):
 
 _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
-
-_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
-"""The answer for a cell that no row can be in."""
-
-
-def _widest(outcome: Answered | TableAnswered) -> float:
-    """The largest error bar; infinite where one is not known."""
-    bar = widest_bar(outcome)
-    return math.inf if bar is None else bar
-
-
-def _variance_of(steps: Iterable[tuple[int, int]]) -> float:
-    """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
-    return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
-
-
-def _finite(bar: float) -> float | None:
-    return bar if math.isfinite(bar) else None
-
-
-def _or_inf(bar: float | None) -> float:
-    return math.inf if bar is None else bar
-
-
-def _or_nan(bar: float | None) -> float:
-    return math.nan if bar is None else bar
-
-
-def _deviations(variances: Floats, n: int) -> list[float]:
-    """Returns the standard deviations of n answers. One variance may serve all of them."""
-    deviations = [math.sqrt(v) for v in variances.tolist()]
-    return deviations * (n // len(deviations))
-
-
-def _repeat_key(query: LinearQuery) -> bytes:
-    return query.key + pack_window(query.window)
 
 
 __all__ = ["MOST_DRAWN", "Calibrated"]

@@ -166,8 +166,8 @@ def test_a_repeat_never_has_a_wider_bar_than_asked(query: LinearQuery | None) ->
 def test_the_check_of_repeats_catches_a_copy_that_serves_whatever_it_remembers() -> None:
     class Careless(Calibrated):
         def _repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
-            known = self._verified.get(query.key + b"\0\0\0\0\2\0\0\0")
-            return None if known is None else self._recalled(query, known)
+            known = self._repeats._verified.get(query.key + b"\0\0\0\0\2\0\0\0")
+            return None if known is None else self._repeats._recalled(query, known)
 
     it = fresh()
     it.mechanism.__class__ = Careless

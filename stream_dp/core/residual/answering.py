@@ -1,0 +1,313 @@
+"""Answers to queries from what is known: estimates, and the half widths of their error bars.
+
+Everything here follows from published values. Whether a query is answered, and what is measured first, is
+decided in ``calibrated``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from scipy.special import chdtri
+
+from stream_dp.core.noise import grid_sigma
+from stream_dp.core.outcome import Answered, Path, Sum, Summed, TableAnswered
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.anytime import anytime_bars
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.sums import SumEvidence, ratio_bar, rows_query
+from stream_dp.core.residual.measuring import CountsRelease
+from stream_dp.core.residual.planner import Bounded, Unproven
+from stream_dp.core.residual.sum_price import WholeValues, counted_values
+
+__all__ = ["ROUNDING", "AnswerMaker", "Row", "variance_of"]
+
+ROUNDING = 2.0**-44
+"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+
+Row: TypeAlias = tuple[float, ...]
+"""One answer: its count, then its bars as shares of the rows, NaN where there is none.
+
+The bars are its own, the simultaneous one, and the one for all times.
+"""
+
+_ZERO: Row = (0.0, 0.0, 0.0, 0.0)
+
+_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
+"""The answer for a cell that no row can be in."""
+
+
+class AnswerMaker:
+    """Makes the answers of one data set.
+
+    Args:
+        shape: The sizes of the universe's attributes.
+        accuracy: The promise for each answer, and for each cell of a table.
+        belief: The public knowledge about all blocks.
+        evidence: Returns what is known about a query.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        accuracy: Accuracy,
+        belief: Belief,
+        evidence: Callable[[LinearQuery], Evidence],
+    ) -> None:
+        self._shape = shape
+        self._accuracy = accuracy
+        self._z = two_sided(math.log(accuracy.failure_probability))
+        self._belief = belief
+        self._evidence = evidence
+        self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
+
+    def by_variance(
+        self, query: LinearQuery, evidence: Evidence, z: float, path: Path
+    ) -> Answered | TableAnswered:
+        values = evidence.values.tolist()
+        bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
+        simultaneous = self._simultaneous_by_variance(evidence, values)
+        anytime = self._anytime(evidence, values)
+        return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
+
+    def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
+        """The answer of a fresh look: its own noise is all that it errs by."""
+        form = form_of(query, self._shape)
+        counts = release.values.sum(axis=0)
+        values = (counts if form.live is None else counts[form.live]).tolist()
+        bars = [self._z * math.sqrt(variance_of(release.steps))] * len(values)
+        none = [math.nan] * len(values)
+        return self._outcome(query, form, values, (bars, none, none), Path.MEASURED)
+
+    def by_final_look(self, query: LinearQuery, release: CountsRelease, z: float) -> Answered:
+        """The answer that the last look of a relative error is by itself, ``z`` deviations wide."""
+        evidence, values = self._evidence(query), [float(release.values.sum())]
+        bar = z * math.sqrt(variance_of(release.steps))
+        simultaneous = self._simultaneous_by_variance(evidence, values)
+        bars = [bar], simultaneous, self._anytime(evidence, values)
+        outcome = self._outcome(query, evidence.form, values, bars, Path.MEASURED)
+        assert isinstance(outcome, Answered), "one count"
+        return outcome
+
+    def by_bounds(
+        self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
+    ) -> Answered | TableAnswered:
+        margin = error * evidence.n_rows
+        nearest, farthest = bounded.high - margin, bounded.low + margin
+        values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
+        return self.by_interval(query, evidence, values, bounded, Path.BOUNDED)
+
+    def summed(
+        self,
+        query: LinearQuery,
+        path: Path,
+        evidence: SumEvidence | None = None,
+        *,
+        z: float | None = None,
+    ) -> Summed:
+        """Sums and means; each bar holds for a query fixed beforehand.
+
+        Args:
+            query: A query with a total.
+            path: How the answer came about.
+            evidence: What the answer rests on. None takes all that is known.
+            z: The half width of each bar in standard deviations. None takes that of the data set.
+        """
+        assert query.total is not None, "the query has a total"
+        n, unit = self._belief.rows(query.window), query.total.largest
+        z = self._z if z is None else z
+        evidence = self._belief.sums(query) if evidence is None else evidence
+        known, slack = evidence.sums, ROUNDING * n
+        # What looks add up is rounded to units, by so much a row.
+        rounded = WholeValues.of(query).slack if evidence.looked else 0.0
+        values = counted_values(query)
+        lowest, highest = min(values), max(values)
+        cells = []
+        for total, count, of_total, of_count, both in zip(
+            known.totals.tolist(),
+            known.counts.tolist(),
+            known.variance_of_totals.tolist(),
+            known.variance_of_counts.tolist(),
+            known.covariances.tolist(),
+            strict=True,
+        ):
+            bar = ratio_bar(total, count, (of_total, of_count), both, z)
+            bar = None if bar is None else bar * unit + rounded
+            if bar is not None and bar > highest - lowest > 0.0:
+                bar = None  # it says less than that a mean lies between the values
+            cells.append(
+                Sum(
+                    count=min(max(count, 0.0), float(n)),
+                    count_bar=_finite(z * math.sqrt(of_count) + slack),
+                    total=total * unit,
+                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit + rounded * n),
+                    mean=None if bar is None else min(max(total / count * unit, lowest), highest),
+                    mean_bar=bar,
+                )
+            )
+        if known.live is not None:
+            some = iter(cells)
+            cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
+        if query.rows is not None:
+            cells = self._with_rows(query, cells)
+        confidence = 1.0 - self._accuracy.failure_probability
+        return Summed(tuple(cells), n, confidence, path)
+
+    def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
+        """The same with the count of all rows."""
+        n, z = self._belief.rows(query.window), self._z
+        every = rows_query(query)
+        if every is None:
+            if query.rows == query.predicate and not (query.rows.constant and not query.group_by):
+                return [replace(c, rows=c.count, rows_bar=c.count_bar) for c in cells]
+            return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
+        known = self._evidence(every)
+        bars = [
+            z * deviation + ROUNDING * n
+            for deviation in _deviations(known.variances, len(known.values))
+        ]
+        found = list(
+            zip(known.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
+        )
+        live = known.form.live
+        if live is not None:
+            some = iter(found)
+            found = [next(some) if is_live else (0.0, 0.0) for is_live in live.tolist()]
+        return [
+            replace(cell, rows=count, rows_bar=bar)
+            for cell, (count, bar) in zip(cells, found, strict=True)
+        ]
+
+    def by_interval(
+        self,
+        query: LinearQuery,
+        evidence: Evidence,
+        values: Floats,
+        known: Bounded | Unproven,
+        path: Path,
+    ) -> Answered | TableAnswered:
+        form, answers = evidence.form, values.tolist()
+        bars = np.maximum(known.high - values, values - known.low).tolist()
+        simultaneous = self._simultaneous_by_variance(evidence, answers)
+        if form.conjunctive:
+            half = math.log(self._accuracy.failure_probability / 2.0)
+            low, high = evidence.interval(half - self._conjunctions_log(form))
+            reaches = np.maximum(high - values, values - low).tolist()
+            simultaneous = list(map(min, simultaneous, reaches))
+        anytime = self._anytime(evidence, answers)
+        return self._outcome(query, form, answers, (bars, simultaneous, anytime), path)
+
+    def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
+        """Half widths around ``values`` that hold for the answers to this query at all times at once."""
+        promised = (self._accuracy.error * evidence.n_rows / self._z) ** 2
+        bars = anytime_bars(evidence.variances, promised, self._accuracy.failure_probability)
+        reaches: list[float] = (np.abs(np.array(values) - evidence.values) + bars).tolist()
+        return reaches
+
+    def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
+        """Half widths around ``values`` that hold for all predicates of the class served at once.
+
+        For all predicates that is a statement about what the tables say, to which the distance from
+        there to ``values`` is added, whatever counts of their own those took in.
+        """
+        z = self._z_simultaneous(evidence.form)
+        centres, variances = evidence.values, evidence.variances
+        if not evidence.form.conjunctive:
+            centres, variances = evidence.by_tables()
+        return [
+            z * deviation + abs(value - centre)
+            for deviation, value, centre in zip(
+                _deviations(variances, len(values)), values, centres.tolist(), strict=True
+            )
+        ]
+
+    def _z_simultaneous(self, form: Form) -> float:
+        """Deviations that no predicate of the class served exceeds, at half the failure probability.
+
+        For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
+        table, whose normalised error is chi-squared with one degree of freedom less than cells: the
+        number of rows is public, so the error has no part in it. A predicate's own count would bring
+        a dimension more, and is left out: see ``_simultaneous_by_variance``.
+        """
+        key = (form.attributes, form.conjunctive)
+        z = self._simultaneous.get(key)
+        if z is None:
+            half = self._accuracy.failure_probability / 2.0
+            if form.conjunctive:
+                z = two_sided(math.log(half) - self._conjunctions_log(form))
+            else:
+                n_cells = math.prod(self._shape[a] for a in form.attributes)
+                z = math.sqrt(float(chdtri(n_cells - 1, half)))
+            self._simultaneous[key] = z
+        return z
+
+    def _conjunctions_log(self, form: Form) -> float:
+        return conjunctions_log(tuple(self._shape[a] for a in form.attributes))
+
+    def _outcome(
+        self,
+        query: LinearQuery,
+        form: Form,
+        values: list[float],
+        bars: tuple[list[float], list[float], list[float]],
+        path: Path,
+    ) -> Answered | TableAnswered:
+        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
+        n_rows = self._belief.rows(query.window)
+        total = float(n_rows)
+        rows: list[Row] = [
+            (min(max(value, 0.0), total), *(bar / total + ROUNDING for bar in bars_of_one))
+            for value, *bars_of_one in zip(values, *bars, strict=True)
+        ]
+        if form.live is not None:
+            live = iter(rows)
+            rows = [next(live) if is_live else _ZERO for is_live in form.live.tolist()]
+        return self.answered(query, rows, n_rows, path)
+
+    def answered(
+        self, query: LinearQuery, rows: Iterable[Row], n: int, path: Path
+    ) -> Answered | TableAnswered:
+        confidence = 1.0 - self._accuracy.failure_probability
+        cells = [
+            Answered(
+                count,
+                n,
+                bar if bar < 1.0 else None,
+                min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
+                confidence,
+                path,
+                anytime if anytime < 1.0 else None,
+            )
+            for count, bar, simultaneous, anytime in rows
+        ]
+        if not query.group_by:
+            return cells[0]
+        return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
+
+    def certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
+        """The answer to a predicate that holds for every row, or for none."""
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
+        rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
+        return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def variance_of(steps: Iterable[tuple[int, int]]) -> float:
+    """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
+    return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
+
+
+def _finite(bar: float) -> float | None:
+    return bar if math.isfinite(bar) else None
+
+
+def _deviations(variances: Floats, n: int) -> list[float]:
+    """Returns the standard deviations of n answers. One variance may serve all of them."""
+    deviations = [math.sqrt(v) for v in variances.tolist()]
+    return deviations * (n // len(deviations))

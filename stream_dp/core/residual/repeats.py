@@ -1,0 +1,190 @@
+"""Answers that were given and serve again: a repeat is free, and its bar never grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Final, TypeAlias
+
+from stream_dp.core.outcome import Answered, Path, TableAnswered, widest_bar
+from stream_dp.core.packing import Format, fields, pack_window
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, Row
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.planner import Terms
+from stream_dp.core.residual.targets import terms_of
+
+__all__ = ["Repeats", "Seen"]
+
+_REMEMBERED = Format("remembered answer", 1, 2)
+"""A row of floats for each of its numbers: three in version 1, which had no bar for all times, then four.
+
+Version 2 says first whether the answer was reached in stages.
+"""
+
+_CLOSE: Final = 1.0 + 1e-6
+"""The factor by which a remembered bar may pass the error asked for: scales and bars are floats."""
+
+_SMALLER: Final = 1.0 - 1e-9
+"""The factor below which a bar is smaller by more than rounding."""
+
+Seen: TypeAlias = tuple[int, int]
+"""What can have changed the evidence about a query, as two numbers that only grow."""
+
+
+class Repeats:
+    """The verified answers of one data set.
+
+    Args:
+        shape: The sizes of the universe's attributes.
+        terms: The accuracy that the data set promises.
+        belief: The public knowledge about all blocks.
+        answers: Makes answers of what is known.
+        evidence: Returns what is known about a query.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        terms: Terms,
+        belief: Belief,
+        answers: AnswerMaker,
+        evidence: Callable[[LinearQuery], Evidence],
+    ) -> None:
+        self._shape = shape
+        self._terms = terms
+        self._belief = belief
+        self._answers = answers
+        self._evidence = evidence
+        self._verified: dict[bytes, bytes] = {}
+        self._fresh: dict[bytes, bytes] = {}
+        self._as_of: dict[bytes, Seen] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Repeats:
+        copy = Repeats(
+            self._shape,
+            self._terms,
+            deepcopy(self._belief, memo),
+            deepcopy(self._answers, memo),
+            deepcopy(self._evidence, memo),
+        )
+        copy._verified, copy._fresh = dict(self._verified), dict(self._fresh)
+        copy._as_of = dict(self._as_of)
+        return copy
+
+    def remembered(self) -> dict[bytes, bytes]:
+        """Returns what was remembered since the last call, to be stored."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def recall(self, remembered: dict[bytes, bytes]) -> None:
+        """Takes back what was stored."""
+        self._verified.update(remembered)
+
+    def remember(self, query: LinearQuery, outcome: Answered | TableAnswered, seen: Seen) -> None:
+        """Remembers an answer, unless one with a smaller bar is known.
+
+        Args:
+            query: The query that was answered.
+            outcome: Its answer, which keeps its promise.
+            seen: What the answer rests on.
+        """
+        key = _repeat_key(query)
+        known = self._verified.get(key)
+        if known is not None and not _widest(outcome) < _widest(self._recalled(query, known)):
+            return
+        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
+        rows = [
+            fields(
+                "<4d",
+                c.count,
+                _or_nan(c.error_bar),
+                _or_nan(c.error_bar_simultaneous),
+                _or_nan(c.error_bar_anytime),
+            )
+            for c in cells
+        ]
+        value = _REMEMBERED.pack(fields("<?", query.target.relative is not None), *rows)
+        self._verified[key] = self._fresh[key] = value
+        self._as_of[key] = seen
+
+    def answer(self, query: LinearQuery, seen: Seen) -> Answered | TableAnswered | None:
+        """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
+        known = self._verified.get(_repeat_key(query))
+        if known is None:
+            return None
+        outcome = self._better(query, known, seen) or self._recalled(query, known)
+        bar = _widest(outcome)
+        if query.target.relative is None:
+            error = terms_of(self._terms, query, self._belief.rows(query.window)).error
+        else:
+            assert isinstance(outcome, Answered), "a relative error is of one count"
+            error = query.target.relative * (outcome.value - bar)
+        return outcome if bar <= error * _CLOSE + 2.0 * ROUNDING else None
+
+    def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
+        n_rows = self._belief.rows(query.window)
+        rows, _ = self._read(query, known)
+        return self._answers.answered(query, rows, n_rows, Path.REPEAT)
+
+    def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
+        """The rows of a remembered answer, and whether it was reached in stages."""
+        reader = _REMEMBERED.read(known)
+        (staged,) = (False,) if reader.version == 1 else reader.fields("<?")
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
+        width = 3 if reader.version == 1 else 4
+        numbers = reader.fields(f"<{width * n_answers}d")
+        reader.end()
+        anytime = numbers[3::4] if width == 4 else (math.nan,) * n_answers
+        columns = (*(numbers[i::width] for i in range(3)), anytime)
+        return list(zip(*columns, strict=True)), staged
+
+    def _better(
+        self, query: LinearQuery, known: bytes, seen: Seen
+    ) -> Answered | TableAnswered | None:
+        """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
+
+        A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
+        bounds that the first answer may rest on, as a measured answer does. An answer that was reached in
+        stages has spent all of it, and is returned as it is.
+        """
+        key, constant = _repeat_key(query), query.predicate.constant
+        if self._as_of.get(key) == seen or constant is False or (constant and not query.group_by):
+            return None
+        rows, staged = self._read(query, known)
+        if staged:
+            return None
+        before = [bar for _, bar, _, _ in rows]
+        better = self._answers.by_variance(
+            query, self._evidence(query), self._terms.z_measured, Path.CERTIFIED
+        )
+        cells = better.cells if isinstance(better, TableAnswered) else (better,)
+        pairs = [
+            (math.inf if math.isnan(bar) else bar, _or_inf(cell.error_bar))
+            for bar, cell in zip(before, cells, strict=True)
+        ]
+        if any(now > bar for bar, now in pairs) or not any(
+            now < bar * _SMALLER for bar, now in pairs
+        ):
+            self._as_of[key] = seen
+            return None
+        return better
+
+
+def _widest(outcome: Answered | TableAnswered) -> float:
+    """The largest error bar; infinite where one is not known."""
+    bar = widest_bar(outcome)
+    return math.inf if bar is None else bar
+
+
+def _or_inf(bar: float | None) -> float:
+    return math.inf if bar is None else bar
+
+
+def _or_nan(bar: float | None) -> float:
+    return math.nan if bar is None else bar
+
+
+def _repeat_key(query: LinearQuery) -> bytes:
+    return query.key + pack_window(query.window)
