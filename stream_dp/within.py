@@ -24,7 +24,7 @@ _COST_FORMS: Final = "write COSTING AT MOST 2%"
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """What the clauses of a query say.
+    """The clauses of a query.
 
     Attributes:
         at: Where they begin in the text, which is its length if there are none.

@@ -291,7 +291,7 @@ class _Bundle:
 
 @dataclass(frozen=True, slots=True)
 class _Precise:
-    """What ``--error`` and ``--at-most`` say, and the clauses that say the same in SQL."""
+    """The options ``--error`` and ``--at-most``, and the clauses that say the same in SQL."""
 
     error: float | Mapping[str, float] | None = None
     at_most: float | None = None

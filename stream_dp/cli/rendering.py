@@ -311,7 +311,7 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
 
 
 def _part_of(query: QuotedQuery) -> tuple[str, str]:
-    """What one query of a bundle would cost, and why."""
+    """The price of one query of a bundle, and the reason for it."""
     if query.privacy_loss is None:
         return "refused", "" if query.reason is None else query.reason.message
     how = _PATHS.get(query.path or "", "a newer path")

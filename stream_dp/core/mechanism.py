@@ -111,7 +111,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class BundleQuote:
-    """What several queries would cost if they were asked one after another now; nothing is spent.
+    """The price of several queries if they were asked one after another now. Nothing is spent.
 
     Attributes:
         quotes: The price of each query after those before it, in the order asked, as ``high`` counts it.
@@ -159,7 +159,7 @@ class Separately(Rehearsal):
         return replace(quote, charges=self._beyond(quote.charges)) if self._sparing else quote
 
     def _beyond(self, charges: Iterable[Charge]) -> tuple[Charge, ...]:
-        """What charges are more than the largest before them on the same block."""
+        """Returns the charges beyond the largest before them on the same block."""
         beyond = []
         for charge in charges:
             paid = self._paid.get(charge.block, Charge(charge.block, 0))
@@ -301,7 +301,7 @@ def dearest(charges: Iterable[Charge]) -> int:
 
 
 def _of_all(quotes: Iterable[Quote]) -> tuple[Charge, ...]:
-    """What each block pays for several quotes together."""
+    """Returns the charges of each block for several quotes together."""
     return summed(charge for quote in quotes for charge in quote.charges)
 
 

@@ -67,7 +67,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one query asks of its answer in place of the data set's accuracy. At most one error is given.
+    """The demands of one query in place of the data set's accuracy. At most one error is given.
 
     Attributes:
         share: The largest error as a share of the rows asked.

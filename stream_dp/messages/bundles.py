@@ -17,7 +17,7 @@ MOST_QUOTED: Final = 500
 
 
 class PriceRange(Reply):
-    """What several queries would cost together, as shares of the line that pays most of it.
+    """The price of several queries together, as shares of the line that pays most of it.
 
     Attributes:
         low: The share if all doubts resolve cheaply.
@@ -29,7 +29,7 @@ class PriceRange(Reply):
 
 
 class QuotedQuery(Reply):
-    """What one query of a bundle would cost after the queries before it.
+    """The price of one query of a bundle after the queries before it.
 
     Attributes:
         query_id: The id of the query. None if the query has no valid id.

@@ -1,4 +1,4 @@
-"""How precisely one query is to be answered: the field ``error`` of a query."""
+"""The precision of one query: its field ``error``."""
 
 from __future__ import annotations
 

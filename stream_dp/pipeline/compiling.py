@@ -70,7 +70,7 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
 
 
 def _target(query: QueryFields) -> Target:
-    """How precise the answer is to be, and what it may cost."""
+    """Returns the precision that a query asks for, and the most that it may cost."""
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
@@ -83,7 +83,7 @@ def _target(query: QueryFields) -> Target:
 
 
 def _identity(target: Target) -> tuple[object, ...]:
-    """What a target adds to what identifies a request: nothing where a query names none."""
+    """Returns what a target adds to the identity of a request: nothing where a query names none."""
     if target == Target():
         return ()
     named = ("target", target.share, target.value, target.relative, target.at_most)
@@ -136,7 +136,7 @@ def _count(dataset: Dataset, query: QueryFields) -> Compiled:
 
 
 def _fresh(query: QueryFields) -> tuple[str, ...]:
-    """What tells a query for a fresh answer from the same query without. It changes no other identity."""
+    """Returns what tells a query for a fresh answer apart. It changes no other identity."""
     return ("fresh",) if query.fresh else ()
 
 

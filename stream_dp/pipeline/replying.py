@@ -154,7 +154,7 @@ def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> boo
 
 
 def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:
-    """What charges come to, as a share of a line."""
+    """Returns the sum of charges as a share of a line."""
     if not charges:
         return _NO_LOSS
     return PrivacyLoss(share=dearest(charges) / UNITS, blocks=len(charges))

@@ -1,4 +1,4 @@
-"""What opening a phase of the calibrated profile spends, and what it certifies, in public words."""
+"""The price of opening a phase of the calibrated profile, and what that certifies, in public words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS: Final = ("no", "one", "two", "three")
 
 @dataclass(frozen=True)
 class Opening:
-    """What opening a phase does to the line of its block.
+    """The effect of opening a phase on the line of its block.
 
     Attributes:
         share: The share of the line that it spends.
@@ -57,7 +57,7 @@ class Opening:
 
 
 def opening_of(mechanism: Mechanism, names: Sequence[str], n_rows: int) -> Opening | None:
-    """What opening a phase of ``n_rows`` rows does; None for the other profiles.
+    """Returns the effect of opening a phase of ``n_rows`` rows. None for the other profiles.
 
     Args:
         mechanism: The mechanism of the data set.

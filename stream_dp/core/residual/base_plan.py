@@ -1,4 +1,4 @@
-"""What is measured of every new block at once: the tables of the base release, and how noisy each is.
+"""The base release: the tables that are measured of every new block at once, and the noise of each.
 
 A base release is worth its price if it costs less than the queries that it certifies would cost one by one.
 So the plan compares releases by
@@ -78,7 +78,7 @@ class Optimum:
 
 
 def residual_price(sizes: Sequence[int]) -> float:
-    """What a precision of 1 of the residual over attributes of these sizes costs (Lemma A)."""
+    """Returns the price of a precision of 1 of the residual over attributes of these sizes (Lemma A)."""
     return math.prod(1.0 - 1.0 / n for n in sizes) - math.prod(-1.0 / n for n in sizes)
 
 
@@ -239,7 +239,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
-    """What a release may certify: a group about a window. One entry a claim.
+    """The claims that a release may certify: groups about windows. One entry a claim.
 
     Attributes:
         rows: The group, as a row of the design.
@@ -303,7 +303,7 @@ class BasePlan:
     def release(
         self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
     ) -> BaseRelease:
-        """What is measured of a block of ``n_rows`` rows.
+        """Returns the tables that are measured of a block of ``n_rows`` rows.
 
         Args:
             n_rows: The rows of the block.
@@ -349,7 +349,7 @@ class BasePlan:
     def reach(
         self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
     ) -> Reach | None:
-        """What ``release`` certifies by itself; None if it measures nothing."""
+        """Returns the groups that ``release`` certifies by itself. None if it measures nothing."""
         release = self.release(n_rows, terms, base_share, budget, prices)
         return Reach(self._shape, release, _limit(n_rows, terms)) if release.tables else None
 
@@ -439,7 +439,7 @@ class BasePlan:
 
     @cached_property
     def _possible(self) -> float:
-        """What certifying everything is worth."""
+        """Returns the worth of certifying everything."""
         return float(self._claims.worth.sum()) * (1.0 - _SAME)
 
     @cached_property
@@ -473,7 +473,7 @@ def base_plan(
 
 
 class Reach:
-    """What a base release alone says, if every phase has it.
+    """The groups that base releases alone certify, if every phase has one.
 
     Args:
         shape: Sizes of the universe's attributes.
@@ -511,7 +511,7 @@ def _limit(n_rows: int, terms: Terms) -> float:
 
 
 def _on_demand(group: Group, phases: int) -> float:
-    """What one query of a group costs of each line on demand, at V = 1: a table twice a count."""
+    """Returns the price on each line of one query of a group on demand, at V = 1: a table twice a count."""
     return (1.0 if group.table else 0.5) / phases
 
 

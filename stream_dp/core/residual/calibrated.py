@@ -742,7 +742,7 @@ class Calibrated(LinearMechanism):
         return self._repeats.answer(query, self._seen(query))
 
     def _seen(self, query: LinearQuery) -> Seen:
-        """What can have changed the evidence about a query: tables, and counts on its attributes."""
+        """Returns the numbers of tables, and of counts on its attributes, that bear on a query."""
         return self._n_tables, self._counted[query.attributes]
 
     def release_from_bytes(self, data: bytes) -> Release:

@@ -1,4 +1,4 @@
-"""What several queries would cost together: each is planned on a copy of everything that was published.
+"""Prices of several queries together: each is planned on a copy of everything that was published.
 
 A look of the copy is charged to the copy, and absorbed as if it had published what is estimated already, with
 the variance that it would really have. So no later query of the bundle pays for the same thing again. Plans
@@ -70,7 +70,7 @@ def _spread(estimates: Floats, live: Mask | None, n_answers: int) -> Floats:
 def _sums(
     belief: Belief, look: SumLook, block: int, evidence_of: Callable[[LinearQuery], Evidence]
 ) -> Floats:
-    """What a look would publish of one block, shape (vectors, answers)."""
+    """Returns the values that a look would publish of one block, shape (vectors, answers)."""
     query = replace(look.query, window=range(block, block + 1))
     assert query.total is not None, "the query has a total"
     sums, shape, n = belief.sums(query).sums, look.shape, look.n_answers

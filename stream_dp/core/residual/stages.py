@@ -46,7 +46,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """What may be paid cannot bring the estimate close enough.
+    """The limit of the price is too low to bring the estimate close enough.
 
     Attributes:
         z: The deviations of its error bar; None where nothing is known yet.
@@ -112,7 +112,7 @@ class Stages:
         return sum(variance <= self.limit(stage, n_rows) * _TIE for stage in stages) - 1
 
     def step(self, evidence: Evidence, room: _Room, relative: float) -> Step:
-        """What to do for a count that is to be within ``relative`` of itself.
+        """Decides the next step for a count that is to be within ``relative`` of itself.
 
         Args:
             evidence: What is known about the count.

@@ -192,11 +192,11 @@ class SumRelease:
         return cls((keys[0], keys[1], keys[2]), attributes, unit, shape, steps, values)
 
     def estimates(self, n_rows: int, number: int) -> SumEstimate:
-        """What the release says of one of its blocks.
+        """Returns the sums and counts that the release gives for one of its blocks.
 
         Args:
             n_rows: Rows of the block; public.
-            number: Which of its blocks, from 0.
+            number: The index of the block in the release, from 0.
         """
         _, of_sums, of_counts = self.steps[number]
         values = self.values[number].astype(np.float64)

@@ -1,4 +1,4 @@
-"""What to do with a query for a sum, from public numbers only.
+"""Decisions about queries for sums, from public numbers only.
 
 In order of preference, what is published *certifies* the answer, a look at the sum is taken, exactly as
 precise as is lacking, or the table over the query's attributes is measured. The table is preferred where it
@@ -47,7 +47,7 @@ _Steps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How precise the answers must be.
+    """The precision that the answers must have.
 
     Attributes:
         slopes: What is taken from each total for each row of its count, in units of the largest value, shape
@@ -119,13 +119,13 @@ class MeasureSums:
 
 @dataclass(frozen=True, slots=True)
 class SumPlanner:
-    """What is known about one query for a sum, and what is asked of it.
+    """The plan for one query for a sum, from what is known about it and what is asked of it.
 
     Attributes:
         known: What is known of totals and counts.
         rows: What is known of the count of all rows, where that is a number of its own.
         table: What the tables say of the totals, for the price of the table.
-        demand: How precise the answers must be.
+        demand: The precision that the answers must have.
     """
 
     known: SumEvidence
@@ -304,7 +304,7 @@ class SumPlanner:
         return MeasureSums(shape, values, tuple(steps), tuple(charges))
 
     def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
-        """Of each block the part of the demand that its worst variance takes up, shape (len(window),).
+        """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).
 
         Args:
             of_totals: Variances of what the demand is about, shape (answers, len(window)).
@@ -349,7 +349,7 @@ class _Scales:
         return of_sums, np.square(_grid()[self._of_counts(steps) - _FIRST_STEP])
 
     def units(self, prices: Prices, step: int) -> int:
-        """What a look with this step costs, rounded up."""
+        """Returns the price of a look with this step, rounded up."""
         units = self._units.get(step)
         if units is None:
             sigma = grid_sigma(self.of_counts(step)) if self._shape.counts else None

@@ -1,4 +1,4 @@
-"""What a look at a sum adds up, and what it costs: docs/guarantee.md, Theorem 14.
+"""The numbers that a look at a sum adds up, and its price: docs/guarantee.md, Theorem 14.
 
 A row counts for a whole number ``u`` of units. A look adds up ``x = 2 u - centre``, which is a whole number
 too. Its size is least where the centre is the sum of both ends. A noisy count of rows stands next to
@@ -107,7 +107,7 @@ def _counting(query: LinearQuery) -> tuple[bool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SumShape:
-    """What the price of a look at a sum follows from, besides the two scales of its noise.
+    """The facts that give the price of a look at a sum, besides the two scales of its noise.
 
     Attributes:
         low: The least whole number that a row counts for.
@@ -127,7 +127,7 @@ class SumShape:
 
     @property
     def width(self) -> int:
-        """How far two whole numbers can be apart."""
+        """The largest distance of two whole numbers."""
         return self.high - self.low
 
     @property
@@ -142,7 +142,7 @@ class SumShape:
 
     @property
     def vectors(self) -> int:
-        """How many numbers are released for each answer."""
+        """The number of numbers that are released for each answer."""
         return 1 + self.counts + self.rests
 
     @property

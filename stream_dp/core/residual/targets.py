@@ -1,4 +1,4 @@
-"""What a query's own target means: the error that is planned for, and the most that may be paid.
+"""The meaning of a query's own target: the error that is planned for, and the most that may be paid.
 
 A query may ask for another error than the data set's, and say how much of any line (a block's privacy budget)
 it may take. Its failure probability stays that of the data set. Everything here is public.
@@ -23,7 +23,7 @@ beforehand what it will cost, and for a count near 0 that is any sum."""
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a data set lets its queries ask for.
+    """The limits of what queries of a data set may ask for.
 
     Attributes:
         least_error: The smallest error, as a share of the rows. None for no limit.

@@ -1,4 +1,4 @@
-"""What the queries of a data set are expected to be, as far as it decides how precise its tables must be.
+"""The queries that a data set expects, as far as they decide how precise its tables must be.
 
 A *group* stands for queries that have the same squared norms |x_T|^2 (``belief.forms``), and so the same
 variance whatever the tables are. A workload is a list of groups with weights. It comes from tiles, which are

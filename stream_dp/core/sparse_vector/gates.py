@@ -300,7 +300,7 @@ class Segments:
         return Segments(entered.number, entered.paid | frozenset(release.window), release.segment)
 
     def imagined(self, gate: Gate, window: range, *, stands: bool) -> Segments:
-        """Where a test would lead, if the prediction stood or if it did not; the secret stays out of it."""
+        """The two ways on from a test: the prediction stands, or it does not. The secret stays out of it."""
         entered = self._at(gate.number)
         newest = Segment(gate.query_scale, 0, open=stands)
         return Segments(entered.number, entered.paid | frozenset(window), newest)

@@ -33,7 +33,12 @@ def seen(it: Host, queries: list[LinearQuery]) -> list[object]:
         found += [mechanism.quote(query), evidence.values.tolist(), evidence.variances.tolist()]
         found.append(evidence.by_block().tolist())
         found.append(mechanism._allocator.rent(query.attributes, query.window))
-    return [*found, mechanism.lines.left().tolist(), dict(mechanism._repeats._verified), repr(mechanism)]
+    return [
+        *found,
+        mechanism.lines.left().tolist(),
+        dict(mechanism._repeats._verified),
+        repr(mechanism),
+    ]
 
 
 BOUNDLESS = 0.003

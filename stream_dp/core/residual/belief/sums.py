@@ -124,7 +124,7 @@ class SumEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Gains:
-    """How far the estimates of a total and of its count move towards a look's, for a step in either."""
+    """The gains with which a look moves the estimates of a total and of its count."""
 
     of_total: _Numbers
     of_total_by_count: _Numbers
@@ -241,7 +241,7 @@ def rows_query(query: LinearQuery) -> LinearQuery | None:
 
 
 class SumEvidence:
-    """What is known about one query with a total over one window. Only ``Belief`` makes it.
+    """The public knowledge about one query with a total over one window. Only ``Belief`` makes it.
 
     Args:
         query: What is asked.
