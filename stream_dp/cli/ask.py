@@ -119,7 +119,7 @@ def command(
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click
 ) -> None:
-    r"""Ask a QUERY about DATASET.
+    """Ask a QUERY about DATASET.
 
     QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ...
 
@@ -137,7 +137,7 @@ def command(
 
     `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1
     without an answer: if the query was refused or rejected, or no worker replied.
-    """
+    """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     more = click.get_current_context().args
     if file is not None:
         alone = {

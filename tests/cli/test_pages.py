@@ -38,6 +38,10 @@ def test_every_command_has_its_help_on_the_page() -> None:
     assert len(headings) > 25
 
 
+def test_no_help_shows_the_marks_of_its_own_layout() -> None:
+    assert "\\b" not in PAGES["commands.md"]()
+
+
 def _source() -> str:
     """What the code can print, with strings over several lines put together."""
     files = [*(ROOT / "stream_dp").rglob("*.py"), *(ROOT / "stream_dp").rglob("*.lua")]
