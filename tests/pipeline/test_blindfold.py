@@ -387,7 +387,7 @@ def _looks() -> set[type]:
         for one in vars(importlib.import_module(module.name)).values():
             if (
                 inspect.isclass(one)
-                and "take" in vars(one)
+                and hasattr(one, "take")
                 and hasattr(one, "description")
                 and not inspect.isabstract(one)
                 and not getattr(one, "_is_protocol", False)
