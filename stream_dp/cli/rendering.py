@@ -69,7 +69,7 @@ _PATHS = {
     "bounded": "bounded by what was published",
     "gated": "a noisy test let it pass",
     "measured": "the rows were looked at",
-    "unverified": "too little budget left to look; may be further off",
+    "unverified": "no affordable look is precise enough; may be further off",
 }
 
 
