@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -17,6 +19,7 @@ __all__ = ["TopicReader", "newest"]
 
 _SILENCE_S = 20.0
 _LULL_S = 3.0
+_POLL_MS = 500
 
 
 class TopicReader:
@@ -67,24 +70,45 @@ class TopicReader:
                     consumer.seek(
                         partition, start if latest is None else max(start, ends[partition] - latest)
                     )
-                heard_s = time.monotonic()
-                while any(
-                    consumer.position(partition) < ends[partition] for partition in partitions
-                ):
-                    arrived = consumer.poll(timeout_ms=500)
-                    for records in arrived.values():
-                        found += [(record.key.decode(), record.value) for record in records]
-                    if arrived:
-                        heard_s = time.monotonic()
-                    elif time.monotonic() - heard_s > _SILENCE_S:
-                        raise no_broker(self._broker, "it has stopped sending")
-                    else:  # the consumer would wait for a broker that is gone
-                        check_reachable(self._broker)
+                for records in _until(consumer, ends, self._broker, _SILENCE_S):
+                    found += [(record.key.decode(), record.value) for record in records]
+                if _unread(consumer, ends):
+                    raise no_broker(self._broker, "it has stopped sending")
             finally:
                 consumer.close()
         except KafkaError as error:
             raise no_broker(self._broker, error) from error
         return found
+
+
+def _until(
+    consumer: KafkaConsumer, ends: Mapping[TopicPartition, int], broker: Broker, silence_s: float
+) -> Iterator[list[Any]]:
+    """Yields the records that arrive until every partition is read up to an offset.
+
+    Args:
+        consumer: A consumer that is assigned the partitions.
+        ends: The offset up to which each partition is read.
+        broker: The broker that holds them.
+        silence_s: The time without a record after which it ends early.
+
+    Raises:
+        ServerUnavailable: The broker is gone. The consumer would wait for it for ever.
+    """
+    heard_s = time.monotonic()
+    while _unread(consumer, ends):
+        arrived = consumer.poll(timeout_ms=_POLL_MS)
+        yield from arrived.values()
+        if arrived:
+            heard_s = time.monotonic()
+        else:
+            check_reachable(broker)
+            if time.monotonic() - heard_s > silence_s:
+                return
+
+
+def _unread(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
+    return any(consumer.position(partition) < end for partition, end in ends.items())
 
 
 def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
@@ -117,21 +141,14 @@ def newest(broker: Broker, topic: str, most: int) -> Iterator[bytes | None]:
                 consumer.seek(
                     partition, max(starts[partition], ends[partition] - -(-most // len(partitions)))
                 )
-            left, heard_s = most, time.monotonic()
-            while left and any(
-                consumer.position(partition) < ends[partition] for partition in partitions
-            ):
-                arrived = consumer.poll(timeout_ms=500)
-                for partition, records in arrived.items():
-                    for record in records:
-                        if left and record.offset < ends[partition]:
-                            left -= 1
-                            yield record.value
-                if arrived:
-                    heard_s = time.monotonic()
-                elif time.monotonic() - heard_s > _LULL_S:
-                    check_reachable(broker)
-                    return  # only marks of transactions are left, or records that were dropped
+            # A partition may end in marks of transactions, or in records that were dropped.
+            arriving = (
+                record.value
+                for records in _until(consumer, ends, broker, _LULL_S)
+                for record in records
+                if record.offset < ends[TopicPartition(topic, record.partition)]
+            )
+            yield from islice(arriving, most)
         finally:
             consumer.close()
     except KafkaError as error:

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream_dp.broker import Broker
+from stream_dp.pipeline.polling import until
 
 __all__ = ["past_leftovers"]
-
-_POLL_MS = 500
 
 
 async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str, int]:
@@ -45,8 +44,8 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
             consumer.seek(partition, start)
         ends = await consumer.end_offsets(list(wanted))
         left = {partition: end for partition, end in ends.items() if end > wanted[partition]}
-        while any([await consumer.position(partition) < end for partition, end in left.items()]):
-            for partition in await consumer.getmany(*left, timeout_ms=_POLL_MS):
+        async for fetched in until(consumer, left):
+            for partition in fetched:
                 del left[partition]
     finally:
         await consumer.stop()

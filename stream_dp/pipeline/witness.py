@@ -27,6 +27,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from stream_dp.broker import Broker
 from stream_dp.errors import CorruptState, RolledBack
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.polling import until
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state import ledger
 from stream_dp.state.store import ComparisonStore, LedgerRead
@@ -35,7 +36,6 @@ __all__ = ["LedgerTopic", "Log", "Witness"]
 
 _log = logging.getLogger(__name__)
 
-_POLL_MS = 500
 _QUICK_S = 2.0
 _REPEAT_S = 10.0
 _FEW = 10_000
@@ -84,10 +84,7 @@ class LedgerTopic:
                 )
             positions = [await consumer.position(partition) for partition in wanted]
             n_read, total, due = 0, sum(ends.values()) - sum(positions), monotonic() + _QUICK_S
-            while any(
-                [await consumer.position(partition) < end for partition, end in ends.items()]
-            ):
-                fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+            async for fetched in until(consumer, ends):
                 for partition, records in fetched.items():
                     for record in records:
                         take(partition.partition, record.key, record.value)

@@ -380,7 +380,7 @@ class Script:
         self.looks: list[Drawn] = []
 
 
-def _looks() -> set[type]:
+def _looks() -> set[Any]:
     """Every class of the core that looks at rows, those left out that hand on to another one."""
     found = set()
     for module in pkgutil.walk_packages(core.__path__, f"{core.__name__}."):
@@ -416,8 +416,9 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
 
         return taken
 
-    for look in _looks():
-        monkeypatch.setattr(look, "take", told(vars(look)["take"]))
+    taking = {look: look.take for look in _looks()}  # one may inherit that of another
+    for look, take in taking.items():
+        monkeypatch.setattr(look, "take", told(take))
     return shown.append
 
 
