@@ -1,4 +1,4 @@
-"""Orders: fifty tiles after each of fourteen days, through the calibrated engine and beside fresh noise.
+"""Orders: fifty tiles after each of fourteen days, through the calibrated engine and with fresh noise.
 
 python benchmarks/tiles.py [--rows 20000 5000] [--error 0.02] [--days 14] [--seed 1]
 

@@ -200,7 +200,7 @@ class QueryEnvelope(Request):
         if self.quote is None:
             if self.query_id is not None:
                 raise ValueError(
-                    'query_id beside queries is the id of a quote: add "quote": "together"'
+                    'query_id next to queries is the id of a quote: add "quote": "together"'
                 )
             return self
         if self.query_id is None:

@@ -25,8 +25,8 @@ class BetweenAnswer(SideAnswer):
         low: The smaller of the two shares.
         high: The larger of the two shares.
         found: Always None.
-        error_bar: By how much the share may be on the other side of ``low`` or ``high``, as a share of the
-            ``n`` rows.
+        error_bar: The most by which the share may be on the other side of ``low`` or ``high``, as a share of
+            the ``n`` rows.
     """
 
     kind: Literal["between"] = "between"

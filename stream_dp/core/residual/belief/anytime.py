@@ -39,9 +39,8 @@ def anytime_bars(variances: Floats, promised: float, failure_probability: float)
     """
     log_factor = -2.0 * math.log(failure_probability)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spent = (
-            _START / promised * variances
-        )  # the precision at which the boundary begins, over that of now
+        # The precision at which the boundary begins, over that of now.
+        spent = _START / promised * variances
         squares = variances * (1.0 + spent) * (np.log1p(1.0 / spent) + log_factor)
     return np.asarray(np.sqrt(np.where(variances == 0.0, 0.0, squares)))
 
