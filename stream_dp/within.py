@@ -6,10 +6,10 @@ before the rest is parsed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NoReturn
+from typing import Any, Final, TypeVar
 
 from stream_dp.errors import InvalidQuery
 
@@ -20,6 +20,9 @@ _BEFORE_OPERANDS: Final = frozenset(
     {"SELECT", "WHERE", "BY", "AND", "OR", "NOT", "IN", "IS", "BETWEEN", "AS"}
 )
 _COST_FORMS: Final = "write COSTING AT MOST 2%"
+
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +98,9 @@ def as_error(text: str) -> float | dict[str, float]:
         >>> within.as_error("5%"), within.as_error("0.5% of rows"), within.as_error("50")
         ({'relative': 0.05}, 0.005, {'value': 50.0})
     """
-    words = _words(text)
-    try:
-        error, after = _error(words, 0)
-        if after < len(words):
-            raise _Fault(after, f"{words[after]} is not understood here", "")
-    except _Fault as fault:
-        _refuse("error", fault, "write 5% of the answer, 0.5% of rows, or 50 for a number")
-    return error
+    return _option(
+        "error", text, _error, "write 5% of the answer, 0.5% of rows, or 50 for a number"
+    )
 
 
 def as_at_most(text: str) -> float:
@@ -111,22 +109,21 @@ def as_at_most(text: str) -> float:
     Raises:
         InvalidQuery: It is not a share of a budget.
     """
-    words = _words(text)
+    return _option("at_most", text, _price, "write a percentage such as 2%")
+
+
+def _option(
+    field: str, text: str, read: Callable[[Sequence[str], int], tuple[_Value, int]], fix: str
+) -> _Value:
+    """Reads a text that is the content of one clause and nothing else."""
+    words = text.upper().replace("%", " % ").split()
     try:
-        share, after = _price(words, 0)
+        value, after = read(words, 0)
         if after < len(words):
             raise _Fault(after, f"{words[after]} is not understood here", "")
     except _Fault as fault:
-        _refuse("at_most", fault, "write a percentage such as 2%")
-    return share
-
-
-def _refuse(field: str, fault: _Fault, fix: str) -> NoReturn:
-    raise InvalidQuery(field, fault.problem, fix) from None
-
-
-def _words(text: str) -> list[str]:
-    return text.upper().replace("%", " % ").split()
+        raise InvalidQuery(field, fault.problem, fix) from None
+    return value
 
 
 def _ends_operand(word: str) -> bool:

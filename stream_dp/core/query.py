@@ -336,6 +336,41 @@ def compile_group_by(
     return indices
 
 
+def compile_total(
+    universe: Universe, name: str, where: dict[str, Any] | None, group_by: Sequence[str]
+) -> tuple[Total, Predicate, Predicate]:
+    """Compiles what a query adds up.
+
+    Args:
+        universe: The universe of the data set.
+        name: The attribute to add up.
+        where: The tree of the condition on the rows.
+        group_by: The attributes to group by.
+
+    Returns:
+        The numbers, the rows of the condition, and those of them that have a number.
+
+    Raises:
+        InvalidQuery: The attribute has no numbers or is grouped by, or the condition is not valid.
+    """
+    index = universe.index(name)
+    attribute = universe.attributes[index]
+    if not isinstance(attribute, Number) or not any(attribute.values):
+        raise InvalidQuery(
+            "attribute",
+            f"{attribute.name} has no numbers to add up",
+            "name an attribute of type number whose representatives are not all 0",
+        )
+    if name in group_by:
+        raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
+    every = predicate = compile_where(universe, where)
+    if attribute.missing:
+        present = {"not": {"attribute": attribute.name, "is_missing": True}}
+        both = present if where is None else {"all": [where, present]}
+        predicate = compile_where(universe, both)
+    return Total(index, attribute.values), every, predicate
+
+
 @dataclass(frozen=True, slots=True)
 class _Dense:
     """A region that is not a box: a mask over ascending attributes."""
@@ -779,6 +814,7 @@ __all__ = [
     "Mask",
     "Predicate",
     "compile_group_by",
+    "compile_total",
     "compile_where",
     "factors_of",
 ]

@@ -15,11 +15,11 @@ from stream_dp.core.query import (
     KindQuery,
     LinearQuery,
     Predicate,
-    Total,
     compile_group_by,
+    compile_total,
     compile_where,
 )
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.messages.precision import FixedError, MeanError, RelativeError
@@ -167,31 +167,16 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
             reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     assert query.attribute is not None, "the message was checked"
-    index = universe.index(query.attribute)
-    attribute = universe.attributes[index]
-    if not isinstance(attribute, Number) or not any(attribute.values):
-        raise InvalidQuery(
-            "attribute",
-            f"{attribute.name} has no numbers to add up",
-            "name an attribute of type number whose representatives are not all 0",
-        )
-    if query.attribute in query.group_by:
-        raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
-    predicate = every = compile_where(universe, query.where)
-    if attribute.missing:
-        present = {"not": {"attribute": attribute.name, "is_missing": True}}
-        both = present if query.where is None else {"all": [query.where, present]}
-        predicate = compile_where(universe, both)
+    total, every, predicate = compile_total(universe, query.attribute, query.where, query.group_by)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     most = MOST_SUMS_AND_ROWS if query.count_rows else MOST_SUMS
     group_by = _grouped(universe, query, predicate, most=most)
-    total = Total(index, attribute.values)
     rows = every if query.count_rows else None
     target = _checked_target(dataset, query)
     counted = () if rows is None else (rows.key,)
     return Compiled(
-        (predicate.key, group_by, index, *counted, *_identity(target)),
+        (predicate.key, group_by, total.attribute, *counted, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
     )
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from stream_dp.core.query import (
     EVERYTHING,
     LinearQuery,
-    Total,
     compile_group_by,
+    compile_total,
     compile_where,
 )
 from stream_dp.core.residual import workload
 from stream_dp.core.residual.workload import Group, declared_workload, too_many_cells
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import CalibratedSpec, Tile, TileTables
 
@@ -70,25 +70,11 @@ def _checked(path: str, tile: Tile, universe: Universe) -> LinearQuery:
 
 def _compiled(tile: Tile, universe: Universe) -> LinearQuery:
     """The query of a tile. Raises InvalidQuery."""
-    total, where = None, tile.where
-    if tile.attribute is not None:
-        index = universe.index(tile.attribute)
-        attribute = universe.attributes[index]
-        if not isinstance(attribute, Number) or not any(attribute.values):
-            raise InvalidQuery(
-                "attribute",
-                f"{attribute.name} has no numbers to add up",
-                "name an attribute of type number whose representatives are not all 0",
-            )
-        if tile.attribute in tile.group_by:
-            raise InvalidQuery(
-                "group_by", f"{attribute.name} is added up", "group by other attributes"
-            )
-        if attribute.missing:
-            present = {"not": {"attribute": attribute.name, "is_missing": True}}
-            where = present if where is None else {"all": [where, present]}
-        total = Total(index, attribute.values)
-    predicate = compile_where(universe, where)
+    total = None
+    if tile.attribute is None:
+        predicate = compile_where(universe, tile.where)
+    else:
+        total, _, predicate = compile_total(universe, tile.attribute, tile.where, tile.group_by)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     group_by = compile_group_by(universe, tile.group_by, predicate) if tile.group_by else ()

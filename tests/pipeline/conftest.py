@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -46,3 +46,22 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
 def world(make_world: Callable[..., World]) -> World:
     """An empty log and an empty store."""
     return make_world()
+
+
+@pytest.fixture
+async def process(world: World) -> AsyncIterator[Any]:
+    """A worker that has taken all partitions over."""
+    process = world.process()
+    await process.assign()
+    yield process
+    await process.kill()
+
+
+@pytest.fixture
+async def first(world: World, process: Any) -> World:
+    """A world with a data set in its first phase, and nothing measured yet."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await process.run()
+    world.cells("flights", "first")
+    await process.run()
+    return world

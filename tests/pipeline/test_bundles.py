@@ -36,24 +36,6 @@ def named(tiles: list[Any], prefix: str = "t") -> list[Any]:
     ]
 
 
-@pytest.fixture
-async def process(world: Any) -> Any:
-    process = world.process()
-    await process.assign()
-    yield process
-    await process.kill()
-
-
-@pytest.fixture
-async def first(world: Any, process: Any) -> Any:
-    """A world with a data set in its first phase, and nothing measured yet."""
-    world.define("flights", mechanism={"base_share": 0.0})
-    await process.run()
-    world.cells("flights", "first")
-    await process.run()
-    return world
-
-
 def quote(world: World, tiles: list[Any], query_id: str = "price") -> Any:
     return world.ask_many("flights", named(tiles), query_id=query_id, quote="together")
 

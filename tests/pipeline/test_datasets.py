@@ -15,14 +15,6 @@ from stream_dp.state.store import Transition
 AA = {"attribute": "carrier", "eq": "AA"}
 
 
-@pytest.fixture
-async def process(world: Any) -> Any:
-    process = world.process()
-    await process.assign()
-    yield process
-    await process.kill()
-
-
 async def test_a_definition_is_announced_catalogued_and_first_in_the_ledger(
     world: Any, process: Any
 ) -> None:

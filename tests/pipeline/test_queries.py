@@ -19,24 +19,6 @@ AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 
 
-@pytest.fixture
-async def process(world: Any) -> Any:
-    process = world.process()
-    await process.assign()
-    yield process
-    await process.kill()
-
-
-@pytest.fixture
-async def first(world: Any, process: Any) -> Any:
-    """A world with a data set in its first phase, and nothing measured yet."""
-    world.define("flights", mechanism={"base_share": 0.0})
-    await process.run()
-    world.cells("flights", "first")
-    await process.run()
-    return world
-
-
 def _spent(world: Any) -> Any:
     return world.store._datasets["flights"].spent
 

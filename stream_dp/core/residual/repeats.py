@@ -114,7 +114,10 @@ class Repeats:
         known = self._verified.get(_repeat_key(query))
         if known is None:
             return None
-        outcome = self._better(query, known, seen) or self._recalled(query, known)
+        rows, staged = self._read(query, known)
+        # An answer that was reached in stages has spent all of the failure probability.
+        better = None if staged else self._better(query, rows, seen)
+        outcome = better or self._given(query, rows)
         bar = _widest(outcome)
         if query.target.relative is None:
             error = terms_of(self._terms, query, self._belief.rows(query.window)).error
@@ -124,9 +127,11 @@ class Repeats:
         return outcome if bar <= error * _CLOSE + 2.0 * ROUNDING else None
 
     def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
-        n_rows = self._belief.rows(query.window)
         rows, _ = self._read(query, known)
-        return self._answers.answered(query, rows, n_rows, Path.REPEAT)
+        return self._given(query, rows)
+
+    def _given(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered:
+        return self._answers.answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
 
     def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
         """The rows of a remembered answer, and whether it was reached in stages."""
@@ -141,19 +146,15 @@ class Repeats:
         return list(zip(*columns, strict=True)), staged
 
     def _better(
-        self, query: LinearQuery, known: bytes, seen: Seen
+        self, query: LinearQuery, rows: list[Row], seen: Seen
     ) -> Answered | TableAnswered | None:
         """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
 
         A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
-        bounds that the first answer may rest on, as a measured answer does. An answer that was reached in
-        stages has spent all of it, and is returned as it is.
+        bounds that the first answer may rest on, as a measured answer does.
         """
         key, constant = _repeat_key(query), query.predicate.constant
         if self._as_of.get(key) == seen or constant is False or (constant and not query.group_by):
-            return None
-        rows, staged = self._read(query, known)
-        if staged:
             return None
         before = [bar for _, bar, _, _ in rows]
         better = self._answers.by_variance(
