@@ -152,7 +152,7 @@ BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,))
 
 def write_remembered(answer: TableAnswered) -> bytes:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
-    counts._remember(BY_CANCELLED, answer)
+    counts.state.repeats.remember(BY_CANCELLED, answer, (0, 0))
     (stored,) = counts.remembered().values()
     return stored
 
@@ -160,7 +160,7 @@ def write_remembered(answer: TableAnswered) -> bytes:
 def read_remembered(data: bytes) -> Any:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
     counts.open_phase(100)
-    answer = counts._repeats._recalled(BY_CANCELLED, data)
+    answer = counts.state.repeats._recalled(BY_CANCELLED, data)
     assert isinstance(answer, TableAnswered)
     assert answer.path is Path.REPEAT
     return answer

@@ -308,7 +308,7 @@ def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_other
         if above.all() or not above.any():
             continue
         worst = Predicate.of_mask((0, 1), above)
-        evidence = trials.mechanism._evidence(LinearQuery(worst, range(block, block + 1)))
+        evidence = trials.mechanism.state.evidence(LinearQuery(worst, range(block, block + 1)))
         of_tables = norm.isf(BETA / 2) * np.sqrt(evidence.variances.item())
         plain.append(abs(evidence.values.item() - trials.truth(worst)) > of_tables)
         answer = trials.ask(worst, block, fresh=True)

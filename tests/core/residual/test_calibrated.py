@@ -34,7 +34,7 @@ from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, To
 from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import conjunctions_log
-from stream_dp.core.residual.calibrated import MOST_DRAWN, Calibrated
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import (
     CountsLook,
     CountsRelease,
@@ -43,6 +43,7 @@ from stream_dp.core.residual.measuring import (
     TablesRelease,
 )
 from stream_dp.core.residual.sum_price import MOST_ROWS
+from stream_dp.core.residual.ways.way import MOST_DRAWN
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition
 from tests.noise import FakeNoise, RoundedNoise
@@ -333,10 +334,10 @@ def test_counts_of_both_sides_are_combined() -> None:
     for one in (query, complement(query)):
         look = CountsLook(one, one.attributes, ((0, 500),), 1, ())
         it.take(look)
-        evidences.append(it.mechanism._evidence(query))
+        evidences.append(it.mechanism.state.evidence(query))
     before, after = evidences
     assert after.variances == pytest.approx(before.variances / 2.0)
-    mirrored = it.mechanism._evidence(complement(query))
+    mirrored = it.mechanism.state.evidence(complement(query))
     assert mirrored.values == pytest.approx(20_000 - after.values)
     assert mirrored.variances == pytest.approx(after.variances)
 
@@ -399,7 +400,7 @@ def test_a_simultaneous_bar_reaches_from_the_answer_over_all_that_its_statement_
             continue
         if outcome.path is Path.REPEAT:
             continue
-        evidence = it.mechanism._evidence(query)
+        evidence = it.mechanism.state.evidence(query)
         sizes = tuple(SIZES[a] for a in evidence.form.attributes)
         allowed: list[float] = [outcome.n]
         if evidence.form.conjunctive:
@@ -454,7 +455,7 @@ def test_a_repeat_answers_with_the_smallest_bar_that_is_known_by_then(
         better = one.ask(query)
         assert isinstance(better, Answered | TableAnswered)
         assert better.path is Path.CERTIFIED
-        evidence = one.mechanism._evidence(query)
+        evidence = one.mechanism.state.evidence(query)
         cells = better.cells if isinstance(better, TableAnswered) else (better,)
         before = first.cells if isinstance(first, TableAnswered) else (first,)
         z = two_sided(math.log(0.8 * it.mechanism.accuracy.failure_probability))
@@ -485,7 +486,7 @@ def test_a_bar_for_all_times_goes_by_what_is_known_and_not_by_what_is_asked() ->
         if not 0.0 < first.count < first.n or first.path is Path.REPEAT:
             continue
         found[first.path] += 1
-        evidence = it.mechanism._evidence(query)
+        evidence = it.mechanism.state.evidence(query)
         z = two_sided(math.log(0.01))
         (bar,) = anytime_bars(evidence.variances, (0.02 * first.n / z) ** 2, 0.01).tolist()
         reach = abs(first.count - evidence.values.item()) + bar

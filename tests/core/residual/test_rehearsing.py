@@ -29,14 +29,14 @@ def seen(it: Host, queries: list[LinearQuery]) -> list[object]:
     """What the mechanism knows about each query, and what it would do with it."""
     mechanism, found = it.mechanism, list[object]()
     for query in queries:
-        evidence = mechanism._evidence(query)
+        evidence = mechanism.state.evidence(query)
         found += [mechanism.quote(query), evidence.values.tolist(), evidence.variances.tolist()]
         found.append(evidence.by_block().tolist())
-        found.append(mechanism._allocator.rent(query.attributes, query.window))
+        found.append(mechanism.state.allocator.rent(query.attributes, query.window))
     return [
         *found,
         mechanism.lines.left().tolist(),
-        dict(mechanism._repeats._verified),
+        dict(mechanism.state.repeats._verified),
         repr(mechanism),
     ]
 

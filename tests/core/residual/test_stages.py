@@ -185,7 +185,7 @@ class WrongBeta(Life):
 
     def __init__(self, count: int, **options: object) -> None:
         super().__init__(count, **options)  # type: ignore[arg-type]
-        stages = self.mechanism._stages
+        stages = self.mechanism._relative._stages
         stages.z_final = float(-ndtri(8.0 * BETA / 2.0))
 
 
@@ -194,7 +194,7 @@ class TrustsTheEstimate(Life):
 
     def __init__(self, count: int, **options: object) -> None:
         super().__init__(count, **options)  # type: ignore[arg-type]
-        self.mechanism._stages.z = lambda stage: 0.6  # type: ignore[method-assign]
+        self.mechanism._relative._stages.z = lambda stage: 0.6  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("broken", [WrongBeta, TrustsTheEstimate])
@@ -220,7 +220,7 @@ def test_final_looks_are_as_far_off_as_their_bars_say(factor: float) -> None:
         assert last.final
         assert found.error_bar is not None
         deviations.append(
-            (found.count - count) / (found.error_bar * n) * life.mechanism._stages.z_final
+            (found.count - count) / (found.error_bar * n) * life.mechanism._relative._stages.z_final
         )
     p_value = float(chi2.sf(np.square(deviations).sum(), len(deviations)))
     assert (p_value > ALARM) == (factor == 1.0)
@@ -234,7 +234,7 @@ def test_the_final_look_stands_alone_and_its_bar_is_its_own() -> None:
     assert last.final
     assert not any(look.final for look in pilots if isinstance(look, StagedLook))
     deviation = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in last.steps))
-    z = life.mechanism._stages.z_final
+    z = life.mechanism._relative._stages.z_final
     assert found.error_bar == pytest.approx(z * deviation / 100_000)
     assert found.count == int(found.count), "a count of the look, and no mean with others"
 

@@ -622,7 +622,7 @@ def test_once_looks_have_cost_enough_the_table_is_bought() -> None:
 
 def planner_for(trial: Trial, wanted: LinearQuery, demand: Demand) -> SumPlanner:
     belief = trial.mechanism.belief
-    return SumPlanner(belief.sums(wanted), None, trial.mechanism._evidence(wanted), demand)
+    return SumPlanner(belief.sums(wanted), None, trial.mechanism.state.evidence(wanted), demand)
 
 
 def test_a_mean_can_be_asked_more_precisely_and_its_bar_says_so() -> None:

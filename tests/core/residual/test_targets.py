@@ -24,7 +24,7 @@ from stream_dp.core.outcome import (
 from stream_dp.core.outcome import widest_bar as widest
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import LinearQuery, Predicate, Total
-from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.targets import Limits
 from tests.core.residual.test_calibrated import Host, conjunction, host
 
@@ -164,13 +164,13 @@ def test_a_repeat_never_has_a_wider_bar_than_asked(query: LinearQuery | None) ->
 
 
 def test_the_check_of_repeats_catches_a_copy_that_serves_whatever_it_remembers() -> None:
-    class Careless(Calibrated):
-        def _repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
-            known = self._repeats._verified.get(query.key + b"\0\0\0\0\2\0\0\0")
-            return None if known is None else self._repeats._recalled(query, known)
+    class Careless(PublicState):
+        def repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
+            known = self.repeats._verified.get(query.key + b"\0\0\0\0\2\0\0\0")
+            return None if known is None else self.repeats._recalled(query, known)
 
     it = fresh()
-    it.mechanism.__class__ = Careless
+    it.mechanism.state.__class__ = Careless
     it.ask(asked(Target(share=0.01)))
     assert bar(it.ask(asked(Target(share=0.005)))) > 0.005 * (1 + 1e-5)
 

@@ -1,0 +1,227 @@
+"""Everything published about one data set, what it promises, and what its lines have left.
+
+All ways of answering (``ways``) decide from this, and from this alone. It holds no reference to the data:
+it is a fold over phases, charges and releases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.accounting import Budget
+from stream_dp.core.mechanism import Release
+from stream_dp.core.noise import grid_sigma
+from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused, TableAnswered
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.answering import AnswerMaker
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.forms import form_of
+from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.measuring import CountsRelease, TablesRelease
+from stream_dp.core.residual.planner import BudgetAllocator, Lack, Policy, Prices, Terms
+from stream_dp.core.residual.repeats import Repeats, Seen
+from stream_dp.core.residual.sum_look import SumRelease
+from stream_dp.core.residual.targets import Limits
+
+_LACKING: Final = {
+    Lack.PACE: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "what is left of a block's budget is kept for later phases; ask again after the next one "
+        "opens, or about younger phases only",
+        retriable=True,
+    ),
+    Lack.BUDGET: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "a block of the window has no budget left for this; what publications already answer, and "
+        "windows of younger phases, can still be asked",
+    ),
+    Lack.ROWS: Refused(
+        RefusalCode.WINDOW_TOO_SMALL,
+        "the window has too few rows for the promised accuracy; ask about more phases",
+    ),
+}
+
+_NEVER: Final = -1e5
+"""Logarithm of a probability with which bounds may fail, so small that they say nothing."""
+
+
+class PublicState:
+    """What a data set of the calibrated profile has published, promises and may still spend.
+
+    Args:
+        shape: The sizes of the universe's attributes.
+        budget: The lifetime promise for each row.
+        accuracy: The promise for each answer, and for each cell of a table.
+        policy: How lines are spent.
+        limits: What queries may ask for.
+        on_exhausted: Whether a query that no line can pay for is answered without a promise, or refused.
+
+    Attributes:
+        terms: The accuracy, as quantiles.
+        prices: The prices of noise scales.
+        allocator: What each line may still spend.
+        belief: Everything published so far.
+        answers: Makes answers of what is known.
+        repeats: The verified answers.
+        counted: For each set of attributes, the number of releases of counts on them.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        budget: Budget,
+        accuracy: Accuracy,
+        policy: Policy,
+        limits: Limits,
+        *,
+        on_exhausted: Literal["unverified", "refuse"],
+    ) -> None:
+        self.shape = shape
+        self.accuracy = accuracy
+        self.policy = policy
+        self.limits = limits
+        self.terms = Terms.of(accuracy)
+        self.prices = Prices(budget)
+        self.allocator = BudgetAllocator(policy)
+        self.belief = Belief(shape)
+        self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
+        self.repeats = Repeats(shape, self.terms, self.belief, self.answers, self.evidence)
+        self.counted = Counter[tuple[int, ...]]()
+        self._refuses = on_exhausted == "refuse"
+        self._n_tables = 0
+
+    # ------------------------------------------------------------ what is known
+
+    def rows(self, window: range) -> int:
+        """Rows of the window; public."""
+        return self.belief.rows(window)
+
+    def evidence(self, query: LinearQuery) -> Evidence:
+        """Returns what is known about a query."""
+        form = (form_of if query.total is None else form_of_total)(query, self.shape)
+        counted = query.attributes in self.counted  # saves working the other key out where not
+        complement = query.complement_key if counted else None
+        return self.belief.evidence(form, query.key, query.window, complement=complement)
+
+    def bound_nothing(self) -> None:
+        """From now on no answer is bounded by others."""
+        self.terms = replace(self.terms, log_bounds_failure=_NEVER)
+
+    # ------------------------------------------------------------ what may be spent
+
+    def most(self, query: LinearQuery) -> int | None:
+        """Units that a query may take of any line; None for no limit."""
+        return self.limits.most(query.target)
+
+    def lines_for(self, most: int | None) -> BudgetAllocator:
+        """The lines for a query that may take at most ``most`` units of each."""
+        return self.allocator if most is None else self.allocator.within(most)
+
+    def room(
+        self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
+    ) -> npt.NDArray[np.int64]:
+        """Units of each line that a query may still take.
+
+        Args:
+            query: The query.
+            most: Units that it may take of any line; None for no limit.
+            paid: Units that it has taken of each block's line so far.
+
+        Returns:
+            Units, shape (len(window),).
+        """
+        room = self.allocator.room(query.window)
+        if most is None:
+            return room
+        taken = np.array([paid.get(block, 0) for block in query.window])
+        return np.asarray(np.minimum(room, np.maximum(most - taken, 0)))
+
+    def lacking(self, lack: Lack) -> Refused:
+        """The refusal of a query that nothing can be promised for."""
+        return _LACKING[lack]
+
+    def refusal(self, lack: Lack) -> Refused | None:
+        """The same; None for a data set that answers it all the same."""
+        return _LACKING[lack] if self._refuses else None
+
+    # ------------------------------------------------------------ repeats
+
+    def repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
+        """The remembered answer, or a better one of now, if it is as precise as the query asks."""
+        return self.repeats.answer(query, self._seen(query))
+
+    def remember(self, query: LinearQuery, outcome: Outcome) -> None:
+        """Remembers an answer that keeps its promise, for repeats."""
+        if not isinstance(outcome, Answered | TableAnswered):
+            return
+        if outcome.path not in (Path.UNVERIFIED, Path.REPEAT):
+            self.repeats.remember(query, outcome, self._seen(query))
+
+    def _seen(self, query: LinearQuery) -> Seen:
+        """Returns the numbers of tables, and of counts on its attributes, that bear on a query."""
+        return self._n_tables, self.counted[query.attributes]
+
+    # ------------------------------------------------------------ the fold
+
+    def absorb(self, release: Release) -> None:
+        """Folds a release into what is known."""
+        if isinstance(release, TablesRelease):
+            self._absorb_tables(release)
+        elif isinstance(release, CountsRelease):
+            self._absorb_counts(release)
+        elif isinstance(release, SumRelease):
+            self._absorb_sums(release)
+        else:
+            raise TypeError("not a release of this mechanism")
+
+    def _absorb_tables(self, release: TablesRelease) -> None:
+        self._n_tables += 1
+        for part, table in zip(release.parts, release.tables, strict=True):
+            variance = float(grid_sigma(part.step) ** 2)
+            self.belief.absorb_table(
+                part.attributes, part.block, table.astype(np.float64), variance
+            )
+            self.allocator.bought(part.attributes, part.block)
+
+    def _absorb_counts(self, release: CountsRelease) -> None:
+        if release.fresh:
+            return  # it answers one query, and enters no memory
+        self.counted[release.attributes] += 1
+        squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
+        for (block, step), values in zip(release.steps, release.values, strict=True):
+            variance = float(grid_sigma(step) ** 2)
+            self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)
+            units = self.prices.units(step, squared_sensitivity)
+            self.allocator.rented(release.attributes, block, units)
+
+    def _absorb_sums(self, release: SumRelease) -> None:
+        shape = release.shape
+        of_sums, of_counts, of_rows = release.keys
+        for number, (block, step, counted) in enumerate(release.steps):
+            n_rows = self.rows(range(block, block + 1))
+            self.belief.absorb_sums(
+                of_sums, release.attributes, block, release.estimates(n_rows, number)
+            )
+            sigma = grid_sigma(counted) if shape.counts else None
+            if sigma is not None:
+                # The counts serve queries for counts too, which may depend on one attribute less.
+                every_but_one = combinations(release.attributes, len(release.attributes) - 1)
+                self.counted.update((release.attributes, *every_but_one))
+                variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
+                self.belief.absorb_count(of_counts, block, counts, variance)
+                if shape.rests:
+                    every = counts + release.values[number, 2]
+                    self.belief.absorb_count(of_rows, block, every, 2.0 * variance)
+            units = self.prices.of(shape.rho(grid_sigma(step), sigma))
+            self.allocator.rented(release.attributes, block, units)
+
+
+__all__ = ["PublicState"]

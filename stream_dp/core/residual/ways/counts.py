@@ -1,0 +1,123 @@
+"""Counts and tables within a share of the rows: what the data set promises, or the query's own error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.noise import grid_sigma
+from stream_dp.core.outcome import Outcome, Path, Refused
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.answering import ROUNDING
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.measuring import QUERY, CountsLook, Part, TablesLook
+from stream_dp.core.residual.planner import (
+    Bounded,
+    Certified,
+    Decision,
+    Measure,
+    Terms,
+    Unproven,
+    plan,
+)
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
+
+
+class Counts(Way):
+    """Answers counts and tables whose error is known before they are looked at."""
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        step = self._decide(query)
+        if isinstance(step, Measure):
+            return look_of(self.state, query, step)
+        self.state.remember(query, step)
+        return step
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        del look, release  # absorbed by now: what was published is all that counts
+        z = self.state.terms.z_measured
+        evidence = self.state.evidence(query)
+        outcome = self.state.answers.by_variance(query, evidence, z, Path.MEASURED)
+        self.state.remember(query, outcome)
+        return outcome
+
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self._decide(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        evidence, z = self.state.evidence(query), self.state.terms.z_measured
+        return Quote(None, step.charges, bar_after(evidence, step, z))
+
+    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+        settled = self.settled(query)
+        if settled is not None:
+            return settled
+        state = self.state
+        evidence, most = state.evidence(query), state.most(query)
+        terms = terms_of(state.terms, query, state.rows(query.window))
+        decision = self._plan(evidence, terms, most)
+        if most is not None and isinstance(decision, Unproven):
+            dearer = self._plan(evidence, terms, None)
+            if isinstance(dearer, Measure):
+                return too_dear(dearer.charges, most)
+            decision = dearer
+        match decision:
+            case Certified():
+                return state.answers.by_variance(query, evidence, terms.z, Path.CERTIFIED)
+            case Measure():
+                return drawable(state, query, decision) or decision
+            case Bounded():
+                return state.answers.by_bounds(query, evidence, decision, terms.error)
+            case Unproven():
+                return unproven(state, query, evidence, decision)
+
+    def _plan(self, evidence: Evidence, terms: Terms, most: int | None) -> Decision:
+        """The plan that takes at most ``most`` units of any line."""
+        state = self.state
+        return plan(evidence, terms, state.policy, state.prices, state.lines_for(most))
+
+
+def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:
+    """The look at counts, or at a table, that was planned."""
+    attributes, shape = query.attributes, state.shape
+    if not measure.table:
+        n_answers = math.prod(shape[a] for a in query.group_by)
+        return CountsLook(query, attributes, measure.steps, n_answers, measure.charges)
+    sizes = tuple(shape[a] for a in attributes)
+    parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
+    return TablesLook(QUERY, parts, (sizes,) * len(parts), measure.charges)
+
+
+def drawable(state: PublicState, query: LinearQuery, measure: Measure) -> Refused | None:
+    """The refusal of a measurement that needs more noise than is drawn at once; None for all others."""
+    measured = query.attributes if measure.table else query.group_by
+    n_draws = len(measure.steps) * math.prod(state.shape[a] for a in measured)
+    return None if n_draws <= MOST_DRAWN else TOO_MANY_DRAWS
+
+
+def unproven(
+    state: PublicState, query: LinearQuery, evidence: Evidence, known: Unproven
+) -> Outcome:
+    """The outcome of a count that nothing can be promised for."""
+    refusal = state.refusal(known.lack)
+    if refusal is not None:
+        return refusal
+    values = evidence.likely().clip(known.low, known.high)
+    return state.answers.by_interval(query, evidence, values, known, Path.UNVERIFIED)
+
+
+def bar_after(evidence: Evidence, measure: Measure, z: float) -> float | None:
+    """The largest error bar after a look, ``z`` deviations wide: a share of the rows. None for no bar."""
+    precision = np.zeros(len(evidence.window))
+    for block, step in measure.steps:
+        precision[block - evidence.window.start] = float(grid_sigma(step) ** -2)
+    variance = evidence.variance_after(precision, table=measure.table)
+    bar = z * math.sqrt(variance) / evidence.n_rows + ROUNDING
+    return bar if bar < 1.0 else None
+
+
+__all__ = ["Counts", "bar_after", "drawable", "look_of", "unproven"]

@@ -1,0 +1,125 @@
+"""Means within an error of their own, in several looks if need be: see ``mean_stages``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import Outcome, Path, Summed
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.mean_stages import MeanStage, next_stage
+from stream_dp.core.residual.planner import Lack
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.targets import too_dear
+from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of, sum_planner
+from stream_dp.core.residual.ways.way import Way, paid_with
+
+_NOTHING: Final[Mapping[int, int]] = {}
+
+_NOTE: Final = (
+    "the price is that of a first look, which finds out how many rows there are; the look that "
+    "answers comes on top of it"
+)
+
+
+class Means(Way):
+    """Answers sums whose means have an error of their own."""
+
+    def __init__(self, state: PublicState) -> None:
+        super().__init__(state)
+        # The pilots and the final look each have half of the failure probability.
+        self._z = two_sided(math.log(state.accuracy.failure_probability / 2.0))
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        settled = self.settled(query)
+        if settled is not None:
+            return settled
+        known = self.state.answers.summed(query, Path.CERTIFIED, z=self._z)
+        return known if self._holds(query, known) else self._next(query, _NOTHING)
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        assert isinstance(look, SumLook), "no other look is taken for the error of a mean"
+        return self._alone(query, release) if look.final else self._next(query, look.paid)
+
+    def quote(self, query: LinearQuery) -> Quote:
+        """The price of the next look: the final one, or a pilot that finds out how precise it must be."""
+        step = self.answer(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        assert isinstance(step, SumLook), "no other look is taken for the error of a mean"
+        note = None if step.final else _NOTE
+        return Quote(None, step.charges, expected=not step.final, note=note)
+
+    def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
+        """The next look, or the answer where none is possible.
+
+        Args:
+            query: A sum with an error for its mean.
+            paid: Units that the query has taken of each block's line so far.
+        """
+        most = self.state.most(query)
+        stage = self._stage(query, most, paid)
+        if stage is None:
+            return self._unverified(query, most, paid)
+        refusal = drawable_sums(self.state, query, stage.measure)
+        if refusal is not None:
+            return refusal
+        look = sum_look_of(self.state, query, stage.measure)
+        return replace(look, final=stage.final, paid=paid_with(paid, look.charges))
+
+    def _stage(
+        self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
+    ) -> MeanStage | None:
+        assert query.total is not None, "the query has a total"
+        state = self.state
+        return next_stage(
+            sum_planner(state, query, state.terms),
+            state.belief.sums_alone(query),
+            state.terms,
+            _error(query) / query.total.largest,
+            self._z,
+            state.prices,
+            state.room(query, most, paid),
+        )
+
+    def _unverified(self, query: LinearQuery, most: int | None, paid: Mapping[int, int]) -> Outcome:
+        """The outcome that what may be paid does not allow."""
+        if most is not None and not paid:
+            dearer = self._stage(query, None, _NOTHING)
+            if dearer is not None:
+                return too_dear(dearer.measure.charges, most)
+        refusal = self.state.refusal(Lack.BUDGET)
+        return refusal or self.state.answers.summed(query, Path.UNVERIFIED, z=self._z)
+
+    def _alone(self, query: LinearQuery, release: Release) -> Summed:
+        """The answer that the final look is by itself."""
+        assert isinstance(release, SumRelease), "the release of this look"
+        belief, looks = self.state.belief, {}
+        for number, (block, _, _) in enumerate(release.steps):
+            n_rows = belief.rows(range(block, block + 1))
+            looks[block] = release.estimates(n_rows, number)
+        alone = belief.sums_alone(query, looks)
+        found = self.state.answers.summed(query, Path.MEASURED, alone, z=self._z)
+        return found if self._holds(query, found) else replace(found, path=Path.UNVERIFIED)
+
+    def _holds(self, query: LinearQuery, found: Summed) -> bool:
+        """Whether each mean that rows can have is as precise as the query asks."""
+        live, error = self.state.belief.sums(query).live, _error(query)
+        bars = [
+            cell.mean_bar for index, cell in enumerate(found.cells) if live is None or live[index]
+        ]
+        return all(bar is not None and bar <= error for bar in bars)
+
+
+def _error(query: LinearQuery) -> float:
+    error = query.target.mean
+    assert error is not None, "the mean has an error"
+    return error
+
+
+__all__ = ["Means"]

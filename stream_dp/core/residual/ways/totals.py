@@ -1,0 +1,93 @@
+"""Sums, and means with the bars that their sums leave them: see ``sum_plan``."""
+
+from __future__ import annotations
+
+import math
+
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import Outcome, Path, Refused
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.answering import ROUNDING
+from stream_dp.core.residual.belief.sums import rows_query
+from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
+from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.ways.counts import bar_after, drawable, look_of
+from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
+
+
+class Totals(Way):
+    """Answers sums whose error is a share of the rows times the largest value."""
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        step = self._decide(query)
+        if isinstance(step, Measure):
+            return look_of(self.state, query, step)
+        return sum_look_of(self.state, query, step) if isinstance(step, MeasureSums) else step
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        del look, release  # absorbed by now: what was published is all that counts
+        return self.state.answers.summed(query, Path.MEASURED)
+
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self._decide(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        terms = self.state.terms
+        if isinstance(step, Measure):
+            return Quote(None, step.charges, bar_after(self.state.evidence(query), step, terms.z))
+        deviation = math.sqrt(sum_planner(self.state, query, terms).variance_after(step))
+        bar = terms.z * deviation / self.state.rows(query.window) + ROUNDING
+        return Quote(None, step.charges, bar if bar < 1.0 else None)
+
+    def _decide(self, query: LinearQuery) -> Outcome | Measure | MeasureSums:
+        settled = self.settled(query)
+        if settled is not None:
+            return settled
+        state, most = self.state, self.state.most(query)
+        terms = terms_of(state.terms, query, state.rows(query.window))
+        planner = sum_planner(state, query, terms)
+        decision = planner.plan(terms, state.policy, state.prices, state.lines_for(most))
+        if most is not None and isinstance(decision, Lack):
+            decision = planner.plan(terms, state.policy, state.prices, state.lines_for(None))
+            if isinstance(decision, Measure | MeasureSums):
+                return too_dear(decision.charges, most)
+        match decision:
+            case Measure():
+                return drawable(state, query, decision) or decision
+            case MeasureSums():
+                return drawable_sums(state, query, decision) or decision
+            case Certified():
+                return state.answers.summed(query, Path.CERTIFIED)
+            case Lack():
+                refusal = state.refusal(decision)
+                return refusal or state.answers.summed(query, Path.UNVERIFIED)
+
+
+def sum_planner(state: PublicState, query: LinearQuery, terms: Terms) -> SumPlanner:
+    """The planner of a sum: what is known about it, and how precise ``terms`` want it."""
+    n_rows, every = state.rows(query.window), rows_query(query)
+    return SumPlanner(
+        state.belief.sums(query),
+        None if every is None else state.evidence(every),
+        state.evidence(query),
+        Demand.of_totals(terms, n_rows, rows=query.rows is not None),
+    )
+
+
+def sum_look_of(state: PublicState, query: LinearQuery, measure: MeasureSums) -> SumLook:
+    """The look at sums that was planned."""
+    n_answers = math.prod(state.shape[a] for a in query.group_by)
+    return SumLook(query, measure.values, measure.shape, measure.steps, n_answers, measure.charges)
+
+
+def drawable_sums(state: PublicState, query: LinearQuery, measure: MeasureSums) -> Refused | None:
+    """The refusal of a measurement that needs more noise than is drawn at once; None for all others."""
+    n_answers = math.prod(state.shape[a] for a in query.group_by)
+    n_draws = len(measure.steps) * measure.shape.vectors * n_answers
+    return None if n_draws <= MOST_DRAWN else TOO_MANY_DRAWS
+
+
+__all__ = ["Totals", "drawable_sums", "sum_look_of", "sum_planner"]

@@ -1,0 +1,90 @@
+"""What all ways of answering have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import Outcome, RefusalCode, Refused
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.forms import MAX_SPECTRUM
+from stream_dp.core.residual.planner import MAX_TABLE_CELLS
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.targets import terms_of
+
+MOST_DRAWN: Final = 2**22
+"""Draws of noise for one query: its measurements fit into one commit."""
+
+TOO_MANY_DRAWS: Final = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together for this many phases; ask about fewer of either at once",
+)
+
+_TOO_MANY_CELLS: Final = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the attributes have too many cells together; ask about fewer at once",
+)
+
+
+class Way(ABC):
+    """One way of answering: the plan, the looks and the answer for one kind of promise.
+
+    Args:
+        state: What is published, promised and left to spend. All decisions follow from it.
+    """
+
+    def __init__(self, state: PublicState) -> None:
+        self.state = state
+
+    @abstractmethod
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        """Answers from what is published, refuses, or says which look it needs."""
+
+    @abstractmethod
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        """The answer after a look, whose release was absorbed, or the next look that it needs."""
+
+    @abstractmethod
+    def quote(self, query: LinearQuery) -> Quote:
+        """The price now; changes nothing."""
+
+    def settled(self, query: LinearQuery) -> Outcome | None:
+        """The outcome where no plan is needed for it: a repeat, a refusal, or what is certain."""
+        window, predicate = query.window, query.predicate
+        if window.stop > len(self.state.belief):
+            return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
+        known = None if query.fresh else self.state.repeated(query)
+        if known is not None:
+            return known
+        n_rows = self.state.rows(window)
+        if n_rows == 0:
+            return Refused(RefusalCode.WINDOW_TOO_SMALL, "the window holds no rows")
+        refusal = self.state.limits.refusal(terms_of(self.state.terms, query, n_rows))
+        if refusal is not None:
+            return refusal
+        certain = predicate.constant is False or (predicate.constant and not query.group_by)
+        if certain and query.total is None:
+            count = n_rows if predicate.constant else 0
+            return self.state.answers.certain(query, count, n_rows)
+        return _TOO_MANY_CELLS if self._too_many_cells(query) else None
+
+    def _too_many_cells(self, query: LinearQuery) -> bool:
+        shape = self.state.shape
+        n_entries = math.prod([shape[a] + 1 for a in query.attributes])
+        n_answers = math.prod([shape[a] for a in query.group_by])
+        return n_entries > MAX_SPECTRUM or n_answers > MAX_TABLE_CELLS
+
+
+def paid_with(paid: Mapping[int, int], charges: tuple[Charge, ...]) -> dict[int, int]:
+    """Units taken of each block's line, with these charges on top."""
+    total = dict(paid)
+    for charge in charges:
+        total[charge.block] = total.get(charge.block, 0) + charge.rho
+    return total
+
+
+__all__ = ["MOST_DRAWN", "TOO_MANY_DRAWS", "Way", "paid_with"]
