@@ -268,29 +268,51 @@ def identity(name: str, *facts: object) -> bytes:
     Raises:
         TypeError: ``canonical`` does not accept a fact.
     """
-    return blake2b(canonical((name, *facts)), digest_size=IDENTITY_BYTES).digest()
+    return identity_from(identity_head(name, n_more=len(facts)), *facts)
+
+
+def identity_head(name: str, *first: object, n_more: int) -> bytes:
+    """The part of an identity that many share, to be encoded once: its name and first facts.
+
+    Args:
+        name: The kind of thing.
+        *first: The facts that are shared.
+        n_more: How many facts follow them.
+    """
+    found = [b"l", _LENGTH.pack(1 + len(first) + n_more)]
+    for fact in (name, *first):
+        _encode(fact, found)
+    return b"".join(found)
+
+
+def identity_from(head: bytes, *facts: object) -> bytes:
+    """The ``identity`` that begins with an ``identity_head`` and goes on with these facts."""
+    found = [head]
+    for fact in facts:
+        _encode(fact, found)
+    return blake2b(b"".join(found), digest_size=IDENTITY_BYTES).digest()
 
 
 def _encode(value: object, found: list[bytes]) -> None:
-    match value:
-        case None:
-            found.append(b"n")
-        case bool():
-            found.append(b"t" if value else b"f")
-        case int():
-            length = value.bit_length() // 8 + 1
-            found += (b"i", _LENGTH.pack(length), value.to_bytes(length, "big", signed=True))
-        case float():
-            found.append(struct.pack(">cd", b"d", value))
-        case str():
-            encoded = value.encode("utf-8", "surrogatepass")
-            found += (b"s", _LENGTH.pack(len(encoded)), encoded)
+    match value:  # the most frequent types of identities first
         case bytes():
             found += (b"b", _LENGTH.pack(len(value)), value)
         case list() | tuple():
             found += (b"l", _LENGTH.pack(len(value)))
             for item in value:
                 _encode(item, found)
+        case bool():
+            found.append(b"t" if value else b"f")
+        case int():
+            length = value.bit_length() // 8 + 1
+            found += (b"i", _LENGTH.pack(length), value.to_bytes(length, "big", signed=True))
+        case str():
+            encoded = value.encode("utf-8", "surrogatepass")
+            found += (b"s", _LENGTH.pack(len(encoded)), encoded)
+        case None:
+            found.append(b"n")
+        case float():
+            found.append(struct.pack(">cd", b"d", value))
         case dict():
             if not all(isinstance(key, str) for key in value):
                 raise TypeError(
@@ -317,6 +339,8 @@ __all__ = [
     "fields",
     "formats",
     "identity",
+    "identity_from",
+    "identity_head",
     "integers",
     "pack_window",
     "part",

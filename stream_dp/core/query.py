@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.packing import Reader, fields, identity
+from stream_dp.core.packing import Reader, fields, identity, identity_from, identity_head
 from stream_dp.core.parameters import Target
 from stream_dp.core.universe import (
     Attribute,
@@ -38,6 +38,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
+
+_MOST_HEADS = 4096
+"""Beginnings of keys that are kept, because every query has a key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +62,11 @@ class Predicate:
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.factors:
-            factors = [factor.tobytes() for factor in self.factors]
-            key = identity("product", self.attributes, factors)
-        else:
-            cells = np.packbits(self.mask).tobytes()
-            key = identity("set of cells", self.attributes, self.mask.shape, cells)
+        key = (
+            _key_of_product(self.attributes, self.factors)
+            if self.factors
+            else _key_of_cells(self.attributes, self.mask)
+        )
         object.__setattr__(self, "key", key)
 
     @classmethod
@@ -148,6 +150,13 @@ class Predicate:
         return Predicate(self.attributes, None if several else factors_of(outside), outside)
 
     @property
+    def complement_key(self) -> bytes:
+        """The ``key`` of the complement, which need not be made for it."""
+        if self.factors and len(self.factors) > 1:
+            return _key_of_cells(self.attributes, ~self.mask)
+        return self.complement.key
+
+    @property
     def constant(self) -> bool | None:
         """True if it holds for every row, False if for none, else None."""
         return None if self.attributes else bool(self.mask)
@@ -157,6 +166,24 @@ class Predicate:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _key_of_product(attributes: tuple[int, ...], factors: tuple[Mask, ...]) -> bytes:
+    return identity_from(_head_of_product(attributes), [factor.tobytes() for factor in factors])
+
+
+def _key_of_cells(attributes: tuple[int, ...], mask: Mask) -> bytes:
+    return identity_from(_head_of_cells(attributes, mask.shape), np.packbits(mask).tobytes())
+
+
+@lru_cache(_MOST_HEADS)
+def _head_of_product(attributes: tuple[int, ...]) -> bytes:
+    return identity_head("product", attributes, n_more=1)
+
+
+@lru_cache(_MOST_HEADS)
+def _head_of_cells(attributes: tuple[int, ...], shape: tuple[int, ...]) -> bytes:
+    return identity_head("set of cells", attributes, shape, n_more=1)
 
 
 EVERYTHING = Predicate((), (), np.broadcast_to(np.True_, ()))  # broadcast_to: read-only
@@ -243,9 +270,9 @@ class LinearQuery:
 
         The number of rows is public, so the count of either says the count of the other.
         """
-        return self.predicate.complement.key if self.kind == "predicate" else None
+        return self.predicate.complement_key if self.kind == "predicate" else None
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[int, ...]:
         added = () if self.total is None else (self.total.attribute,)
         counted = () if self.rows is None else self.rows.attributes

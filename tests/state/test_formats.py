@@ -160,7 +160,8 @@ def write_remembered(answer: TableAnswered) -> bytes:
 def read_remembered(data: bytes) -> Any:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
     counts.open_phase(100)
-    answer = counts.state.repeats._recalled(BY_CANCELLED, data)
+    repeats = counts.state.repeats
+    answer = repeats._given(BY_CANCELLED, repeats._read(BY_CANCELLED, data)[0])
     assert isinstance(answer, TableAnswered)
     assert answer.path is Path.REPEAT
     return answer

@@ -208,8 +208,13 @@ class AnswerMaker:
         """Half widths around ``values`` that hold for the answers to this query at all times at once."""
         promised = (self._accuracy.error * evidence.n_rows / self._z) ** 2
         bars = anytime_bars(evidence.variances, promised, self._accuracy.failure_probability)
-        reaches: list[float] = (np.abs(np.array(values) - evidence.values) + bars).tolist()
-        return reaches
+        centres = evidence.values.tolist()
+        return [
+            abs(value - centre) + bar
+            for value, centre, bar in zip(
+                values, centres, _each(bars.tolist(), len(values)), strict=True
+            )
+        ]
 
     def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for all predicates of the class served at once.
@@ -309,5 +314,9 @@ def _finite(bar: float) -> float | None:
 
 def _deviations(variances: Floats, n: int) -> list[float]:
     """Returns the standard deviations of n answers. One variance may serve all of them."""
-    deviations = [math.sqrt(v) for v in variances.tolist()]
-    return deviations * (n // len(deviations))
+    return _each([math.sqrt(variance) for variance in variances.tolist()], n)
+
+
+def _each(numbers: list[float], n: int) -> list[float]:
+    """Returns a number for each of n answers, where one may serve all of them."""
+    return numbers * (n // len(numbers))

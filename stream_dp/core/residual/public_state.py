@@ -53,6 +53,10 @@ _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
 
 
+_MOST_COMPLEMENTS: Final = 2**14
+"""Keys of complements that are kept, because it takes long to work one out."""
+
+
 class PublicState:
     """What a data set of the calibrated profile has published, promises and may still spend.
 
@@ -71,7 +75,6 @@ class PublicState:
         belief: Everything published so far.
         answers: Makes answers of what is known.
         repeats: The verified answers.
-        counted: For each set of attributes, the number of releases of counts on them.
     """
 
     def __init__(
@@ -94,9 +97,11 @@ class PublicState:
         self.belief = Belief(shape)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
         self.repeats = Repeats(shape, self.terms, self.belief, self.answers, self.evidence)
-        self.counted = Counter[tuple[int, ...]]()
         self._refuses = on_exhausted == "refuse"
-        self._n_tables = 0
+        self._tables = Counter[int]()
+        self._counts = Counter[bytes]()
+        self._counted: set[tuple[int, ...]] = set()
+        self._complements: dict[bytes, bytes | None] = {}
 
     # ------------------------------------------------------------ what is known
 
@@ -107,9 +112,18 @@ class PublicState:
     def evidence(self, query: LinearQuery) -> Evidence:
         """Returns what is known about a query."""
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
-        counted = query.attributes in self.counted  # saves working the other key out where not
-        complement = query.complement_key if counted else None
+        complement = self._complement_key(query)
         return self.belief.evidence(form, query.key, query.window, complement=complement)
+
+    def _complement_key(self, query: LinearQuery) -> bytes | None:
+        """The key of the same query about the other rows, where counts may be known under it."""
+        if query.attributes not in self._counted:
+            return None
+        if query.key not in self._complements:
+            if len(self._complements) >= _MOST_COMPLEMENTS:
+                self._complements.clear()
+            self._complements[query.key] = query.complement_key
+        return self._complements[query.key]
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
@@ -166,8 +180,12 @@ class PublicState:
             self.repeats.remember(query, outcome, self._seen(query))
 
     def _seen(self, query: LinearQuery) -> Seen:
-        """Returns the numbers of tables, and of counts on its attributes, that bear on a query."""
-        return self._n_tables, self.counted[query.attributes]
+        """Returns how many tables, and how many counts, bear on a query."""
+        window, counts = query.window, self._counts
+        n_tables = sum(map(self._tables.__getitem__, window)) if self._tables else 0
+        complement = self._complement_key(query)
+        n_outside = 0 if complement is None else counts[complement]
+        return n_tables, counts[query.key] + n_outside
 
     # ------------------------------------------------------------ the fold
 
@@ -183,8 +201,8 @@ class PublicState:
             raise TypeError("not a release of this mechanism")
 
     def _absorb_tables(self, release: TablesRelease) -> None:
-        self._n_tables += 1
         for part, table in zip(release.parts, release.tables, strict=True):
+            self._tables[part.block] += 1
             variance = float(grid_sigma(part.step) ** 2)
             self.belief.absorb_table(
                 part.attributes, part.block, table.astype(np.float64), variance
@@ -194,7 +212,8 @@ class PublicState:
     def _absorb_counts(self, release: CountsRelease) -> None:
         if release.fresh:
             return  # it answers one query, and enters no memory
-        self.counted[release.attributes] += 1
+        self._counted.add(release.attributes)
+        self._counts[release.key] += 1
         squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
@@ -214,7 +233,8 @@ class PublicState:
             if sigma is not None:
                 # The counts serve queries for counts too, which may depend on one attribute less.
                 every_but_one = combinations(release.attributes, len(release.attributes) - 1)
-                self.counted.update((release.attributes, *every_but_one))
+                self._counted.update((release.attributes, *every_but_one))
+                self._counts.update((of_counts, of_rows) if shape.rests else (of_counts,))
                 variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
                 self.belief.absorb_count(of_counts, block, counts, variance)
                 if shape.rests:

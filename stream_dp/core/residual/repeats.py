@@ -92,7 +92,7 @@ class Repeats:
         """
         key = _repeat_key(query)
         known = self._verified.get(key)
-        if known is not None and not _widest(outcome) < _widest(self._recalled(query, known)):
+        if known is not None and not _widest(outcome) < _widest_of(self._read(query, known)[0]):
             return
         cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
         rows = [
@@ -125,10 +125,6 @@ class Repeats:
             assert isinstance(outcome, Answered), "a relative error is of one count"
             error = query.target.relative * (outcome.value - bar)
         return outcome if bar <= error * _CLOSE + 2.0 * ROUNDING else None
-
-    def _recalled(self, query: LinearQuery, known: bytes) -> Answered | TableAnswered:
-        rows, _ = self._read(query, known)
-        return self._given(query, rows)
 
     def _given(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered:
         return self._answers.answered(query, rows, self._belief.rows(query.window), Path.REPEAT)
@@ -177,6 +173,11 @@ def _widest(outcome: Answered | TableAnswered) -> float:
     """The largest error bar; infinite where one is not known."""
     bar = widest_bar(outcome)
     return math.inf if bar is None else bar
+
+
+def _widest_of(rows: list[Row]) -> float:
+    """The same of a remembered answer."""
+    return max(math.inf if math.isnan(bar) else bar for _, bar, _, _ in rows)
 
 
 def _or_inf(bar: float | None) -> float:

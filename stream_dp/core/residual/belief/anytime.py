@@ -38,11 +38,21 @@ def anytime_bars(variances: Floats, promised: float, failure_probability: float)
     docs/guarantee.md, Theorem 13.
     """
     log_factor = -2.0 * math.log(failure_probability)
+    if len(variances) == 1:  # one number is worked out faster without arrays
+        return np.array([_bar(float(variances[0]), promised, log_factor)])
     with np.errstate(divide="ignore", invalid="ignore"):
         # The precision at which the boundary begins, over that of now.
         spent = _START / promised * variances
         squares = variances * (1.0 + spent) * (np.log1p(1.0 / spent) + log_factor)
     return np.asarray(np.sqrt(np.where(variances == 0.0, 0.0, squares)))
+
+
+def _bar(variance: float, promised: float, log_factor: float) -> float:
+    """The same for one variance."""
+    if variance in (0.0, math.inf):
+        return variance
+    spent = _START / promised * variance
+    return math.sqrt(variance * (1.0 + spent) * (math.log1p(1.0 / spent) + log_factor))
 
 
 __all__ = ["anytime_bars"]
