@@ -63,14 +63,19 @@ def values_of(dataset: Dataset, query: QueryFields) -> int:
     """Returns the most values that an answer to this query has, by the query and the definition alone."""
     if query.wheres:
         return len(query.wheres)
-    sizes = dict(zip(dataset.universe.names, dataset.universe.shape, strict=True))
     if query.group_by:
-        return math.prod(sizes.get(name, 1) for name in query.group_by)
+        return math.prod(_cells(dataset, name) for name in query.group_by)
     if query.kind == "threshold" and _is_whole_curve(dataset, query):
-        return sizes.get(query.attribute or "", 1)
+        return _cells(dataset, query.attribute or "")
     if query.kind == "correlated_vector":
         return MOST_RESPONSES // _BITS_A_VALUE
     return 1
+
+
+def _cells(dataset: Dataset, name: str) -> int:
+    """Returns the number of cells of an attribute; 1 if there is none of this name."""
+    index = dataset.universe.positions.get(name)
+    return 1 if index is None else dataset.universe.shape[index]
 
 
 def _is_whole_curve(dataset: Dataset, query: QueryFields) -> bool:

@@ -135,6 +135,7 @@ def step_of(
                 part += 1
             if part == 0:
                 continue
-            request = replace(request, queries=request.queries[:part])
+            if part < len(request.queries):
+                request = replace(request, queries=request.queries[:part])
         steps.append((piece, request))
     return steps

@@ -40,6 +40,7 @@ MOST_SUMS_AND_ROWS = 25_000
 """The same where all rows are counted too: nine numbers."""
 
 _COUNTS = ("predicate", "table")
+_NO_TARGET = Target()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _target(query: QueryFields) -> Target:
 
 def _identity(target: Target) -> tuple[object, ...]:
     """Returns what a target adds to the identity of a request: nothing where a query names none."""
-    if target == Target():
+    if target == _NO_TARGET:
         return ()
     named = ("target", target.share, target.value, target.relative, target.at_most)
     return named if target.mean is None else (*named, target.mean)
@@ -93,7 +94,7 @@ def _identity(target: Target) -> tuple[object, ...]:
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
     """Returns the target of a query after checking that the data set's profile keeps it."""
     target = _target(query)
-    if target != Target() and not dataset.definition.mechanism.takes_errors:
+    if target != _NO_TARGET and not dataset.definition.mechanism.takes_errors:
         raise InvalidQuery(
             "at_most" if query.error is None else "error",
             "a data set of this profile answers all queries with accuracy.error",

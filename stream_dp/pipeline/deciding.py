@@ -220,9 +220,9 @@ class Decider:
                 )
             if dataset.large:
                 await dataset.flush()
-        left = piece.request.queries[done:]
-        piece.request = replace(request, queries=left)
-        piece.finished = not left
+        piece.finished = done == len(piece.request.queries)
+        if not piece.finished:
+            piece.request = replace(request, queries=piece.request.queries[done:])
 
     async def _ask_one(
         self,

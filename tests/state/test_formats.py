@@ -152,7 +152,7 @@ BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,))
 
 def write_remembered(answer: TableAnswered) -> bytes:
     counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
-    counts.state.repeats.remember(BY_CANCELLED, answer, (0, 0))
+    counts.state.repeats.remember(BY_CANCELLED, answer)
     (stored,) = counts.remembered().values()
     return stored
 

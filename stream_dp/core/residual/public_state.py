@@ -96,7 +96,9 @@ class PublicState:
         self.allocator = BudgetAllocator(policy)
         self.belief = Belief(shape)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
-        self.repeats = Repeats(shape, self.terms, self.belief, self.answers, self.evidence)
+        self.repeats = Repeats(
+            shape, self.terms, self.belief, self.answers, self.evidence, self._seen
+        )
         self._refuses = on_exhausted == "refuse"
         self._tables = Counter[int]()
         self._counts = Counter[bytes]()
@@ -170,14 +172,14 @@ class PublicState:
 
     def repeated(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """The remembered answer, or a better one of now, if it is as precise as the query asks."""
-        return self.repeats.answer(query, self._seen(query))
+        return self.repeats.answer(query)
 
     def remember(self, query: LinearQuery, outcome: Outcome) -> None:
         """Remembers an answer that keeps its promise, for repeats."""
         if not isinstance(outcome, Answered | TableAnswered):
             return
         if outcome.path not in (Path.UNVERIFIED, Path.REPEAT):
-            self.repeats.remember(query, outcome, self._seen(query))
+            self.repeats.remember(query, outcome)
 
     def _seen(self, query: LinearQuery) -> Seen:
         """Returns how many tables, and how many counts, bear on a query."""

@@ -42,6 +42,7 @@ class Repeats:
         belief: The public knowledge about all blocks.
         answers: Makes answers of what is known.
         evidence: Returns what is known about a query.
+        seen: Returns what the evidence about a query rests on.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class Repeats:
         belief: Belief,
         answers: AnswerMaker,
         evidence: Callable[[LinearQuery], Evidence],
+        seen: Callable[[LinearQuery], Seen],
     ) -> None:
         self._shape = shape
         self._terms = terms
         self._belief = belief
         self._answers = answers
         self._evidence = evidence
+        self._seen = seen
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
         self._as_of: dict[bytes, Seen] = {}
@@ -68,6 +71,7 @@ class Repeats:
             deepcopy(self._belief, memo),
             deepcopy(self._answers, memo),
             deepcopy(self._evidence, memo),
+            deepcopy(self._seen, memo),
         )
         copy._verified, copy._fresh = dict(self._verified), dict(self._fresh)
         copy._as_of = dict(self._as_of)
@@ -82,14 +86,8 @@ class Repeats:
         """Takes back what was stored."""
         self._verified.update(remembered)
 
-    def remember(self, query: LinearQuery, outcome: Answered | TableAnswered, seen: Seen) -> None:
-        """Remembers an answer, unless one with a smaller bar is known.
-
-        Args:
-            query: The query that was answered.
-            outcome: Its answer, which keeps its promise.
-            seen: What the answer rests on.
-        """
+    def remember(self, query: LinearQuery, outcome: Answered | TableAnswered) -> None:
+        """Remembers an answer that keeps its promise, unless one with a smaller bar is known."""
         key = _repeat_key(query)
         known = self._verified.get(key)
         if known is not None and not _widest(outcome) < _widest_of(self._read(query, known)[0]):
@@ -107,16 +105,16 @@ class Repeats:
         ]
         value = _REMEMBERED.pack(fields("<?", query.target.relative is not None), *rows)
         self._verified[key] = self._fresh[key] = value
-        self._as_of[key] = seen
+        self._as_of[key] = self._seen(query)
 
-    def answer(self, query: LinearQuery, seen: Seen) -> Answered | TableAnswered | None:
+    def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
         known = self._verified.get(_repeat_key(query))
         if known is None:
             return None
         rows, staged = self._read(query, known)
         # An answer that was reached in stages has spent all of the failure probability.
-        better = None if staged else self._better(query, rows, seen)
+        better = None if staged else self._better(query, rows)
         outcome = better or self._given(query, rows)
         bar = _widest(outcome)
         if query.target.relative is None:
@@ -141,16 +139,17 @@ class Repeats:
         columns = (*(numbers[i::width] for i in range(3)), anytime)
         return list(zip(*columns, strict=True)), staged
 
-    def _better(
-        self, query: LinearQuery, rows: list[Row], seen: Seen
-    ) -> Answered | TableAnswered | None:
+    def _better(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered | None:
         """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
 
         A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
         bounds that the first answer may rest on, as a measured answer does.
         """
-        key, constant = _repeat_key(query), query.predicate.constant
-        if self._as_of.get(key) == seen or constant is False or (constant and not query.group_by):
+        constant = query.predicate.constant
+        if constant is False or (constant and not query.group_by):
+            return None
+        key, seen = _repeat_key(query), self._seen(query)
+        if self._as_of.get(key) == seen:
             return None
         before = [bar for _, bar, _, _ in rows]
         better = self._answers.by_variance(
