@@ -346,6 +346,11 @@ def _first_query(universe: Universe) -> LinearQuery:
     return LinearQuery(compile_where(universe, COUNTS[0]["where"]), range(1))
 
 
+def _first_fresh(universe: Universe) -> LinearQuery:
+    """The same, fresh."""
+    return replace(_first_query(universe), fresh=True)
+
+
 def _first_sum(universe: Universe) -> LinearQuery:
     """The first of ``SUMS``, about the first phase."""
     where = compile_where(universe, SUMS[0]["where"])
@@ -368,6 +373,16 @@ def _counts(profile: Document, **more: Any) -> Case:
     sides = _sides(9, 10)
     runs = _FOR_GAUSSIANS if delta else 1.0
     return Case("life", definition, sides, COUNTS, _of_counts, EPSILON, delta, runs=runs)
+
+
+def _fresh() -> Case:
+    """Fresh counts, of which the first one fills a line. The same count is asked again and again."""
+    profile = {"base_share": 0.0, "pacing": False}
+    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_fresh)
+    again = tuple({**COUNTS[0], "fresh": True} for _ in NAMES)
+    return Case(
+        "life", definition, _sides(9, 10), again, _of_counts, EPSILON, DELTA, runs=_FOR_GAUSSIANS
+    )
 
 
 def _sums() -> Case:
@@ -626,6 +641,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
     gated = {"profile": "gated", "segments": 1}
     found: dict[str, Callable[[], Case]] = {
         "calibrated": lambda: _counts({"base_share": 0.0, "pacing": False}),
+        "calibrated, fresh": _fresh,
         "calibrated, sums": _sums,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
