@@ -22,16 +22,17 @@ from stream_dp.core.residual.base_plan import (
     Design,
     Reach,
     base_plan,
-    residual_price,
-    standalone_price,
 )
+from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.core.residual.residual_price import residual_price, standalone_price
 from stream_dp.core.residual.workload import (
     ALL_PHASES,
     Group,
     Tile,
+    _bounding,
     conjunction_norms,
     declared_workload,
     generic_workload,
@@ -407,3 +408,50 @@ def test_the_weights_of_the_generic_workload_add_up_to_1() -> None:
     for shape in [(4,), (2, 2), ORDERS, (5,) * 9, (3,) * 20]:
         weights = [part for group in generic_workload(shape) for _, part in group.windows]
         assert math.fsum(weights) == pytest.approx(1.0)
+
+
+WIDE = (16, 9, 16, 7, 15, 6, 5, 2, 42)
+
+
+def test_on_wide_data_bounded_queries_need_less_than_certificates() -> None:
+    certified, bounded = (generic_workload(WIDE, terms=t) for t in (None, terms(0.05)))
+    weights = [part for group in bounded for _, part in group.windows]
+    assert math.fsum(weights) == pytest.approx(1.0)
+    assert len(bounded) < len(certified), "kinds that need the same are one group"
+    assert generic_workload(ORDERS, terms=terms(0.05)) == generic_workload(ORDERS)
+    prices = [
+        math.fsum(
+            part * standalone_price(group.norms, [WIDE[a] for a in group.attributes])
+            for group in groups
+            for _, part in group.windows
+        )
+        for groups in (bounded, certified)
+    ]
+    assert prices[0] < prices[1]
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_the_precision_planned_for_a_bounded_kind_bounds_it_on_even_rows(order: int) -> None:
+    promised, n_rows, shape = terms(0.1), 40_320, (16, 9, 7)[:order]
+    each = (1,) * order
+    found = _bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
+    assert found is not None
+    inner, norms = found
+    sizes = tuple(shape[a] for a in inner)
+    assert len(inner) == order - 1
+    easier = conjunction_norms(sizes, each[1:])[-1] / norms[-1]
+    cell = limit(n_rows, 0.1) * easier / (1.0 - 1.0 / math.prod(sizes))
+    query = LinearQuery(
+        Predicate.conjunction({a: np.arange(n) == 0 for a, n in enumerate(shape)}), range(1)
+    )
+
+    def width(variance: float) -> float:
+        """The width of the bounds if each cell of the table over the other conditions has this variance."""
+        belief = Belief(shape)
+        belief.open_block(n_rows)
+        belief.absorb_table(inner, 0, np.full(sizes, n_rows / math.prod(sizes)), variance)
+        evidence = belief.evidence(form_of(query, shape), query.key, range(1))
+        low, high = evidence.interval(promised.log_bounds_failure)
+        return float((high - low).max()) / n_rows
+
+    assert width(cell) <= 2 * 0.1 < width(2.0 * cell)
