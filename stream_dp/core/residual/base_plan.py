@@ -317,7 +317,7 @@ class BasePlan:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
         line = _limit(n_rows, terms) * float(budget.rho)
         prices = (
-            part * _on_demand(group, phases)
+            part * group.on_demand(phases)
             for group in self.groups
             for phases, part in group.windows
         )
@@ -440,7 +440,7 @@ class BasePlan:
     @cached_property
     def _claims(self) -> _Claims:
         found = [
-            (row, phases, part * self._scale * _on_demand(group, phases))
+            (row, phases, part * self._scale * group.on_demand(phases))
             for row, group in enumerate(self._design.groups)
             for phases, part in group.windows
         ]
@@ -504,11 +504,6 @@ class Reach:
 def _limit(n_rows: int, terms: Terms) -> float:
     """The variance that certifies a query about one phase."""
     return float((terms.error * n_rows / terms.z) ** 2)
-
-
-def _on_demand(group: Group, phases: int) -> float:
-    """Returns the price on each line of one query of a group on demand, at V = 1: a table twice a count."""
-    return (1.0 if group.table else 0.5) / phases
 
 
 def _octave(line: float) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations, product
 from typing import Final
 
@@ -19,10 +20,11 @@ import numpy as np
 
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of
+from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of, subsets
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.planner import Terms
 from stream_dp.core.residual.residual_price import standalone_price
+from stream_dp.core.residual.sum_price import SumShape, WholeValues
 
 ALL_PHASES = 7
 """Phases that a window of all phases counts as: until there are as many, its tile is asked on demand."""
@@ -40,12 +42,20 @@ class Group:
         norms: |x_T|^2 for each subset T of these, in the order of ``forms.subsets``.
         windows: Phases of the windows asked, ascending, and the weight of each.
         table: Whether each query is a table; otherwise it is one number.
+        price: The rho of one query about one phase on demand, if the variance it needs is 1. None takes the
+            price of a count or of a table of counts.
     """
 
     attributes: tuple[int, ...]
     norms: tuple[float, ...]
     windows: tuple[tuple[int, float], ...]
     table: bool = False
+    price: float | None = None
+
+    def on_demand(self, phases: int) -> float:
+        """The rho that one query about some phases takes of each line on demand, at a variance of 1."""
+        of_counts = 1.0 if self.table else 0.5
+        return (of_counts if self.price is None else self.price) / phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +233,31 @@ def _group(query: LinearQuery, shape: tuple[int, ...], phases: int, weight: floa
         # The largest part of each cell: no cell needs more than this.
         norms = tuple(form.norms.max(axis=0).tolist())
         attributes = form.attributes
-    return Group(attributes, norms, windows, bool(query.group_by))
+    price = (
+        None if query.total is None else _price_of_sum(query, norms, [shape[a] for a in attributes])
+    )
+    return Group(attributes, norms, windows, bool(query.group_by), price)
+
+
+def _price_of_sum(query: LinearQuery, norms: Sequence[float], sizes: Sequence[int]) -> float:
+    """The rho at which the cheaper of a sum look and a table gives a total a variance of 1 in one block."""
+    assert query.total is not None, "the query has a total"
+    of_table = math.fsum(
+        norm * math.prod(n for n, inside in zip(sizes, subset, strict=True) if not inside)
+        for norm, subset in zip(norms, subsets(len(sizes)), strict=True)
+        if any(subset)
+    )
+    values = WholeValues.of(query)
+    centre = values.low + values.high
+    every = query.predicate.constant is True
+    look = SumShape(values.low, values.high, centre, bool(query.group_by), every)
+    if not look.fits:
+        return of_table
+    # Noise of scale 1 on sums of twice the whole number less the centre, and of this scale on counts.
+    ratio = look.ratio() if look.counts else 0.0
+    rho = float(look.rho(Fraction(1), Fraction(ratio) if look.counts else None))
+    half = 0.5 * values.unit / query.total.largest
+    return min(of_table, rho * half * half * (1.0 + (centre * ratio) ** 2))
 
 
 _MOST_NARROW_SETS = 64

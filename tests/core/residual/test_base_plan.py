@@ -26,6 +26,7 @@ from stream_dp.core.residual.base_plan import (
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.residual_price import residual_price, standalone_price
 from stream_dp.core.residual.workload import (
@@ -37,6 +38,7 @@ from stream_dp.core.residual.workload import (
     declared_workload,
     generic_workload,
 )
+from stream_dp.core.universe import Category, Number, Universe
 
 BUDGET = Budget.of(Privacy(1.0, 1e-9))
 PRICES = Prices(BUDGET)
@@ -408,6 +410,31 @@ def test_the_weights_of_the_generic_workload_add_up_to_1() -> None:
     for shape in [(4,), (2, 2), ORDERS, (5,) * 9, (3,) * 20]:
         weights = [part for group in generic_workload(shape) for _, part in group.windows]
         assert math.fsum(weights) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("where", [{}, {"a3": (0,)}])
+@pytest.mark.parametrize("by", [(), (0,)])
+def test_a_sum_is_expected_to_cost_what_the_engine_takes_for_it(
+    where: dict[str, tuple[int, ...]], by: tuple[int, ...]
+) -> None:
+    universe = Universe(
+        (
+            Category("country", tuple("abcdefghijkl"), other=False),
+            Number("amount", (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500), integer=False),
+            Category("category", tuple(map(str, range(301))), other=False),
+            Category("status", tuple("abcde"), other=False),
+        )
+    )
+    amounts = universe.attributes[1]
+    assert isinstance(amounts, Number)
+    condition = predicate(**where) if where else EVERYTHING
+    query = LinearQuery(condition, range(1), by, Total(1, amounts.values))
+    (group,) = declared_workload([Tile(query, 1)], ORDERS)
+    engine = Calibrated(universe, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+    engine.open_phase(20_000)
+    (charge,) = engine.quote(query).charges
+    planned = group.on_demand(1) / limit(20_000, 0.02) / float(BUDGET.rho)
+    assert planned == pytest.approx(charge.rho / UNITS, rel=0.05)
 
 
 WIDE = (16, 9, 16, 7, 15, 6, 5, 2, 42)
