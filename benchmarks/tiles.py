@@ -26,7 +26,7 @@ from stream_dp.core.noise import NoiseSource, PooledNoise
 from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
-from stream_dp.core.residual.base_plan import base_plan
+from stream_dp.core.residual.base_plan import BasePlan
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.workload import Tile, declared_workload
@@ -188,7 +188,7 @@ def planning_times() -> tuple[float, float]:
     """Seconds to plan 64 attributes of 8 cells at first, and again for a phase of another size."""
     terms, budget = Terms.of(Accuracy(0.02, FAILURE_PROBABILITY)), Budget.of(PRIVACY)
     prices = Prices(budget)
-    plan = base_plan.__wrapped__((8,) * 64)
+    plan = BasePlan((8,) * 64, terms=terms)
     times = []
     for n_rows in (20_000, 20_100):
         started = perf_counter()

@@ -20,10 +20,12 @@ from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_opti
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
+from stream_dp.lab.singles import Single, singles
 from stream_dp.lab.trial import trial
-from stream_dp.messages import Definition, PhaseSpec
+from stream_dp.messages import CalibratedSpec, Definition, PhaseSpec
 from stream_dp.profiles.advice import (
     RECENT,
     Estimate,
@@ -38,6 +40,7 @@ from stream_dp.profiles.advice import (
     recommended,
 )
 from stream_dp.profiles.building import universe_of
+from stream_dp.profiles.tiles import tiles_of
 
 __all__ = ["command"]
 
@@ -45,9 +48,12 @@ _SAMPLED_ROWS: Final = 200_000
 _ANYBODY: Final = 10**12
 """A number of rows that no phase reaches in practice."""
 _CALIBRATED: Final = (Name.CALIBRATED, Name.WITHOUT_BASE)
+_TRIED_TILES: Final = (Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE)
+_MOST_TILES_ASKED: Final = 10_000
 _TRIED: Final = (*_CALIBRATED, Name.COUNTS, Name.TABLE, Name.BYPASS)
 _TRIED_PURE: Final = (Name.PURE_COUNTS, Name.BYPASS)
 _CALLED: Final[Mapping[Name, str]] = {
+    Name.UNDECLARED: "calibrated without the workload",
     Name.WITHOUT_BASE: "calibrated without a base release",
     Name.PURE_COUNTS: "counts under a pure promise",
     Name.TREE: "trees of thresholds",
@@ -59,8 +65,8 @@ _CALLED: Final[Mapping[Name, str]] = {
 @click.option(
     "--queries",
     type=click.IntRange(1, 10**9),
-    required=True,
-    help="The number of different queries in the life of the data set. Repeats are free.",
+    help="The number of different queries in the life of the data set. Repeats are free. If DEFINITION has a "
+    "workload, these queries are asked as well as its tiles, and there are none by default.",
 )
 @click.option(
     "--phases",
@@ -94,7 +100,7 @@ _CALLED: Final[Mapping[Name, str]] = {
 @encoding_option
 def command(
     definition: Path,
-    queries: int,
+    queries: int | None,
     phases: int,
     rows_per_phase: int | None,
     workload: Workload,
@@ -107,7 +113,7 @@ def command(
     """Recommend a mechanism for the schema, privacy and accuracy of DEFINITION and a number of queries.
 
     The command uses price formulas and a trial on synthetic rows. It needs no server and reads no private
-    row. It ignores the mechanism that DEFINITION names.
+    row. Of the mechanism in DEFINITION only the workload counts: the trial asks its tiles after each phase.
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")
@@ -122,6 +128,12 @@ def command(
     read = read.model_copy(update={"phase": PhaseSpec(min_rows=n_rows)})
     read.check_new()
     universe = universe_of(read)
+    tiles = () if workload == "thresholds" else _tiles(read, universe)
+    if queries is None and not tiles:
+        raise click.UsageError("Missing option '--queries': DEFINITION has no workload")
+    if len(tiles) * phases > _MOST_TILES_ASKED:
+        phases = max(1, _MOST_TILES_ASKED // len(tiles))
+        click.echo(f"note: with {len(tiles)} tiles the trial has {_phases(phases)}", err=True)
     drawn = None
     if sample is not None:
         drawn = _sampled(
@@ -137,10 +149,11 @@ def command(
         accuracy=Accuracy(read.accuracy.error, read.accuracy.failure_probability),
         n_rows=n_rows,
         phases=phases,
-        queries=queries,
+        queries=queries or 0,
         workload=workload,
+        tiles=tiles,
     )
-    if workload == "thresholds" and queries > (most := most_thresholds(need)):
+    if workload == "thresholds" and need.queries > (most := most_thresholds(need)):
         need = replace(need, queries=most)
         click.echo(
             f"note: there are only {most:,} different queries of this kind; the others are free repeats",
@@ -151,10 +164,10 @@ def command(
     with bar() as progress:
         task = progress.add_task("Trying", total=4 * phases)
         tick = partial(progress.advance, task)
-        trials = trial(need, _TRIED_PURE if need.pure else _TRIED, sample=drawn, tick=tick)
+        trials = trial(need, _tried(need), sample=drawn, tick=tick)
         found = _judged(need, trials)
         changes = _changes(need, found)
-        again = (Name.BYPASS,) if need.pure else _CALIBRATED
+        again = _tried_again(need)
         changed = [
             (words, _judged(other, trial(other, again, sample=drawn, tick=tick)))
             for words, other in changes
@@ -164,8 +177,22 @@ def command(
     console.print()
     console.print(_table(need, found, trials))
     _footnotes(console, need, trials, sample)
+    if not need.pure and workload != "thresholds":
+        console.print("\n[b]What one query takes of a phase's budget if nothing is known yet[/b]")
+        console.print(_singles_table(singles(need, drawn)))
+        console.print(
+            "Half the error takes about four times as much. What is known already makes a query cheaper.",
+            style="dim",
+        )
     console.print("\n[b]What would change it[/b]")
     console.print(_changed_table(changed))
+
+
+def _tiles(definition: Definition, universe: Universe) -> tuple[Tile, ...]:
+    """Returns the tiles of a definition that names some."""
+    if not isinstance(definition.mechanism, CalibratedSpec):
+        return ()
+    return tiles_of(definition.mechanism, universe) or ()
 
 
 def _ordered(universe: Universe, name: str | None) -> int:
@@ -229,6 +256,20 @@ def _warn_of_error(need: Need) -> None:
 # ---------------------------------------------------------------- judging
 
 
+def _tried(need: Need) -> tuple[Name, ...]:
+    """The mechanisms that are tried."""
+    if need.tiles:
+        return (Name.PURE_COUNTS,) if need.pure else (*_TRIED_TILES, Name.COUNTS)
+    return _TRIED_PURE if need.pure else _TRIED
+
+
+def _tried_again(need: Need) -> tuple[Name, ...]:
+    """Those that are tried with another need, too."""
+    if need.tiles:
+        return _tried(need)
+    return (Name.BYPASS,) if need.pure else _CALIBRATED
+
+
 def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
     return [
         estimate.tried(trials[estimate.name], need) if estimate.name in trials else estimate
@@ -259,7 +300,7 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
 def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
     """Prints the recommendation and the lines to write into the definition."""
     best = recommended(found)
-    asked = "the query" if need.queries == 1 else f"all {_queries(need.queries)}"
+    asked = "the query" if need.asked == 1 else f"all {_asked(need)}"
     wanted = f"{asked} within {_percent(need.accuracy.error)} of the rows asked"
     if best.serves:
         console.print(
@@ -271,26 +312,35 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
             f"[b]No mechanism answers {wanted}.[/b] "
             f"{_capital(_called(best.name))} comes nearest: {_percent(best.part or 0.0)} of them."
         )
+    calibrated = next(e for e in found if e.name is Name.CALIBRATED)
+    if not best.name.startswith("calibrated") and best.serves and calibrated.serves:
+        console.print(
+            "It answers single counts only. For tables, sums and averages use calibrated, which spends about "
+            f"{_budget(calibrated)}."
+        )
     lines = {**best.definition, "phase": {"min_rows": need.n_rows}}
     alone = need.universe.names[0] if need.workload == "thresholds" else None
     where = "" if alone is None else f", with the attribute {alone} alone"
+    if need.tiles and best.name is Name.CALIBRATED:
+        where = ", and keep the workload of its mechanism"
     console.print(f"\nWrite this in the definition{where}:", markup=False)
     for name, value in lines.items():
         console.print(f"  {json.dumps(name)}: {json.dumps(value)},", markup=False)
 
 
 def _table(need: Need, found: Sequence[Estimate], trials: Mapping[Name, Trial]) -> Table:
-    table = bare_table("mechanism", numbers=("answers", "budget", "error", "rows a phase"))
+    limits = () if need.tiles else ("error", "rows a phase")
+    table = bare_table("mechanism", numbers=("answers", "budget", *limits))
     table.add_column("because")
     best = recommended(found)
     for estimate in found:
+        least = "" if estimate.error is None else _percent(estimate.error)
         rows = "" if estimate.rows is None else _number(estimate.rows)
         table.add_row(
             estimate.name,
             _part(estimate),
             _budget(estimate),
-            "" if estimate.error is None else _percent(estimate.error),
-            rows,
+            *(() if need.tiles else (least, rows)),
             escape(_why(need, estimate, trials.get(estimate.name))),
             style="green" if estimate is best else "" if estimate.problem is None else "dim",
         )
@@ -305,10 +355,12 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
             )
         return estimate.problem.replace("**", "^")
     match estimate.name:
-        case Name.CALIBRATED | Name.WITHOUT_BASE:
+        case Name.CALIBRATED | Name.UNDECLARED | Name.WITHOUT_BASE:
             assert trial is not None, "it is always tried"
             free = f"{_percent(trial.easy / trial.asked)} of the queries were free"
             return f"{_percent(estimate.opening)} when a phase opens; {free}"
+        case Name.COUNTS | Name.PURE_COUNTS if need.tiles:
+            return "pays for each new count; answers no tables, sums or averages"
         case Name.COUNTS | Name.PURE_COUNTS:
             return f"pays for each new query; can afford {_number(estimate.queries or 0)}"
         case Name.TABLE:
@@ -352,20 +404,54 @@ def _footnotes(
         "≥ if the number of hard queries is not known in advance.",
         "budget: the largest part of its budget that any row spends.",
         "no base: without a base release, with base_share 0.",
-        "error, rows a phase: the smallest value at which all queries are answered.",
-        f"The queries are spread evenly over {_phases(need.phases)};",
-        f"half are about all rows so far, half about the last 1 to {RECENT} phases.",
     ]
+    if need.tiles:
+        notes.append("not declared: the same without the workload.")
+    else:
+        notes.append("error, rows a phase: the smallest value at which all queries are answered.")
+    if need.queries:
+        notes += [
+            f"The queries are spread evenly over {_phases(need.phases)};",
+            f"half are about all rows so far, half about the last 1 to {RECENT} phases.",
+        ]
     if trials:
         (asked, *_) = (tried.asked for tried in trials.values())
         rows = "synthetic rows" if sample is None else f"rows drawn from {sample.name}"
         missed = ", ".join(f"{name} {tried.missed:,}" for name, tried in trials.items())
-        notes += [
-            f"The trial asked {_queries(asked)} about {rows}; outside the error were: {missed}.",
-            "The other mechanisms are judged by formula.",
-        ]
+        if need.tiles:
+            notes.append(f"The trial asked each tile after each of {_phases(need.phases)}.")
+        if need.queries:
+            others = asked - len(need.tiles) * need.phases
+            notes.append(
+                f"The trial asked {_queries(others)} about {rows}; outside the error were: {missed}."
+            )
+        if not need.tiles:
+            notes.append("The other mechanisms are judged by formula.")
     console.print()
     console.print(" ".join(notes), style="dim", markup=False)
+
+
+def _singles_table(tried: Sequence[Single]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for single in tried:
+        taken = "more than all" if single.share is None else _percent(single.share)
+        table.add_row(escape(_single(single)), taken)
+    return table
+
+
+def _single(single: Single) -> str:
+    within = f"within {_percent(single.error)} of the rows"
+    match single.kind:
+        case "count":
+            return f"a count of rows, {within}"
+        case "table":
+            return f"a table by {single.attribute}, each cell {within}"
+        case "average":
+            return f"the average of {single.attribute}, within {single.error:.3g} (1% of its range)"
+        case "relative":
+            return f"a count of {single.rows:,} rows, within {_percent(single.error)} of itself"
 
 
 def _changed_table(changed: Sequence[tuple[str, Sequence[Estimate]]]) -> Table:
@@ -404,6 +490,14 @@ def _capital(words: str) -> str:
 
 def _queries(number: int) -> str:
     return "1 query" if number == 1 else f"{_number(number)} queries"
+
+
+def _asked(need: Need) -> str:
+    """The queries of a need, tiles first."""
+    tiles = f"{len(need.tiles)} tiles after each of {_phases(need.phases)}"
+    if not need.tiles:
+        return _queries(need.queries)
+    return f"{tiles} and {_queries(need.queries)} more" if need.queries else tiles
 
 
 def _phases(number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,15 +15,14 @@ from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Mechanism, Release
 from stream_dp.core.noise import NoiseSource
-from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path
+from stream_dp.core.outcome import Answered, Difficulty, Outcome, Path, Summed, TableAnswered
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.sparse_vector.bypass import Bypass
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated, composition_of
 from stream_dp.core.universe import Rows
 from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
-from stream_dp.profiles.advice import Name, Need, Trial, queries_per_phase
+from stream_dp.profiles.advice import Name, Need, Trial, made_calibrated
 
 MOST_QUERIES: Final = 1_200
 _MOST_CELLS: Final = 2**14
@@ -116,6 +115,15 @@ class _Score:
         else:
             self.missed += 1
 
+    def ask_tile(self, query: LinearQuery, data: Blocks) -> None:
+        """Asks a tile. It counts as within the error if the answer promises that."""
+        outcome = self.driven.ask(query, data)
+        if isinstance(outcome, Answered | TableAnswered | Summed) and (
+            outcome.path is not Path.UNVERIFIED
+        ):
+            self.easy += outcome.path.difficulty is Difficulty.EASY
+            self.within += 1
+
 
 def trial(
     need: Need,
@@ -126,6 +134,8 @@ def trial(
     tick: Callable[[], None] = lambda: None,
 ) -> dict[Name, Trial]:
     """Asks mechanisms the same queries, spread evenly over the phases. The draws are the same every time.
+
+    Tiles are asked after each phase, before the other queries.
 
     Args:
         need: The need of the data set.
@@ -153,6 +163,10 @@ def trial(
             score.driven.open_phase(need.n_rows, data)
             if phase == 1:
                 score.opening = score.driven.spent_share()
+        for tile in need.tiles:
+            window = range(max(0, phase - (tile.phases or phase)), phase)
+            for score in scores.values():
+                score.ask_tile(replace(tile.query, window=window), data)
         truth = Truth(data)
         upto = min(need.queries, most) * phase // need.phases
         for query in queries(
@@ -166,7 +180,7 @@ def trial(
         tick()
     return {
         name: Trial(
-            asked=n_asked,
+            asked=n_asked + len(need.tiles) * need.phases,
             within=score.within,
             missed=score.missed,
             easy=score.easy,
@@ -179,15 +193,8 @@ def trial(
 
 def _mechanism(need: Need, name: Name) -> Mechanism | None:
     match name:
-        case Name.CALIBRATED | Name.WITHOUT_BASE:
-            return Calibrated(
-                need.universe,
-                need.privacy,
-                need.accuracy,
-                base_share=0.0 if name is Name.WITHOUT_BASE else None,
-                queries_per_phase=queries_per_phase(need),
-                pacing=name is Name.WITHOUT_BASE and need.phases > 1,
-            )
+        case Name.CALIBRATED | Name.UNDECLARED | Name.WITHOUT_BASE:
+            return made_calibrated(need, name)
         case Name.COUNTS:
             return FreshCounts(need.universe, need.accuracy, Concentrated(need.privacy))
         case Name.PURE_COUNTS:

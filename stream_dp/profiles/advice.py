@@ -4,7 +4,8 @@ Every price comes from the mechanism that would charge it; what is worked out he
 prices a line adds up to. Queries are spread evenly over the phases: after each, half of them are about all
 rows so far, half about the last 1 to ``RECENT`` phases. All phases have the same number of rows.
 
-What a calibrated data set spends depends on the queries, and so only a trial tells (``lab.trial``).
+What a calibrated data set spends depends on the queries, and so only a trial tells (``lab.trial``). The same
+holds for tiles: a trial asks each of them after each phase.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from stream_dp.core.median.sequential import Median, Sequential, least_compositi
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.workload import Tile, declared_workload
 from stream_dp.core.searching import least
 from stream_dp.core.sparse_vector.composition import (
     Basic,
@@ -66,6 +68,7 @@ class Name(StrEnum):
     """A mechanism, as people are told of it."""
 
     CALIBRATED = "calibrated"
+    UNDECLARED = "calibrated (not declared)"
     WITHOUT_BASE = "calibrated (no base)"
     COUNTS = "counts"
     PURE_COUNTS = "counts (delta 0)"
@@ -88,8 +91,9 @@ class Need:
         universe: The possible rows. For thresholds, those of the one ordered attribute.
         n_rows: The rows of each phase.
         phases: The number of phases in the life of the data set.
-        queries: The number of different queries in the life of the data set.
+        queries: The number of different queries in the life of the data set, apart from tiles.
         workload: The kind of the queries.
+        tiles: What is asked after each phase, about a window that ends with it.
     """
 
     universe: Universe
@@ -99,6 +103,12 @@ class Need:
     phases: int
     queries: int
     workload: Workload = "conjunctions"
+    tiles: tuple[Tile, ...] = ()
+
+    @property
+    def asked(self) -> int:
+        """All different queries in the life of the data set, tiles included."""
+        return self.queries + len(self.tiles) * self.phases
 
     @property
     def pure(self) -> bool:
@@ -171,7 +181,7 @@ class Estimate:
         Looks cost as much as they did until the line is full; easy queries are answered to the end.
         """
         asked = max(1, trial.asked)
-        wanted = (trial.spent - trial.opening) / asked * need.queries
+        wanted = (trial.spent - trial.opening) / asked * need.asked
         afforded = min(1.0, (1.0 - trial.opening) / wanted) if wanted else 1.0
         hard = trial.within + trial.missed - trial.easy
         return replace(
@@ -184,10 +194,14 @@ class Estimate:
 
 def estimates(need: Need) -> tuple[Estimate, ...]:
     """Every mechanism that could be meant, in the order in which they are shown."""
+    if need.tiles:
+        counts = Name.PURE_COUNTS if need.pure else Name.COUNTS
+        return tuple(_estimate_of_tiles(need, name) for name in (*_FOR_TILES, counts))
     return tuple(
         _estimate(need, name)
         for name in Name
-        if need.workload == "thresholds" or name not in {Name.TREE, Name.STABLE}
+        if (need.workload == "thresholds" or name not in {Name.TREE, Name.STABLE})
+        and name is not Name.UNDECLARED
     )
 
 
@@ -200,23 +214,48 @@ def _estimate(need: Need, name: Name) -> Estimate:
         return Estimate(name, problem=fault.problem)
 
 
+def _estimate_of_tiles(need: Need, name: Name) -> Estimate:
+    """Only a trial tells what tiles take, because one often makes another one free."""
+    if need.pure and name is not Name.PURE_COUNTS:
+        return Estimate(name, problem="its promise needs a delta above 0")
+    if name in {Name.COUNTS, Name.PURE_COUNTS}:
+        return Estimate(name, part=None, definition={"mechanism": {"profile": "counts"}})
+    settings: Fields = {"profile": "calibrated"}
+    if name is Name.WITHOUT_BASE:
+        settings = _settings_without_base(need)
+    elif need.queries:
+        settings = {**settings, **_expecting(need)}
+    mechanism = made_calibrated(need, name)
+    return Estimate(
+        name,
+        part=None,
+        opening=mechanism.base_release(need.n_rows).units / UNITS,
+        definition={"mechanism": settings},
+    )
+
+
+def made_calibrated(need: Need, name: Name) -> Calibrated:
+    """The calibrated mechanism that is meant by a name."""
+    declared = bool(need.tiles) and name is Name.CALIBRATED
+    return Calibrated(
+        need.universe,
+        need.privacy,
+        need.accuracy,
+        base_share=0.0 if name is Name.WITHOUT_BASE else None,
+        queries_per_phase=None if need.tiles and not need.queries else queries_per_phase(need),
+        workload=declared_workload(need.tiles, need.universe.shape) if declared else None,
+        pacing=name is Name.WITHOUT_BASE and need.phases > 1,
+    )
+
+
 def recommended(found: Sequence[Estimate]) -> Estimate:
-    """The one to use: of those that serve a calibrated one, or else the one that takes least of a line.
+    """The one to use: of those that serve the one that takes least of a line, else the one that answers most.
 
-    A calibrated one alone answers tables too. Without a base release it must take less than half: it makes
-    more queries hard, and is further off where there are more of them than expected. Where none serves, the
-    one that answers most.
+    Of equal ones it is the first.
     """
-
-    def price(estimate: Estimate) -> tuple[bool, float]:
-        doubled = 2.0 if estimate.name is Name.WITHOUT_BASE else 1.0
-        return estimate.name not in {Name.CALIBRATED, Name.WITHOUT_BASE}, doubled * (
-            estimate.share or 0.0
-        )
-
     serving = [estimate for estimate in found if estimate.serves]
     if serving:
-        return min(serving, key=price)
+        return min(serving, key=lambda estimate: 1.0 if estimate.share is None else estimate.share)
     return max((e for e in found if e.problem is None), key=lambda e: e.part or 0.0)
 
 
@@ -324,12 +363,7 @@ def _afforded(queries: int, share: float) -> int:
 
 def _calibrated(need: Need) -> Estimate:
     """Rows and error are those from which on a base release alone can certify all generic queries."""
-    mechanism = Calibrated(
-        need.universe,
-        need.privacy,
-        need.accuracy,
-        queries_per_phase=queries_per_phase(need),
-    )
+    mechanism = made_calibrated(need, Name.CALIBRATED)
     product = mechanism.certifying_product()
     rows = math.ceil(product / need.accuracy.error)
     return Estimate(
@@ -344,7 +378,7 @@ def _calibrated(need: Need) -> Estimate:
 
 def queries_per_phase(need: Need) -> int:
     """Returns the different queries in each phase, if they are spread evenly over the phases."""
-    return -(-need.queries // need.phases)
+    return -(-need.queries // need.phases) + len(need.tiles)
 
 
 def _expecting(need: Need) -> dict[str, object]:
@@ -568,6 +602,11 @@ def _printed_rows(need: Need, name: Name) -> int:
     return min_rows_as_printed(need.universe.n_cells, alpha / composition, error, k, rows)
 
 
+_FOR_TILES: Final = (
+    Name.CALIBRATED,
+    Name.UNDECLARED,
+    Name.WITHOUT_BASE,
+)
 _PAPERS: Final[Mapping[Name, type[Phased]]] = {
     Name.MEDIAN: Median,
     Name.SEQUENTIAL: Sequential,
@@ -599,6 +638,7 @@ __all__ = [
     "estimates",
     "least_error",
     "least_rows",
+    "made_calibrated",
     "most_thresholds",
     "queries_per_phase",
     "recommended",

@@ -17,7 +17,7 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import CalibratedSpec, Tile, TileTables
 
-__all__ = ["groups_of"]
+__all__ = ["groups_of", "tiles_of"]
 
 _ANY_WINDOW = range(1)
 
@@ -28,20 +28,24 @@ def groups_of(settings: CalibratedSpec, universe: Universe) -> tuple[Group, ...]
     Raises:
         InvalidDefinition: A tile does not fit the schema. The error names the tile's path and the fix.
     """
+    tiles = tiles_of(settings, universe)
+    return None if tiles is None else declared_workload(tiles, universe.shape)
+
+
+def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[workload.Tile, ...] | None:
+    """Returns the tiles that a definition names; None where it names none. Raises as ``groups_of`` does."""
     if settings.workload is None:
         return None
     if isinstance(settings.workload, TileTables):
-        tiles = list(_of_tables(settings.workload, universe))
-    else:
-        tiles = [
-            workload.Tile(
-                _checked(f"mechanism.workload.{index}", tile, universe),
-                None if tile.window is None else tile.window.last_phases,
-                tile.weight,
-            )
-            for index, tile in enumerate(settings.workload)
-        ]
-    return declared_workload(tiles, universe.shape)
+        return tuple(_of_tables(settings.workload, universe))
+    return tuple(
+        workload.Tile(
+            _checked(f"mechanism.workload.{index}", tile, universe),
+            None if tile.window is None else tile.window.last_phases,
+            tile.weight,
+        )
+        for index, tile in enumerate(settings.workload)
+    )
 
 
 def _of_tables(spec: TileTables, universe: Universe) -> Iterator[workload.Tile]:

@@ -192,7 +192,7 @@ def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(
     ("words", "code", "said"),
     [
         (["--queries", 0], 2, "Invalid value for '--queries'"),
-        ([], 2, "Missing option '--queries'"),
+        ([], 2, "Missing option '--queries': DEFINITION has no workload"),
         (["--queries", 5, "--workload", "medians"], 2, "is not one of 'conjunctions'"),
         (
             ["--queries", 5, "--rows-per-phase", 2**61],
@@ -220,6 +220,58 @@ def test_a_bad_definition_is_met_with_the_field_and_the_fix(
     ended = run("advise", rows, "--queries", 5)
     assert ended.code == 1
     assert ended.err.startswith("error: people.csv: ")
+
+
+TILES = [
+    {"group_by": ["city"], "window": {"last_phases": 1}},
+    {"attribute": "age"},
+    {"where": {"attribute": "age", "ge": 45}},
+]
+
+
+def test_the_tiles_of_a_definition_are_asked_after_each_phase(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    tiled = {"profile": "calibrated", "workload": TILES}
+    file = write(mechanism=tiled, phase={"min_rows": 20_000})
+    ended = run("advise", file, "--phases", 2)
+    assert ended.code == 0, ended.err
+    assert ended.err == ""
+    assert re.match(
+        r"Use calibrated.*: it answers all 3 tiles after each of 2 phases within 10%", ended.out
+    )
+    assert "calibrated (not declared)" in ended.out
+    assert "answers no tables, sums or averages" in ended.out
+    assert "The trial asked each tile after each of 2 phases." in ended.out
+    more = run("advise", file, "--phases", 2, "--queries", 8)
+    assert "all 3 tiles after each of 2 phases and 8 queries more within 10%" in more.out
+    assert "The trial asked 8 queries about synthetic rows" in more.out
+
+
+def test_it_says_what_one_query_of_each_kind_takes(run: Run, write: Callable[..., Path]) -> None:
+    ended = run("advise", write(phase={"min_rows": 20_000}), *SMALL)
+    prices = dict(
+        re.findall(
+            r"^(a count|a table|the average of age)\b.*  ([\d.]+)%$", ended.out, re.MULTILINE
+        )
+    )
+    assert len(prices) == 3
+    assert re.search(
+        r"^a count of [\d,]+ rows, within 5% of itself +[\d.]+%$", ended.out, re.MULTILINE
+    )
+
+
+def test_counts_are_recommended_with_what_they_cannot_do(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    many = [f"c{i}" for i in range(300)]
+    names = [{"name": n, "type": "category", "values": many} for n in ("city", "age")]
+    file = write(attributes=names, accuracy={"error": 0.02}, phase={"min_rows": 20_000})
+    ended = run("advise", file, *SMALL)
+    assert ended.out.startswith("Use counts: it answers all 40 queries")
+    assert (
+        "It answers single counts only. For tables, sums and averages use calibrated" in ended.out
+    )
 
 
 def test_a_mechanism_that_a_definition_names_plays_no_part(

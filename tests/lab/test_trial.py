@@ -7,11 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stream_dp.core.accounting import UNITS
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.lab.singles import singles
 from stream_dp.lab.trial import trial
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
-from stream_dp.profiles.advice import Name, Need, Workload, estimates, recommended
+from stream_dp.profiles.advice import (
+    Name,
+    Need,
+    Workload,
+    estimates,
+    made_calibrated,
+    recommended,
+)
 
 FLIGHTS = Universe(
     (
@@ -51,6 +62,38 @@ def test_a_few_queries_need_no_tables_beforehand() -> None:
 def test_any_predicates_on_a_small_universe_with_few_rows_are_for_the_whole_table() -> None:
     assert best(FEW, Name.CALIBRATED, Name.WITHOUT_BASE, Name.TABLE, most=400) is Name.TABLE
     assert best(replace(FEW, n_rows=20_000), Name.CALIBRATED, Name.WITHOUT_BASE) is not Name.TABLE
+
+
+def test_tiles_are_asked_after_each_phase_and_counts_answer_no_tables() -> None:
+    by_origin = Tile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
+    long = Tile(LinearQuery(Predicate.conjunction({2: np.arange(6) < 3}), range(1)), 2)
+    need = replace(YEAR, phases=3, queries=0, tiles=(by_origin, long))
+    found = trial(need, (Name.CALIBRATED, Name.WITHOUT_BASE, Name.COUNTS))
+    assert {name: one.asked for name, one in found.items()} == dict.fromkeys(found, 6)
+    assert found[Name.CALIBRATED].within == found[Name.WITHOUT_BASE].within == 6
+    assert found[Name.COUNTS].within == 3
+    assert 0.0 < found[Name.CALIBRATED].spent <= found[Name.WITHOUT_BASE].spent
+    assert trial(replace(need, queries=9), (Name.COUNTS,))[Name.COUNTS].asked == 15
+
+
+def test_the_price_of_one_query_is_what_the_mechanism_is_charged_for_it() -> None:
+    found = {(one.kind, one.attribute): one for one in singles(YEAR)}
+    assert list(found) == [
+        ("count", "origin"),
+        ("table", "origin"),
+        ("average", "hour"),
+        ("average", "arr_delay"),
+        ("relative", "origin"),
+    ]
+    count = found["count", "origin"].share
+    alone = made_calibrated(replace(YEAR, phases=1), Name.WITHOUT_BASE)
+    alone.open_phase(YEAR.n_rows)
+    quote = alone.quote(LinearQuery(Predicate.conjunction({1: np.arange(3) == 1}), range(1)))
+    assert count == quote.charges[0].rho / UNITS
+    shares = [one.share for one in found.values()]
+    assert all(share is not None and count <= share < 0.1 for share in shares)
+    few = singles(replace(YEAR, n_rows=30))
+    assert {one.share for one in few} == {None}
 
 
 def test_the_same_need_gives_the_same_trial_and_what_is_answered_is_within_the_error() -> None:

@@ -16,8 +16,9 @@ from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
 from stream_dp.core.outcome import Answered, Refused
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.workload import Tile, declared_workload
 from stream_dp.core.sparse_vector.composition import Basic, Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
@@ -217,17 +218,41 @@ def test_with_the_rows_of_the_papers_their_mechanism_serves(need: Need) -> None:
     }
 
 
-def test_a_calibrated_one_comes_first_then_what_takes_least() -> None:
+def test_what_takes_least_is_recommended_and_the_first_of_equals() -> None:
     table = Estimate(Name.TABLE, part=1.0, share=0.1)
     calibrated = Estimate(Name.CALIBRATED, part=1.0, share=0.5)
     without_base = Estimate(Name.WITHOUT_BASE, part=SERVES, share=0.3)
-    assert recommended([table, calibrated, without_base]) is calibrated
-    assert (
-        recommended([table, calibrated, replace(without_base, share=0.2)]).name is Name.WITHOUT_BASE
-    )
+    assert recommended([calibrated, without_base, table]) is table
+    assert recommended([calibrated, without_base]) is without_base
+    assert recommended([calibrated, replace(without_base, share=0.5)]) is calibrated
     few = replace(calibrated, part=0.9)
     assert recommended([table, few, Estimate(Name.COUNTS, part=1.0, share=0.2)]) is table
     assert recommended([replace(table, part=None), few]) is few
+
+
+def test_tiles_are_for_what_answers_all_of_them_and_are_planned_as_a_data_set_does(
+    need: Need,
+) -> None:
+    table = Tile(LinearQuery(EVERYTHING, range(1), (1,)), 1)
+    tiled = replace(need, queries=0, tiles=(table, Tile(LinearQuery(HALF, range(1)), None)))
+    assert tiled.asked == 2 * need.phases
+    assert [e.name for e in estimates(tiled)] == [
+        Name.CALIBRATED,
+        Name.UNDECLARED,
+        Name.WITHOUT_BASE,
+        Name.COUNTS,
+    ]
+    declared = Calibrated(
+        need.universe,
+        PRIVACY,
+        ACCURACY,
+        workload=declared_workload(tiled.tiles, need.universe.shape),
+    )
+    (look,) = declared.open_phase(need.n_rows)
+    assert of(tiled, Name.CALIBRATED).opening == look.charges[0].rho / UNITS
+    generic = Calibrated(need.universe, PRIVACY, ACCURACY)
+    opening = generic.base_release(need.n_rows).units / UNITS
+    assert of(tiled, Name.UNDECLARED).opening == opening
 
 
 def test_a_trial_of_fewer_queries_stands_for_all_and_easy_ones_stay_free(need: Need) -> None:

@@ -34,7 +34,8 @@ from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.forms import Floats, subsets
 from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, step_below
-from stream_dp.core.residual.workload import Group, generic_workload
+from stream_dp.core.residual.residual_price import residual_price, standalone_price
+from stream_dp.core.residual.workload import Group, generic_workload, is_wide
 from stream_dp.core.searching import least
 
 GENERIC_QUERIES = 300
@@ -75,26 +76,6 @@ class Optimum:
     weights: Floats
     cost: float
     bound: float
-
-
-def residual_price(sizes: Sequence[int]) -> float:
-    """Returns the price of a precision of 1 of the residual over attributes of these sizes (Lemma A)."""
-    return math.prod(1.0 - 1.0 / n for n in sizes) - math.prod(-1.0 / n for n in sizes)
-
-
-def standalone_price(norms: Sequence[float], sizes: Sequence[int]) -> float:
-    """The least rho of any release of tables that brings such a query to a variance of 1 (Lemma B).
-
-    Args:
-        norms: |x_T|^2 for each subset T, in the order of ``forms.subsets``.
-        sizes: The cells of each attribute.
-    """
-    roots = 0.0
-    for norm, subset in zip(norms, subsets(len(sizes)), strict=True):
-        if any(subset) and norm > 0.0:
-            inside = [n for n, member in zip(sizes, subset, strict=True) if member]
-            roots += math.sqrt(norm * residual_price(inside))
-    return roots * roots
 
 
 class Design:
@@ -280,6 +261,7 @@ class BasePlan:
         shape: Sizes of the universe's attributes.
         groups: The workload; None for the generic one.
         queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
+        terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
     """
 
     def __init__(
@@ -287,10 +269,12 @@ class BasePlan:
         shape: tuple[int, ...],
         groups: tuple[Group, ...] | None = None,
         queries: int | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self.named = groups is not None or queries is not None
         self.cap = NAMED_CAP if self.named else CAP
-        self.groups = generic_workload(shape) if groups is None else groups
+        self.groups = generic_workload(shape, terms=terms) if groups is None else groups
+        self._bounds = groups is None and terms is not None
         if queries is None:
             queries = GENERIC_QUERIES if groups is None else len(groups)
         self.queries = queries
@@ -320,19 +304,20 @@ class BasePlan:
             return BaseRelease(base_share, (), 0)
         weights = self._most_worth(_octave(line), base_share)
         shares = base_share * weights / weights.sum()
-        tables, units = [], 0
-        for attributes, share in zip(self._design.tables, shares.tolist(), strict=True):
-            step = prices.least_step(math.floor(share * UNITS), 2)
-            if step is not None:
-                tables.append((attributes, step))
-                units += prices.units(step, 2)
-        return BaseRelease(base_share, tuple(tables), units)
+        steps = prices.least_steps(np.floor(shares * UNITS).astype(np.int64), 2)
+        tables = tuple(
+            (attributes, step)
+            for attributes, step in zip(self._design.tables, steps, strict=True)
+            if step is not None
+        )
+        units = prices.total([step for _, step in tables], 2)
+        return BaseRelease(base_share, tables, units)
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
         line = _limit(n_rows, terms) * float(budget.rho)
         prices = (
-            part * _on_demand(group, phases)
+            part * group.on_demand(phases)
             for group in self.groups
             for phases, part in group.windows
         )
@@ -341,10 +326,11 @@ class BasePlan:
     @cached_property
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
-        every = np.arange(len(self._design.groups))
-        if not len(every):
-            return math.inf
-        return self._design.cheapest(every, np.ones(len(every))).cost
+        design = (
+            Design(self._shape, generic_workload(self._shape)) if self._bounds else self._design
+        )
+        every = np.arange(len(design.groups))
+        return design.cheapest(every, np.ones(len(every))).cost if len(every) else math.inf
 
     def reach(
         self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
@@ -369,7 +355,7 @@ class BasePlan:
 
         def rounded(index: int) -> tuple[list[int], int]:
             steps = step_below(scales * coarser[index]).tolist()
-            return steps, sum(prices.units(step, 2) for step in steps)
+            return steps, prices.total(steps, 2)
 
         # The finest rounding that the cap allows; the last one always fits.
         finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
@@ -454,7 +440,7 @@ class BasePlan:
     @cached_property
     def _claims(self) -> _Claims:
         found = [
-            (row, phases, part * self._scale * _on_demand(group, phases))
+            (row, phases, part * self._scale * group.on_demand(phases))
             for row, group in enumerate(self._design.groups)
             for phases, part in group.windows
         ]
@@ -464,12 +450,22 @@ class BasePlan:
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
 
-@lru_cache(maxsize=32)
 def base_plan(
-    shape: tuple[int, ...], groups: tuple[Group, ...] | None = None, queries: int | None = None
+    shape: tuple[int, ...],
+    groups: tuple[Group, ...] | None = None,
+    queries: int | None = None,
+    terms: Terms | None = None,
 ) -> BasePlan:
-    """The plan of a schema under a workload. Data sets that are alike share one, and plan once."""
-    return BasePlan(shape, groups, queries)
+    """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
+
+    Takes what ``BasePlan`` takes. The terms count only where they change the workload.
+    """
+    return _shared_plan(
+        shape, groups, queries, terms if groups is None and is_wide(shape) else None
+    )
+
+
+_shared_plan = lru_cache(maxsize=32)(BasePlan)
 
 
 class Reach:
@@ -508,11 +504,6 @@ class Reach:
 def _limit(n_rows: int, terms: Terms) -> float:
     """The variance that certifies a query about one phase."""
     return float((terms.error * n_rows / terms.z) ** 2)
-
-
-def _on_demand(group: Group, phases: int) -> float:
-    """Returns the price on each line of one query of a group on demand, at V = 1: a table twice a count."""
-    return (1.0 if group.table else 0.5) / phases
 
 
 def _octave(line: float) -> int:
@@ -590,6 +581,4 @@ __all__ = [
     "Optimum",
     "Reach",
     "base_plan",
-    "residual_price",
-    "standalone_price",
 ]

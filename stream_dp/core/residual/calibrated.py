@@ -92,7 +92,8 @@ class Calibrated(LinearMechanism):
         self.state = PublicState(
             universe.shape, self.budget, accuracy, self.policy, limits, on_exhausted=on_exhausted
         )
-        self._base_plan = base_plan(universe.shape, workload, queries_per_phase)
+        terms = self.state.terms
+        self._base_plan = base_plan(universe.shape, workload, queries_per_phase, terms)
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)

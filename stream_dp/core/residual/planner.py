@@ -23,7 +23,8 @@ Nothing here sees the data: variances, values and prices are all published or fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
@@ -169,6 +170,13 @@ class Prices:
         """Units of a line that a look with this zCDP loss costs, rounded up."""
         return self._budget.charge(0, rho).rho
 
+    def total(self, steps: Sequence[int], squared_sensitivity: int) -> int:
+        """Units that noise of all these steps costs together."""
+        return sum(
+            number * self.units(step, squared_sensitivity)
+            for step, number in Counter(steps).items()
+        )
+
     def least_step(self, units: int, squared_sensitivity: int) -> int | None:
         """The most precise step that costs at most ``units``; None if none is that cheap."""
         if units <= 0:
@@ -180,6 +188,24 @@ class Prices:
         while step <= _LAST_STEP and self.units(step, squared_sensitivity) > units:
             step += 1
         return step if step <= _LAST_STEP else None
+
+    def least_steps(
+        self, units: npt.NDArray[np.int64], squared_sensitivity: int
+    ) -> list[int | None]:
+        """``least_step`` of each number of units. It is faster for thousands of them."""
+        rho = np.maximum(units, 1) / UNITS * self._rho
+        about = GRID_STEPS * np.log2(np.sqrt(squared_sensitivity / (2.0 * rho)))
+        steps = np.maximum(np.floor(about).astype(np.int64) - 2, _FIRST_STEP)
+        search = units > 0
+        while (search := search & (steps <= _LAST_STEP)).any():
+            known, where = np.unique(steps[search], return_inverse=True)
+            prices = [min(self.units(k, squared_sensitivity), 2 * UNITS) for k in known.tolist()]
+            search[search] = np.array(prices)[where] > units[search]
+            steps = steps + search
+        return [
+            step if most > 0 and step <= _LAST_STEP else None
+            for step, most in zip(steps.tolist(), units.tolist(), strict=True)
+        ]
 
 
 class BudgetAllocator:

@@ -12,13 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations, product
+from typing import Final
 
 import numpy as np
 
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of
+from stream_dp.core.residual.belief.bounds import one_sided
+from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of, subsets
 from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.planner import Terms
+from stream_dp.core.residual.residual_price import standalone_price
+from stream_dp.core.residual.sum_price import SumShape, WholeValues
 
 ALL_PHASES = 7
 """Phases that a window of all phases counts as: until there are as many, its tile is asked on demand."""
@@ -36,12 +42,20 @@ class Group:
         norms: |x_T|^2 for each subset T of these, in the order of ``forms.subsets``.
         windows: Phases of the windows asked, ascending, and the weight of each.
         table: Whether each query is a table; otherwise it is one number.
+        price: The rho of one query about one phase on demand, if the variance it needs is 1. None takes the
+            price of a count or of a table of counts.
     """
 
     attributes: tuple[int, ...]
     norms: tuple[float, ...]
     windows: tuple[tuple[int, float], ...]
     table: bool = False
+    price: float | None = None
+
+    def on_demand(self, phases: int) -> float:
+        """The rho that one query about some phases takes of each line on demand, at a variance of 1."""
+        of_counts = 1.0 if self.table else 0.5
+        return (of_counts if self.price is None else self.price) / phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +87,91 @@ def conjunction_norms(sizes: Sequence[int], selected: Sequence[int]) -> tuple[fl
     return tuple(norms)
 
 
+def is_wide(shape: tuple[int, ...]) -> bool:
+    """Whether the generic workload is a plainer one, because of the number of attributes."""
+    return sum(math.comb(len(shape), order) for order in (1, 2, 3)) > _MOST_NARROW_SETS
+
+
 def generic_workload(
-    shape: tuple[int, ...], windows: tuple[tuple[int, float], ...] = WINDOWS
+    shape: tuple[int, ...],
+    windows: tuple[tuple[int, float], ...] = WINDOWS,
+    terms: Terms | None = None,
 ) -> tuple[Group, ...]:
     """Conjunctions of up to three conditions, each order as often as the others.
 
     A condition selects one cell, a quarter or half of the cells of its attribute, one cell twice as often as
     each of the others. On wide data all conditions of a query select one cell or all select half, and where
     even that makes too many groups, there are no queries about three attributes.
+
+    Args:
+        shape: Sizes of the universe's attributes.
+        windows: Phases and weights of the windows that each kind of query is about.
+        terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
+            conditions bound closely enough.
     """
-    d = len(shape)
-    narrow = sum(math.comb(d, order) for order in (1, 2, 3)) <= _MOST_NARROW_SETS
+    d, wide = len(shape), is_wide(shape)
     most = 3 if math.comb(d, 2) + math.comb(d, 3) <= _MOST_WIDE_SETS else 2
     orders = range(1, min(d, most) + 1)
-    groups = []
+    weights: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
         for attributes in combinations(range(d), order):
             sizes = [shape[a] for a in attributes]
-            for selected, chance in (_mixed if narrow else _alike)(sizes):
-                norms = conjunction_norms(sizes, selected)
-                each = tuple((phases, weight * chance * part) for phases, part in windows)
-                groups.append(Group(attributes, norms, each))
-    return tuple(groups)
+            for selected, chance in (_alike if wide else _mixed)(sizes):
+                kind = attributes, conjunction_norms(sizes, selected)
+                if wide and terms is not None:
+                    kind = _bounding(kind, sizes, selected, terms) or kind
+                weights[kind] = weights.get(kind, 0.0) + weight * chance
+    return tuple(
+        Group(*kind, tuple((phases, weight * part) for phases, part in windows))
+        for kind, weight in weights.items()
+    )
+
+
+def _bounding(
+    kind: tuple[tuple[int, ...], tuple[float, ...]],
+    sizes: Sequence[int],
+    selected: Sequence[int],
+    terms: Terms,
+) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+    """What must be known to bound a conjunction from above by all but one of its conditions.
+
+    The rows that satisfy fewer conditions are an upper bound, and 0 is a lower one (``belief.bounds``). If
+    rows were spread evenly over the cells, the others would hold for a known share of the rows. The answer is
+    bounded if that share and its error bar are at most twice the error together. So the count of the others
+    needs a known precision, which is often far cheaper than a certificate of its own.
+
+    Args:
+        kind: The attributes of the conjunction, and its norms.
+        sizes: The cells of each attribute.
+        selected: The cells that the condition on each attribute selects.
+        terms: The accuracy promised.
+
+    Returns:
+        The attributes and the norms of the cheapest such count, scaled so that a variance of V bounds the
+        conjunction. None if certifying the conjunction itself costs less.
+    """
+    attributes, norms = kind
+    if not 2 <= len(sizes) <= 3:
+        return None
+    z = one_sided(terms.log_bounds_failure - math.log(_SIDES[len(sizes)]))
+    found, least = None, standalone_price(norms, sizes)
+    for without in range(len(sizes)):
+        rest = [i for i in range(len(sizes)) if i != without]
+        inner, cells = [sizes[i] for i in rest], [selected[i] for i in rest]
+        room = 2.0 * terms.error - math.prod(c / n for c, n in zip(cells, inner, strict=True))
+        if room <= 0.0:
+            continue
+        easier = (room / terms.error * terms.z / z) ** 2
+        needed = tuple(norm / easier for norm in conjunction_norms(inner, cells))
+        price = standalone_price(needed, inner)
+        if price < least:
+            found, least = (tuple(attributes[i] for i in rest), needed), price
+    return found
+
+
+_SIDES: Final = {2: 5, 3: 9}
+"""The sides that share the probability of failing, by the number of conditions, if all are known."""
 
 
 def _mixed(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
@@ -157,7 +233,31 @@ def _group(query: LinearQuery, shape: tuple[int, ...], phases: int, weight: floa
         # The largest part of each cell: no cell needs more than this.
         norms = tuple(form.norms.max(axis=0).tolist())
         attributes = form.attributes
-    return Group(attributes, norms, windows, bool(query.group_by))
+    price = (
+        None if query.total is None else _price_of_sum(query, norms, [shape[a] for a in attributes])
+    )
+    return Group(attributes, norms, windows, bool(query.group_by), price)
+
+
+def _price_of_sum(query: LinearQuery, norms: Sequence[float], sizes: Sequence[int]) -> float:
+    """The rho at which the cheaper of a sum look and a table gives a total a variance of 1 in one block."""
+    assert query.total is not None, "the query has a total"
+    of_table = math.fsum(
+        norm * math.prod(n for n, inside in zip(sizes, subset, strict=True) if not inside)
+        for norm, subset in zip(norms, subsets(len(sizes)), strict=True)
+        if any(subset)
+    )
+    values = WholeValues.of(query)
+    centre = values.low + values.high
+    every = query.predicate.constant is True
+    look = SumShape(values.low, values.high, centre, bool(query.group_by), every)
+    if not look.fits:
+        return of_table
+    # Noise of scale 1 on sums of twice the whole number less the centre, and of this scale on counts.
+    ratio = look.ratio() if look.counts else 0.0
+    rho = float(look.rho(Fraction(1), Fraction(ratio) if look.counts else None))
+    half = 0.5 * values.unit / query.total.largest
+    return min(of_table, rho * half * half * (1.0 + (centre * ratio) ** 2))
 
 
 _MOST_NARROW_SETS = 64
@@ -171,5 +271,6 @@ __all__ = [
     "conjunction_norms",
     "declared_workload",
     "generic_workload",
+    "is_wide",
     "too_many_cells",
 ]

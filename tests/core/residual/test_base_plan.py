@@ -22,20 +22,23 @@ from stream_dp.core.residual.base_plan import (
     Design,
     Reach,
     base_plan,
-    residual_price,
-    standalone_price,
 )
+from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.core.residual.residual_price import residual_price, standalone_price
 from stream_dp.core.residual.workload import (
     ALL_PHASES,
     Group,
     Tile,
+    _bounding,
     conjunction_norms,
     declared_workload,
     generic_workload,
 )
+from stream_dp.core.universe import Category, Number, Universe
 
 BUDGET = Budget.of(Privacy(1.0, 1e-9))
 PRICES = Prices(BUDGET)
@@ -407,3 +410,75 @@ def test_the_weights_of_the_generic_workload_add_up_to_1() -> None:
     for shape in [(4,), (2, 2), ORDERS, (5,) * 9, (3,) * 20]:
         weights = [part for group in generic_workload(shape) for _, part in group.windows]
         assert math.fsum(weights) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("where", [{}, {"a3": (0,)}])
+@pytest.mark.parametrize("by", [(), (0,)])
+def test_a_sum_is_expected_to_cost_what_the_engine_takes_for_it(
+    where: dict[str, tuple[int, ...]], by: tuple[int, ...]
+) -> None:
+    universe = Universe(
+        (
+            Category("country", tuple("abcdefghijkl"), other=False),
+            Number("amount", (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500), integer=False),
+            Category("category", tuple(map(str, range(301))), other=False),
+            Category("status", tuple("abcde"), other=False),
+        )
+    )
+    amounts = universe.attributes[1]
+    assert isinstance(amounts, Number)
+    condition = predicate(**where) if where else EVERYTHING
+    query = LinearQuery(condition, range(1), by, Total(1, amounts.values))
+    (group,) = declared_workload([Tile(query, 1)], ORDERS)
+    engine = Calibrated(universe, Privacy(1.0, 1e-9), Accuracy(0.02, 0.01), base_share=0.0)
+    engine.open_phase(20_000)
+    (charge,) = engine.quote(query).charges
+    planned = group.on_demand(1) / limit(20_000, 0.02) / float(BUDGET.rho)
+    assert planned == pytest.approx(charge.rho / UNITS, rel=0.05)
+
+
+WIDE = (16, 9, 16, 7, 15, 6, 5, 2, 42)
+
+
+def test_on_wide_data_bounded_queries_need_less_than_certificates() -> None:
+    certified, bounded = (generic_workload(WIDE, terms=t) for t in (None, terms(0.05)))
+    weights = [part for group in bounded for _, part in group.windows]
+    assert math.fsum(weights) == pytest.approx(1.0)
+    assert len(bounded) < len(certified), "kinds that need the same are one group"
+    assert generic_workload(ORDERS, terms=terms(0.05)) == generic_workload(ORDERS)
+    prices = [
+        math.fsum(
+            part * standalone_price(group.norms, [WIDE[a] for a in group.attributes])
+            for group in groups
+            for _, part in group.windows
+        )
+        for groups in (bounded, certified)
+    ]
+    assert prices[0] < prices[1]
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_the_precision_planned_for_a_bounded_kind_bounds_it_on_even_rows(order: int) -> None:
+    promised, n_rows, shape = terms(0.1), 40_320, (16, 9, 7)[:order]
+    each = (1,) * order
+    found = _bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
+    assert found is not None
+    inner, norms = found
+    sizes = tuple(shape[a] for a in inner)
+    assert len(inner) == order - 1
+    easier = conjunction_norms(sizes, each[1:])[-1] / norms[-1]
+    cell = limit(n_rows, 0.1) * easier / (1.0 - 1.0 / math.prod(sizes))
+    query = LinearQuery(
+        Predicate.conjunction({a: np.arange(n) == 0 for a, n in enumerate(shape)}), range(1)
+    )
+
+    def width(variance: float) -> float:
+        """The width of the bounds if each cell of the table over the other conditions has this variance."""
+        belief = Belief(shape)
+        belief.open_block(n_rows)
+        belief.absorb_table(inner, 0, np.full(sizes, n_rows / math.prod(sizes)), variance)
+        evidence = belief.evidence(form_of(query, shape), query.key, range(1))
+        low, high = evidence.interval(promised.log_bounds_failure)
+        return float((high - low).max()) / n_rows
+
+    assert width(cell) <= 2 * 0.1 < width(2.0 * cell)

@@ -32,7 +32,12 @@ def two_sided(log_probability: float) -> float:
 
     Takes a logarithm because simultaneous bars ask for probabilities far below the floats.
     """
-    return float(-ndtri_exp(log_probability - math.log(2.0)))
+    return one_sided(log_probability - math.log(2.0))
+
+
+def one_sided(log_probability: float) -> float:
+    """Returns the z with ``log(Pr[Z > z])`` = ``log_probability`` for a standard normal Z."""
+    return float(-ndtri_exp(log_probability))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Sides:
         """
         if self.n_sides == 0:
             return np.zeros(len(self.values)), np.full(len(self.values), self.n_rows)
-        z = -float(ndtri_exp(log_failure - math.log(self.n_sides)))
+        z = one_sided(log_failure - math.log(self.n_sides))
         reaches = z * self.deviations[:, None]
         split = self.n_upper
         low = (self.centres[split:] - reaches[split:]).max(axis=0, initial=0.0)
@@ -150,4 +155,4 @@ def _forms(k: int) -> tuple[Floats, int]:
     return coefficients, len(uppers)
 
 
-__all__ = ["Sides", "sides", "two_sided"]
+__all__ = ["Sides", "one_sided", "sides", "two_sided"]
