@@ -292,7 +292,7 @@ class BasePlan:
         self.cap = NAMED_CAP if self.named else CAP
         self.groups = generic_workload(shape) if groups is None else groups
         if queries is None:
-            queries = GENERIC_QUERIES if groups is None else len(groups)
+            queries = GENERIC_QUERIES if groups is None else max(1, len(groups))
         self.queries = queries
         self._shape = shape
         total = math.fsum(part for group in self.groups for _, part in group.windows)
