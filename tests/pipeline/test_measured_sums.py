@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
+from stream_dp.core.universe import Rows
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.building import build
@@ -291,3 +293,21 @@ async def test_values_cannot_be_kept_from_some_day_on(world: Any) -> None:
     assert first["reason"]["code"] == second["reason"]["code"] == "dataset_exists"
     assert "measure cannot be changed" in first["reason"]["message"]
     assert "measure" not in second["reason"]["message"]
+
+
+async def test_a_worker_that_loses_values_is_noticed(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that wait lose them when their phase opens; all cells are as they were."""
+    concat = Rows.concat
+
+    def forgetful(parts: Sequence[Rows]) -> Rows:
+        rows = concat(parts)
+        lost = {index: offsets % 1000 for index, offsets in rows.measures.items()}
+        lows = np.array([0, 5_000, 10_000, 20_000, 0], dtype=np.uint32)
+        kept = {index: np.maximum(each, lows[rows.codes[index]]) for index, each in lost.items()}
+        return Rows(rows.codes, rows.counts, kept)
+
+    monkeypatch.setattr(Rows, "concat", forgetful)
+    await world.run(rounds=(define, lambda world: send(world, "cells")))
+    assert any("units" in complaint for complaint in world.complaints())
