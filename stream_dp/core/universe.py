@@ -357,6 +357,12 @@ class Number(_Attribute):
         offsets = self._units(self._floats(column)) - self.measure.ends[0]
         return np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
 
+    def outside(self, column: Column) -> npt.NDArray[np.bool_]:
+        """Which numbers of a column count as one of the two ends because they lie beyond it."""
+        assert self.measure is not None, "the values are kept"
+        numbers = self._floats(column)
+        return (numbers < self.measure.low) | (numbers > self.measure.high)
+
     def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
         """Whether sums of offsets are possible for so many rows of these cells; shape (n_entries,) each."""
         lows, highs = self._offset_ends

@@ -17,6 +17,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 
+from stream_dp.audit.lines import Line
+from stream_dp.audit.looks import Looks, _ends_of_bins
+from stream_dp.audit.numbers import Wrong
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.measure import Measure
@@ -32,6 +35,7 @@ from stream_dp.core.residual.planner import Prices
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.sum_price import SumShape, WholeValues
 from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.messages import Definition, NumberAttribute
 from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6
@@ -450,6 +454,73 @@ def test_with_no_budget_left_the_bars_reach_to_the_ends_of_the_bins(tables: bool
 
 def ends() -> list[tuple[int, int]]:
     return list(ORDERS.measured[AMOUNT].measured_ends)
+
+
+OF_AMOUNTS: dict[str, Any] = {
+    "name": "amount",
+    "type": "number",
+    "edges": list(EDGES),
+    "missing": True,
+}
+OF_STATUS = {"name": "status", "type": "category", "values": list("abcde"), "other": False}
+AMOUNTS_KEPT = {**OF_AMOUNTS, "measure": {"unit": 0.01, "low": 0, "high": 500}}
+
+
+def defined(*attributes: Any) -> Definition:
+    return Definition.read(
+        {
+            "version": 1,
+            "dataset": "d",
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "accuracy": {"error": 0.02},
+            "phase": {"min_rows": 100},
+            "attributes": attributes,
+        }
+    )
+
+
+def test_the_auditor_prices_a_look_and_compares_it_with_what_is_kept() -> None:
+    trial = Trial(QuickNoise(8))
+    line = Line(trial.mechanism.budget.rho, Fraction(0), linear=False, recorded=True)
+    definition = defined(AMOUNTS_KEPT, OF_STATUS)
+    for where, group_by, _ in ASKED:
+        look = trial.mechanism.answer(asked(ORDERS, where, group_by))
+        assert isinstance(look, SumLook)
+        ((block, due),) = Looks(definition, line).owed(look.description, [20_000])
+        assert (block, due.rho.least, due.rho.most) == (0, *(look.charges[0].rho,) * 2)
+    sound = trial.mechanism.answer(EVERY)
+    assert isinstance(sound, SumLook)
+    for wrong in (
+        {"measured": False},
+        {"unit": 0.02},
+        {"range": [1, 50_000]},
+        {"range": [0, 49_999]},
+        {"range": [0, 2]},
+        {"range": [-5, 50_000]},
+    ):
+        with pytest.raises(Wrong):
+            Looks(definition, line).owed({**sound.description, **wrong}, [20_000])
+    plain = defined(OF_AMOUNTS, OF_STATUS)
+    with pytest.raises(Wrong):
+        Looks(plain, line).owed(sound.description, [20_000])
+
+
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("unit", [1.0, 3.0, 0.01, 7.0])
+@pytest.mark.parametrize("edges", [EDGES, (-21, 0, 21, 84), (0.5, 1.25, 3.999)])
+def test_the_auditor_works_the_ends_of_bins_out_by_itself(
+    edges: tuple[float, ...], unit: float, integer: bool
+) -> None:
+    if integer and not (unit.is_integer() and all(float(e).is_integer() for e in edges)):
+        return
+    ends = Measure(unit, -21.0 * unit, 147.0 * unit)
+    core = Number("x", edges, integer=integer, measure=ends)
+    measure = {"unit": ends.unit, "low": ends.low, "high": ends.high}
+    spec = {"name": "x", "type": "number", "edges": edges, "integer": integer, "measure": measure}
+    (read,) = defined(spec).attributes
+    assert isinstance(read, NumberAttribute)
+    lows, highs = zip(*core.measured_ends, strict=True)
+    assert _ends_of_bins(read) == (set(lows), set(highs))
 
 
 def test_a_mean_may_name_its_error() -> None:
