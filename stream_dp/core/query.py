@@ -437,13 +437,7 @@ def total_of(index: int, attribute: Number) -> Total:
     if measure is None:
         return Total(index, attribute.values)
     kept = Kept(measure.unit, measure.ends[0], attribute.measured_ends)
-    guesses = [
-        min(max(value, low * measure.unit), high * measure.unit)
-        for value, (low, high) in zip(attribute.values, kept.ends, strict=True)
-    ]
-    if attribute.missing_cell is not None:
-        guesses[attribute.missing_cell] = 0.0
-    return Total(index, tuple(guesses), kept)
+    return Total(index, attribute.values_within_ends, kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,16 @@ class Number(_Attribute):
         return (*ends, *((self.measure.ends[0],) * 2,) * self.missing)
 
     @cached_property
+    def values_within_ends(self) -> tuple[float, ...]:
+        """``values``, each between the ends of what a row of its cell counts for; 0 for a missing one."""
+        assert self.measure is not None, "the values are kept"
+        lows, highs = self.measure.value(np.array(self.measured_ends)).T
+        within: list[float] = np.clip(self.values, lows, highs).tolist()
+        if self.missing_cell is not None:
+            within[self.missing_cell] = 0.0
+        return tuple(within)
+
+    @cached_property
     def _offset_ends(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The same in units above the lower end, as two arrays, shape (size,)."""
         assert self.measure is not None, "the values are kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,14 @@ def test_a_profile_that_answers_no_sums_refuses_to_keep_values(mechanism: dict[s
 def test_a_phase_of_more_rows_than_values_can_be_kept_of_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match=r"phase\.min_rows is above"):
         Definition.read(_document(phase={"min_rows": 2**41}))
+
+
+def test_the_example_is_a_definition() -> None:
+    example = Path(__file__).parents[2] / "examples/orders.json"
+    universe, _ = build(Definition.read(json.loads(example.read_text())))
+    (amount,) = universe.measured.values()
+    assert amount.name == "amount"
+    assert amount.values_within_ends == (10.0, 15.0, 35.0, 75.0, 150.0, 200.0, 0.0)
 
 
 def test_a_definition_without_measure_has_the_bytes_that_it_always_had() -> None:

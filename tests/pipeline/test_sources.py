@@ -145,7 +145,7 @@ def test_values_that_are_kept_are_sent_as_numbers_that_count_for_the_same(n_rows
     value = Packing(source(), MEASURED, PATHS).batch(spelt(n_rows), rows)
     columns = Batch.read(json.loads(value)).columns
     assert columns is not None, "counts of cells would not say the values"
-    plain = {
+    plain: dict[str, list[Any]] = {
         "carrier": ["AA"] * n_rows,
         "delay": [delay for _, delay in rows],
         "cancelled": [False] * n_rows,
