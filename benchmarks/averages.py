@@ -1,7 +1,9 @@
 """Averages of 100,000 orders: how wide their bars are at a given part of one block's privacy budget.
 
 Each query is answered by a look at its sum, and next to it by the table over amount and status, both at the
-same price. Every draw opens a new data set with the same rows, so each bar is checked against the exact mean.
+same price. A third data set keeps the amounts themselves, so its look adds these up, and not the
+representatives of their bins. Every draw opens a new data set with the same rows, so each bar is checked
+against the exact mean.
 
 python benchmarks/averages.py [--rows 100000] [--part 0.001 0.01 0.05] [--draws 400]
 """
@@ -12,7 +14,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +23,16 @@ from workloads import FAILURE_PROBABILITY, PRIVACY, console
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Sum, Summed
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, total_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
 from stream_dp.core.residual.planner import Prices
 from stream_dp.core.residual.sum_look import SumLook
-from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.core.universe import Category, Number, Universe
 from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.trial import Driven
 
@@ -43,6 +46,8 @@ AMOUNTS = Number(
     representatives=(2.5, 7.5, 15, 25, 40, 62.5, 87.5, 125, 175, 225, 275, 400, 500),
 )
 ORDERS = Universe((AMOUNTS, Category("status", STATUSES)))
+KEPT = Universe((replace(AMOUNTS, measure=Measure(0.01, 0.0, 500.0)), ORDERS.attributes[STATUS]))
+"""The same, with the amounts themselves in cents."""
 
 WIDEST = {"paid": 1.4, "by status": 1.6}
 """Thresholds for the largest cell at 1% of a line, in the attribute's unit."""
@@ -50,20 +55,28 @@ WIDEST = {"paid": 1.4, "by status": 1.6}
 LEAST_COVERED = 0.985
 
 
-def orders(n_rows: int) -> Block:
+def orders(universe: Universe, n_rows: int) -> Blocks:
     """Orders whose amounts are lognormal, a third higher where they were returned."""
-    draw = np.random.default_rng(77)
+    draw = np.random.default_rng([5, 77])
     status = draw.choice(len(SHARES), n_rows, p=SHARES)
     amount = np.exp(draw.normal(3.6, 0.95, n_rows)) * np.where(status == 2, 1.3, 1.0)
-    codes = np.searchsorted(np.array(EDGES), amount, side="right")
-    return Block.seal(ORDERS, Rows((codes.astype(np.uint8), status.astype(np.uint8)), None))
+    names = np.array((*STATUSES, "another"))[status]
+    rows = universe.encode_columns({"amount": amount, "status": names})
+    return Blocks(universe, [Block.seal(universe, rows)])
 
 
 PAID = Predicate.conjunction({STATUS: np.arange(len(SHARES)) == 0})
-QUERIES = {
-    "paid": LinearQuery(PAID, range(1), (), Total(AMOUNT, AMOUNTS.values)),
-    "by status": LinearQuery(EVERYTHING, range(1), (STATUS,), Total(AMOUNT, AMOUNTS.values)),
-}
+
+
+def queries(universe: Universe) -> dict[str, LinearQuery]:
+    """The queries about orders, which add up what this universe has of their amounts."""
+    (amounts, _) = universe.attributes
+    assert isinstance(amounts, Number), "amounts are numbers"
+    total = total_of(AMOUNT, amounts)
+    return {
+        "paid": LinearQuery(PAID, range(1), (), total),
+        "by status": LinearQuery(EVERYTHING, range(1), (STATUS,), total),
+    }
 
 
 @dataclass(frozen=True)
@@ -148,8 +161,16 @@ def _holds(cell: Sum, exact: float) -> bool:
 
 
 def exact_means(query: LinearQuery, data: Blocks) -> npt.NDArray[np.float64]:
+    """The exact means of what is added up: of representatives, or of the amounts that are kept."""
+    assert query.total is not None, "it is about a sum"
     (table,) = data.marginal((AMOUNT, STATUS), range(1))
-    means: npt.NDArray[np.float64] = np.array(AMOUNTS.values) @ table / table.sum(axis=0)
+    kept = query.total.kept
+    if kept is None:
+        sums = np.array(query.total.values) @ table
+    else:
+        (above,) = data.totals(AMOUNT, (STATUS,), range(1))
+        sums = kept.unit * (above + kept.base * table.sum(axis=0))
+    means: npt.NDArray[np.float64] = sums / table.sum(axis=0)
     return means if query.group_by else means[:1]
 
 
@@ -159,27 +180,31 @@ def main() -> int:
     parser.add_argument("--part", type=float, nargs="+", default=[0.001, 0.01, 0.05])
     parser.add_argument("--draws", type=int, default=400)
     asked = parser.parse_args()
-    out, data, reached = console(), Blocks(ORDERS), True
-    data.append(orders(asked.rows))
-    table = Table("query", "part of a line", "by", "median bars of the means", "covered")
+    out, data, reached = console(), orders(ORDERS, asked.rows), True
+    kept, of_values = orders(KEPT, asked.rows), queries(KEPT)
+    table = Table("query", "part of a line", "by", "means", "median bars of the means", "covered")
     verdicts = []
-    for name, query in QUERIES.items():
-        truth = exact_means(query, data)
+    for name, query in queries(ORDERS).items():
+        truth, values = exact_means(query, data), exact_means(of_values[name], kept)
         for part in asked.part:
             error = error_within(query, data, part)
+            fine = error_within(of_values[name], kept, part)
+            draws = range(asked.draws)
             ways = {
-                "look": [by_look(query, data, error, seed) for seed in range(asked.draws)],
-                "table": [by_table(query, data, part, seed) for seed in range(asked.draws)],
+                "look": (truth, [by_look(query, data, error, seed) for seed in draws]),
+                "table": (truth, [by_table(query, data, part, seed) for seed in draws]),
+                "values": (values, [by_look(of_values[name], kept, fine, seed) for seed in draws]),
             }
-            for way, answers in ways.items():
-                found = tried(answers, truth)
+            for way, (exact, answers) in ways.items():
+                found = tried(answers, exact)
+                means = " / ".join(f"{mean:.2f}" for mean in exact)
                 bars = " / ".join("none" if math.isinf(b) else f"{b:.3g}" for b in found.bars)
-                table.add_row(name, f"{found.price:.4%}", way, bars, f"{found.covered:.2%}")
-                if way == "look" and part == 0.01:
+                table.add_row(name, f"{found.price:.4%}", way, means, bars, f"{found.covered:.2%}")
+                if way != "table" and part == 0.01:
                     fits = found.bars[0] <= WIDEST[name] and found.covered >= LEAST_COVERED
                     reached &= fits
                     verdicts.append(
-                        f"{'reached' if fits else 'NOT REACHED'}: {name} at 1% of a line: bar "
+                        f"{'reached' if fits else 'NOT REACHED'}: {name}, {way}, at 1% of a line: bar "
                         f"{found.bars[0]:.3g} (at most {WIDEST[name]}), {found.covered:.2%} covered "
                         f"(at least {LEAST_COVERED:.1%})"
                     )

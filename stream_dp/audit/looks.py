@@ -166,12 +166,32 @@ class Looks:
         (low, high), centre = look["range"], look["centre"]
         if any(type(number) is not int for number in (low, high, centre)) or low > high:
             raise Wrong("its range and its centre are not those of whole numbers")
+        self._kept(self._definition.attributes[added], look)
         several, all_in, rests = answers > 1, look["every_row"], look["rests"]
         if type(all_in) is not bool or type(rests) is not bool or (all_in and rests):
             raise Wrong("it does not say which rows are in an answer")
         ends = 2 * low - centre, 2 * high - centre
         for block, *steps in look["blocks"]:
             yield block, self._summed(ends, steps, several=several, all_in=all_in, rests=rests)
+
+    @staticmethod
+    def _kept(attribute: object, look: Look) -> None:
+        """Compares a look with the values that the definition keeps of an attribute, if it does.
+
+        Which bins the condition leaves is recorded as a digest. So the ends need only be those of some bins.
+        """
+        measure = attribute.measure if isinstance(attribute, NumberAttribute) else None
+        if look.get("measured", False) is not (measure is not None):
+            raise Wrong("it and the definition do not agree on whether values of rows are added up")
+        if measure is None:
+            return
+        assert isinstance(attribute, NumberAttribute), "only numbers are kept"
+        low, high = look["range"]
+        lows, highs = _ends_of_bins(attribute)
+        if as_written(look["unit"]) != as_written(measure.unit):
+            raise Wrong("its unit is not that of the definition")
+        if low not in lows or (high not in highs and high != low + 1):
+            raise Wrong("its range does not reach from the end of a bin to the end of a bin")
 
     def _summed(
         self,
@@ -419,6 +439,30 @@ def _apart(
         square = (first - second) ** 2 if here else first**2 + second**2
         found += square / scale**2
     return found
+
+
+def _ends_of_bins(attribute: NumberAttribute) -> tuple[set[int], set[int]]:
+    """The least and the largest numbers of units of the values in each bin, as a definition keeps them.
+
+    The value below an edge may round up to it, so what is below a bin's upper edge may count as the edge.
+    """
+    measure = attribute.measure
+    assert measure is not None, "the values are kept"
+    unit = as_written(measure.unit)
+
+    def units(value: Fraction) -> int:
+        inside = min(max(value, as_written(measure.low)), as_written(measure.high))
+        return round(inside / unit)  # half way to the even one
+
+    edges = [as_written(edge) for edge in attribute.edges]
+    below = [
+        Fraction(math.ceil(edge) - 1)
+        if attribute.integer
+        else as_written(math.nextafter(float(edge), -math.inf))
+        for edge in edges
+    ]
+    lows = {units(as_written(measure.low)), *map(units, edges)}
+    return lows, {*map(units, below), units(as_written(measure.high))}
 
 
 def sizes_of(definition: Definition) -> tuple[int, ...]:

@@ -117,7 +117,9 @@ def command(
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")
-    read = read_definition(definition)
+    read = read_definition(
+        definition
+    ).without_measures  # the trial counts rows, and adds nothing up
     n_rows = rows_per_phase or read.phase.min_rows
     if n_rows * phases > MAX_ROWS:
         raise InvalidInput(

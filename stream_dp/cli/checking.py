@@ -23,7 +23,14 @@ from rich.table import Table
 
 from stream_dp.cli.files import Columns, pointed
 from stream_dp.cli.rendering import bare_table
-from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
+from stream_dp.core.universe import (
+    Attribute,
+    Boolean,
+    Category,
+    Number,
+    Universe,
+    number_text,
+)
 
 __all__ = ["Complaint", "Survey", "reading_table", "warn_of"]
 
@@ -49,6 +56,8 @@ _OTHER_NOTATION: Final = 0.01
 """The share of rows that may hold a number in another notation. A correct setting would save these rows."""
 _END: Final = 0.9
 """The share of numbers that may fall into an end bin if there are bins between the ends."""
+_CLAMPED: Final = 0.05
+"""The share of numbers that may lie beyond the ends between which values are kept."""
 _FEWEST: Final = 100
 """The fewest numbers from which a distribution can be judged."""
 
@@ -84,6 +93,7 @@ class _ColumnReading:
         strange: All other rows.
         other_notation: The strange rows with a number in another notation.
         ends: The rows with a number in the first bin and in the last bin.
+        outside: The rows with a number beyond the ends between which values are kept.
         grouped: The rows with a string whose point may mark decimals or separate thousands.
         decimals: Whether some string has a point that can only mark decimals.
     """
@@ -93,6 +103,7 @@ class _ColumnReading:
     strange: _Count = field(default_factory=_Count)
     other_notation: _Count = field(default_factory=_Count)
     ends: tuple[_Count, _Count] = field(default_factory=lambda: (_Count(), _Count()))
+    outside: _Count = field(default_factory=_Count)
     grouped: _Count = field(default_factory=_Count)
     decimals: bool = False
 
@@ -166,6 +177,8 @@ class Survey:
         if isinstance(strict, Number):
             for tally, code in zip(reading.ends, (0, len(strict.edges)), strict=True):
                 tally.add(compress(column, codes == code))
+            if strict.measure is not None:
+                reading.outside.add(compress(column, strict.outside(values)))
             if self._decimal is None:
                 _spelling(reading, column, strange)
 
@@ -222,6 +235,7 @@ class Survey:
                     reading.grouped.examples,
                 )
             yield from self._ends(attribute, reading)
+            yield from self._outside(attribute, reading)
 
     def _ends(self, attribute: Number, reading: _ColumnReading) -> Iterator[Complaint]:
         least = _END if len(attribute.edges) > 1 else 1.0
@@ -236,6 +250,19 @@ class Survey:
                     "compare the unit of the numbers with the edges in the definition",
                     tally.examples,
                 )
+
+    def _outside(self, attribute: Number, reading: _ColumnReading) -> Iterator[Complaint]:
+        measure, rows = attribute.measure, reading.outside.rows
+        if measure is None or reading.understood < _FEWEST or rows < _CLAMPED * reading.understood:
+            return
+        low, high = number_text(measure.low), number_text(measure.high)
+        yield Complaint(
+            attribute.name,
+            f"{rows / reading.understood:.1%} of its {reading.understood:,} numbers are not between {low} "
+            f"and {high}, and add to sums as the nearer of the two",
+            "compare the unit of the numbers with measure in the definition",
+            reading.outside.examples,
+        )
 
     def _fix_spelling(self, reading: _ColumnReading) -> str:
         if not self._can_say:

@@ -379,7 +379,9 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         )
     table = bare_table("attribute", "type", "cells")
     for spec, attribute in zip(definition.attributes, universe.attributes, strict=True):
-        kind = "whole number" if getattr(spec, "integer", False) else spec.type
+        kind: str = "whole number" if getattr(spec, "integer", False) else spec.type
+        if spec.type == "number" and spec.measure is not None:
+            kind += f", its values kept from {spec.measure.low:g} to {spec.measure.high:g}"
         table.add_row(escape(spec.name), kind, escape(", ".join(attribute.labels)))
     console.print()
     console.print(table)

@@ -133,6 +133,8 @@ def _(answer: CountAnswer) -> str:
 @_said.register
 def _(answer: SumAnswer) -> str:
     mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
+    if answer.mean_binning is not None:
+        mean += f" (bins there are ± {answer.mean_binning:g} wide, which this leaves out)"
     counted = _figures(answer.value, answer.error_bar, answer.count, answer.n)
     said = (
         f"sum {_number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"

@@ -1,21 +1,23 @@
-"""Sealed blocks of rows. Private: ``Blocks.marginal`` and ``Blocks.in_order`` are all that they answer.
+"""Sealed blocks of rows. Private: ``Blocks.marginal``, ``totals`` and ``in_order`` are all that they answer.
 
 A block keeps its occupied cells only, as columns of codes with a count each, so the universe may have 1e18
 cells. Stored, it is padded: which cells are occupied shows neither in its bytes' length nor in any repr.
-Of attributes that a mechanism answers row by row it also keeps the codes in order of arrival.
+Of attributes that a mechanism answers row by row it also keeps the codes in order of arrival. Of attributes
+that are measured it keeps, for each occupied cell, what its rows count for together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.packing import Format, Reader, fields
+from stream_dp.core.measure import Offsets
+from stream_dp.core.packing import Format, Reader, fields, integers
 from stream_dp.core.query import Predicate
 from stream_dp.core.universe import (
     Codes,
@@ -28,6 +30,8 @@ from stream_dp.core.universe import (
 )
 
 _Ids: TypeAlias = npt.NDArray[np.integer[Any]]
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 _MAX_ID = 2**62
 
@@ -46,6 +50,8 @@ class Block:
         counts: Rows in each, positive, shape (n_occupied,). Private.
         ordered: Attribute -> code of every row in order of arrival, shape (n_rows,). Its keys are public, the
             codes private. Empty where the block has more than ``MAX_ORDERED`` rows.
+        totals: Measured attribute -> units above its lower end that the rows of each occupied cell count for
+            together, shape (n_occupied,). Its keys are public, the numbers private.
     """
 
     n_rows: int
@@ -53,12 +59,14 @@ class Block:
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts = field(repr=False)
     ordered: Mapping[int, Codes] = field(default_factory=dict, repr=False)
+    totals: Mapping[int, Counts] = field(default_factory=dict, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("block", 1, 2)
+    _FORMAT: ClassVar[Format] = Format("block", 1, 2, 3)
     _MERGED: ClassVar[int] = 1  # capacity, the occupied cells
     _ORDERED: ClassVar[int] = (
         2  # the block in version 1 with its length, columns in order of arrival
     )
+    _MEASURED: ClassVar[int] = 3  # a block in version 1 or 2 with its length, totals of its cells
 
     @classmethod
     def seal(cls, universe: Universe, rows: Rows, ordered: Iterable[int] = ()) -> Block:
@@ -72,19 +80,38 @@ class Block:
                 two entries: what is answered row by row must not take such batches in.
 
         Raises:
-            InvalidBatch: They count more than 2**62 rows.
+            InvalidBatch: They count more rows than a block of this universe may.
+            ValueError: They do not have the values that this universe keeps.
         """
-        check_total(rows.n_rows, "batch")
-        cells, counts = _merge(_cell_ids(rows.codes, universe.shape), rows.counts)
+        check_total(rows.n_rows, "batch", universe.max_rows)
+        if rows.measures.keys() != universe.measured.keys():
+            raise ValueError("these rows do not have the values that are kept of them")
+        merged = _Merged(_cell_ids(rows.codes, universe.shape))
+        counts = merged.counts(rows.counts)
         occupied = counts > 0
-        codes = tuple(column[cells[occupied]] for column in rows.codes)
+        codes = tuple(column[merged.firsts[occupied]] for column in rows.codes)
+        totals = {
+            attribute: merged.totals(offsets, rows.counts)[occupied]
+            for attribute, offsets in rows.measures.items()
+        }
         capacity = min(universe.n_cells, rows.n_entries)
         kept = sorted(ordered) if rows.n_rows <= MAX_ORDERED else ()
         columns = {attribute: _unrolled(rows, attribute) for attribute in kept}
-        return cls(rows.n_rows, capacity, codes, counts[occupied], columns)
+        return cls(rows.n_rows, capacity, codes, counts[occupied], columns, totals)
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on public numbers alone."""
+        counted = self._counted_to_bytes()
+        if not self.totals:
+            return counted
+        header = fields("<QB", len(counted), len(self.totals))
+        totals = (integers(self._padded(each)) for each in self.totals.values())
+        return self._FORMAT.pack(
+            header, counted, bytes(self.totals), *totals, version=self._MEASURED
+        )
+
+    def _counted_to_bytes(self) -> bytes:
+        """The block without totals."""
         merged = self._merged_to_bytes()
         if not self.ordered:
             return merged
@@ -95,20 +122,37 @@ class Block:
         )
 
     def _merged_to_bytes(self) -> bytes:
-        padding = (0, self.capacity - len(self.counts))
-        codes = tuple(np.pad(column, padding) for column in self.codes)
-        columns = pack_columns(codes, np.pad(self.counts, padding))
+        codes = tuple(self._padded(column) for column in self.codes)
+        columns = pack_columns(codes, self._padded(self.counts))
         return self._FORMAT.pack(fields("<Q", self.capacity), columns, version=self._MERGED)
+
+    def _padded(self, column: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """A column of the occupied cells with zeros up to the capacity."""
+        return np.pad(column, (0, self.capacity - len(column)))
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Block:
         """Inverse of ``to_bytes``.
 
         Raises:
-            CorruptState: An unknown version, a wrong length, a cell outside the universe, or a column in
-                order of arrival that holds other rows than are counted.
+            CorruptState: An unknown version, a wrong length, a cell outside the universe, a column in order
+                of arrival that holds other rows than are counted, or totals that its rows cannot have.
         """
         reader = cls._FORMAT.read(data)
+        measured = reader.version == cls._MEASURED
+        reader.require(measured is bool(universe.measured))
+        if not measured:
+            return cls._counted(universe, reader)
+        length, n_measured = reader.fields("<QB")
+        counted = cls._FORMAT.read(reader.take(length))
+        reader.require(counted.version != cls._MEASURED)
+        block = cls._counted(universe, counted)
+        reader.require(block.n_rows <= universe.max_rows)
+        reader.require(list(reader.take(n_measured)) == list(universe.measured))
+        return replace(block, totals=_totals(universe, block, reader))
+
+    @classmethod
+    def _counted(cls, universe: Universe, reader: Reader) -> Block:
         if reader.version == cls._MERGED:
             return cls._merged(universe, reader)
         length, n_columns = reader.fields("<QB")
@@ -166,17 +210,41 @@ class Blocks:
         Raises:
             ValueError: Attributes that do not ascend, or a block that is not sealed.
         """
+        return self._table(attributes, blocks, lambda block: block.counts)
+
+    def totals(self, measured: int, attributes: tuple[int, ...], blocks: range) -> Counts:
+        """What the rows of each cell over ``attributes`` count for together, exact; a read of private data.
+
+        Args:
+            measured: Index of a measured attribute.
+            attributes: Indices, ascending; () asks for the total of all rows.
+            blocks: The blocks, by absolute index.
+
+        Returns:
+            Units above the attribute's lower end, int64, shape (len(blocks), size of each attribute).
+
+        Raises:
+            ValueError: Attributes that do not ascend, a block that is not sealed, or no such values.
+        """
+        if measured not in self._universe.measured:
+            raise ValueError("the values of this attribute are not kept")
+        return self._table(attributes, blocks, lambda block: block.totals[measured])
+
+    def _table(
+        self, attributes: tuple[int, ...], blocks: range, numbers_of: Callable[[Block], Counts]
+    ) -> Counts:
+        """What numbers of the occupied cells add up to in each cell over ``attributes``, by block."""
         if list(attributes) != sorted(set(attributes)):
             raise ValueError("attributes must ascend")
         if blocks and not 0 <= min(blocks) <= max(blocks) < len(self):
             raise ValueError("a block of the window is not sealed")
         shape = tuple(self._universe.shape[a] for a in attributes)
         table = np.zeros((len(blocks), math.prod(shape)), dtype=np.int64)
-        for counts, index in zip(table, blocks, strict=True):
+        for numbers, index in zip(table, blocks, strict=True):
             block = self._blocks[index]
             cells = _ravel([block.codes[a] for a in attributes], shape, len(block.counts))
             # Not bincount: it adds weights as floats, which lose counts above 2**53.
-            np.add.at(counts, cells, block.counts)
+            np.add.at(numbers, cells, numbers_of(block))
         return table.reshape(len(blocks), *shape)
 
     def in_order(self, attribute: int, block: int) -> Codes:
@@ -226,6 +294,19 @@ def _ordered(universe: Universe, block: Block, n_columns: int, reader: Reader) -
     return dict(zip(attributes, columns, strict=True))
 
 
+def _totals(universe: Universe, block: Block, reader: Reader) -> dict[int, Counts]:
+    """The totals of the occupied cells of ``block``, stored behind it."""
+    found, n_occupied = {}, len(block.counts)
+    for index, attribute in universe.measured.items():
+        padded = reader.integers(block.capacity)
+        totals = padded[:n_occupied]
+        fits = not padded[n_occupied:].any()
+        reader.require(fits and attribute.fits(block.codes[index], totals, block.counts))
+        found[index] = totals
+    reader.end()
+    return found
+
+
 def _ravel(codes: list[Codes], shape: tuple[int, ...], n_entries: int) -> _Ids:
     """Row-major index of each entry in a table of ``shape``, shape (n_entries,)."""
     cells = np.zeros(n_entries, dtype=np.int64)
@@ -252,16 +333,35 @@ def _cell_ids(codes: tuple[Codes, ...], shape: tuple[int, ...]) -> _Ids:
     return ids.astype(np.uint16) if n_ids <= 2**16 else ids
 
 
-def _merge(ids: _Ids, counts: Counts | None) -> tuple[npt.NDArray[np.intp], Counts]:
-    """First entry of each distinct id, and the rows that its entries count together."""
-    if not len(ids):
-        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
-    order = np.argsort(ids, kind="stable")
-    in_order = ids[order]
-    starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
-    if counts is None:
-        return order[starts], np.diff(starts, append=len(ids)).astype(np.int64)
-    return order[starts], np.add.reduceat(counts[order], starts)
+class _Merged:
+    """Entries with equal ids, together.
+
+    Attributes:
+        firsts: The first entry of each distinct id.
+    """
+
+    def __init__(self, ids: _Ids) -> None:
+        self._order = np.argsort(ids, kind="stable")
+        in_order = ids[self._order]
+        distinct = np.r_[True, in_order[1:] != in_order[:-1]] if len(ids) else np.zeros(0, np.bool_)
+        self._starts = np.flatnonzero(distinct)
+        self.firsts: npt.NDArray[np.intp] = self._order[self._starts]
+
+    def counts(self, counts: Counts | None) -> Counts:
+        """The rows that the entries of each id count together; one for each entry if None."""
+        if counts is None:
+            return np.diff(self._starts, append=len(self._order)).astype(np.int64)
+        return self._added_up(counts)
+
+    def totals(self, offsets: Offsets, counts: Counts | None) -> Counts:
+        """What the rows of each id count for together, if each row of an entry counts for its offset."""
+        each = offsets.astype(np.int64)
+        return self._added_up(each if counts is None else each * counts)
+
+    def _added_up(self, numbers: Counts) -> Counts:
+        if not len(self._starts):  # reduceat takes no empty array
+            return np.zeros(0, dtype=np.int64)
+        return np.add.reduceat(numbers[self._order], self._starts)
 
 
 __all__ = ["MAX_ORDERED", "Block", "Blocks", "count_of", "tables_of"]

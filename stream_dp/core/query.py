@@ -200,21 +200,48 @@ def factors_of(mask: Mask) -> tuple[Mask, ...] | None:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The values that are kept of rows, next to their cells: docs/guarantee.md, Theorem 19.
+
+    Attributes:
+        unit: What a whole number of units stands for.
+        base: The units of the attribute's lower end, from which values are counted.
+        ends: The least and the largest number of units that a row of each cell counts for.
+    """
+
+    unit: float
+    base: int
+    ends: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Total:
-    """The numbers that are added up: one number stands for each cell of an attribute.
+    """The numbers that are added up: one number stands for each cell of an attribute, or one for each row.
 
     Attributes:
         attribute: The index of the attribute. The query does not group by it.
-        values: The numbers, one for each cell, 0 for missing ones; not all 0.
+        values: The numbers, one for each cell, 0 for missing ones; not all 0. Where the values of rows are
+            kept they are guesses.
+        kept: The values of rows that are added up in place of these numbers; None where none are kept.
     """
 
     attribute: int
     values: tuple[float, ...]
+    kept: Kept | None = None
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """The most by which one row can change the total."""
-        return max(map(abs, self.values))
+        if self.kept is None:
+            return max(map(abs, self.values))
+        return self.kept.unit * max(abs(end) for ends in self.kept.ends for end in ends)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells it from other numbers to add up."""
+        kept = self.kept
+        what = () if kept is None else ("kept", kept.unit, kept.base, kept.ends)
+        return (self.attribute, self.values, *what)
 
 
 @dataclass(frozen=True)
@@ -252,7 +279,7 @@ class LinearQuery:
             raise ValueError("an attribute is grouped by twice")
         key = self.predicate.key  # a query for one count is its predicate
         if self.group_by or self.total is not None or self.rows is not None:
-            total = None if self.total is None else (self.total.attribute, self.total.values)
+            total = None if self.total is None else self.total.identity
             rows = None if self.rows is None else self.rows.key
             key = identity("linear query", key, self.group_by, total, rows)
         object.__setattr__(self, "key", key)
@@ -382,7 +409,8 @@ def compile_total(
     """
     index = universe.index(name)
     attribute = universe.attributes[index]
-    if not isinstance(attribute, Number) or not any(attribute.values):
+    kept = isinstance(attribute, Number) and attribute.measure is not None
+    if not isinstance(attribute, Number) or not (kept or any(attribute.values)):
         raise InvalidQuery(
             "attribute",
             f"{attribute.name} has no numbers to add up",
@@ -395,7 +423,21 @@ def compile_total(
         present = {"not": {"attribute": attribute.name, "is_missing": True}}
         both = present if where is None else {"all": [where, present]}
         predicate = compile_where(universe, both)
-    return Total(index, attribute.values), every, predicate
+    return total_of(index, attribute), every, predicate
+
+
+def total_of(index: int, attribute: Number) -> Total:
+    """The numbers that a query for a sum adds up.
+
+    Args:
+        index: Index of the attribute.
+        attribute: The attribute.
+    """
+    measure = attribute.measure
+    if measure is None:
+        return Total(index, attribute.values)
+    kept = Kept(measure.unit, measure.ends[0], attribute.measured_ends)
+    return Total(index, attribute.values_within_ends, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -836,12 +878,15 @@ __all__ = [
     "MAX_TOUCHED_CELLS",
     "NOTHING",
     "AnyQuery",
+    "Kept",
     "KindQuery",
     "LinearQuery",
     "Mask",
     "Predicate",
+    "Total",
     "compile_group_by",
     "compile_total",
     "compile_where",
     "factors_of",
+    "total_of",
 ]

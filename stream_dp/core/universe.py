@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.measure import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.packing import Format, Reader, array, fields, integers
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
@@ -230,10 +231,12 @@ class Number(_Attribute):
         integer: Values are whole, so that ``> 29`` is ``>= 30``; a fractional value counts as its floor.
         representatives: What a value of each bin counts for in a sum, one more than edges; None takes the
             middle of each bin, and of an outer one its edge.
+        measure: How the values of rows are kept for sums; None keeps their bins only.
 
     Raises:
-        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``; or
-            representatives that are not one a bin, or not in theirs.
+        InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
+            representatives that are not one a bin, or not in theirs; or a unit that is not whole where
+            ``integer``.
     """
 
     name: str
@@ -241,6 +244,7 @@ class Number(_Attribute):
     integer: bool = False
     missing: bool = False
     representatives: tuple[float, ...] | None = None
+    measure: Measure | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -267,6 +271,12 @@ class Number(_Attribute):
         object.__setattr__(self, "edges", edges)
         if self.representatives is not None:
             self._check_representatives(self.representatives)
+        if self.integer and self.measure is not None and not float(self.measure.unit).is_integer():
+            raise InvalidDefinition(
+                "measure.unit",
+                "it is fractional, and values are whole",
+                'use a whole unit, or leave out "integer"',
+            )
         self._check_size(field_path)
 
     def _check_representatives(self, representatives: tuple[float, ...]) -> None:
@@ -305,6 +315,101 @@ class Number(_Attribute):
             for value, (low, high) in zip(self.values[1:], pairwise(self.edges), strict=False)
         ]
         return max(ends, default=0.0)
+
+    def half_width(self, number: float) -> float | None:
+        """Half the width of the bin that a number falls into; None for the outer bins, which have no end."""
+        cell = bisect_right(self.edges, number)
+        if not 0 < cell < len(self.edges):
+            return None
+        step = 1.0 if self.integer else 0.0
+        return (self.edges[cell] - step - self.edges[cell - 1]) / 2.0
+
+    @cached_property
+    def measured_ends(self) -> tuple[tuple[int, int], ...]:
+        """The least and the largest number of units that a row of each cell counts for, one pair a cell.
+
+        Both are the lower end for missing values, which no sum adds up.
+        """
+        assert self.measure is not None, "the values are kept"
+        lows = self._units(np.array([-math.inf, *self.edges]))
+        highs = self._units(
+            np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
+        )
+        ends = list(zip(lows.tolist(), highs.tolist(), strict=True))
+        return (*ends, *((self.measure.ends[0],) * 2,) * self.missing)
+
+    @cached_property
+    def values_within_ends(self) -> tuple[float, ...]:
+        """``values``, each between the ends of what a row of its cell counts for; 0 for a missing one."""
+        assert self.measure is not None, "the values are kept"
+        lows, highs = self.measure.value(np.array(self.measured_ends)).T
+        within: list[float] = np.clip(self.values, lows, highs).tolist()
+        if self.missing_cell is not None:
+            within[self.missing_cell] = 0.0
+        return tuple(within)
+
+    @cached_property
+    def _offset_ends(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same in units above the lower end, as two arrays, shape (size,)."""
+        assert self.measure is not None, "the values are kept"
+        lows, highs = np.array(self.measured_ends, dtype=np.int64).T - self.measure.ends[0]
+        return lows, highs
+
+    def measured(self, column: Column, codes: Codes) -> Offsets:
+        """Units above the lower end that each row counts for, shape (n_entries,).
+
+        Args:
+            column: The values.
+            codes: Their cells. What a row counts for lies between the ends of its cell.
+        """
+        assert self.measure is not None, "the values are kept"
+        lows, highs = self._offset_ends
+        offsets = self._units(self._floats(column)) - self.measure.ends[0]
+        return np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
+
+    def outside(self, column: Column) -> npt.NDArray[np.bool_]:
+        """Which numbers of a column count as one of the two ends because they lie beyond it."""
+        assert self.measure is not None, "the values are kept"
+        numbers = self._floats(column)
+        return (numbers < self.measure.low) | (numbers > self.measure.high)
+
+    def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
+        """Whether sums of offsets are possible for so many rows of these cells; shape (n_entries,) each."""
+        lows, highs = self._offset_ends
+        found = offsets.astype(np.int64)
+        return bool(
+            (found >= lows[codes] * counts).all() and (found <= highs[codes] * counts).all()
+        )
+
+    def numbers(self, codes: Codes, offsets: Offsets) -> list[float | None]:
+        """A number for each row that has its cell and counts for its units. None stands for a missing one."""
+        assert self.measure is not None, "the values are kept"
+        lows = np.array([-math.inf, *self.edges])
+        highs = np.array([*(math.nextafter(e, -math.inf) for e in self.edges), math.inf])
+        values = self.measure.value(offsets.astype(np.int64) + self.measure.ends[0])
+        bins = np.minimum(codes, len(self.edges))
+        found: list[float | None] = np.clip(values, lows[bins], highs[bins]).tolist()
+        if self.missing:
+            for row in np.flatnonzero(codes == self.missing_cell).tolist():
+                found[row] = None
+        return found
+
+    def _units(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        assert self.measure is not None, "the values are kept"
+        return self.measure.units(np.floor(numbers) if self.integer else numbers)
+
+    def _floats(self, column: Column) -> npt.NDArray[np.float64]:
+        """The numbers of a column; what is no number is NaN."""
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+            return column.astype(np.float64)
+        values, types = _scalars(column)
+        if str not in types:
+            try:
+                return np.array(values, dtype=np.float64)  # None becomes NaN
+            except OverflowError:  # an integer above 1e308
+                pass
+        number_of = {v: _nearest(v) for v in set(values)}
+        return np.fromiter(map(number_of.__getitem__, values), np.float64, len(values))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -443,6 +548,17 @@ class Universe:
         """Index of each attribute by its name."""
         return {name: index for index, name in enumerate(self.names)}
 
+    @cached_property
+    def measured(self) -> Mapping[int, Number]:
+        """The attributes of which the values of rows are kept, by their index, ascending."""
+        numbers = {i: a for i, a in enumerate(self.attributes) if isinstance(a, Number)}
+        return {i: number for i, number in numbers.items() if number.measure is not None}
+
+    @property
+    def max_rows(self) -> int:
+        """Most rows that a block may count."""
+        return MAX_MEASURED_ROWS if self.measured else MAX_ROWS
+
     def index(self, name: str, field_path: str = "attribute") -> int:
         """Index of the attribute called ``name``.
 
@@ -465,7 +581,7 @@ class Universe:
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
-        return Rows(tuple(_codes(a, columns[a.name]) for a in self.attributes))
+        return self._encoded([columns[a.name] for a in self.attributes])
 
     def encode_rows(self, rows: Sequence[Mapping[str, object]]) -> Rows:
         """Rows given one by one; an absent attribute is a missing value.
@@ -476,7 +592,7 @@ class Universe:
         if not _all_mappings(rows):
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
         self._check_names("rows", set().union(*rows), complete=False)
-        return Rows(tuple(a.encode([row.get(a.name) for row in rows]) for a in self.attributes))
+        return self._encoded([[row.get(a.name) for row in rows] for a in self.attributes])
 
     def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
         """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
@@ -493,9 +609,15 @@ class Universe:
             raise InvalidBatch(
                 "cells.count", "a count is not a whole number from 0", "give every cell one"
             )
-        codes = tuple(a.encode([cell.get(a.name) for cell in cells]) for a in self.attributes)
-        check_total(sum(counts), "cells.count")  # type: ignore[arg-type]
-        return Rows(codes, np.array(counts, dtype=np.int64))
+        check_total(sum(counts), "cells.count", self.max_rows)  # type: ignore[arg-type]
+        columns = [[cell.get(a.name) for cell in cells] for a in self.attributes]
+        return self._encoded(columns, np.array(counts, dtype=np.int64))
+
+    def _encoded(self, columns: Sequence[Column | Repeated], counts: Counts | None = None) -> Rows:
+        """The rows of columns, one for each attribute."""
+        codes = tuple(_codes(*both) for both in zip(self.attributes, columns, strict=True))
+        measures = {i: _offsets(a, columns[i], codes[i]) for i, a in self.measured.items()}
+        return Rows(codes, counts, measures)
 
     def _check_names(self, field_path: str, given: set[str], *, complete: bool) -> None:
         # The offending name is not repeated: in a row it is content.
@@ -519,12 +641,17 @@ class Rows:
     Attributes:
         codes: One array an attribute, shape (n_entries,), of its cells.
         counts: Rows that each entry stands for, shape (n_entries,); None when one each.
+        measures: Attribute -> units above its lower end that a row of each entry counts for, shape
+            (n_entries,). Its keys are the attributes that the universe measures.
     """
 
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts | None = field(default=None, repr=False)
+    measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("set of rows", 1)
+    _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2)
+    _PLAIN: ClassVar[int] = 1  # the codes, and what they count
+    _MEASURED: ClassVar[int] = 2  # the same behind the values of the measured attributes
 
     def __repr__(self) -> str:
         return f"Rows(n_rows={self.n_rows})"
@@ -549,9 +676,10 @@ class Rows:
         codes = tuple(
             np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
         )
+        measures = {a: np.concatenate([p.measures[a] for p in parts]) for a in parts[0].measures}
         if all(p.counts is None for p in parts):
-            return cls(codes)
-        return cls(codes, np.concatenate([p.entry_counts for p in parts]))
+            return cls(codes, None, measures)
+        return cls(codes, np.concatenate([p.entry_counts for p in parts]), measures)
 
     @property
     def entry_counts(self) -> Counts:
@@ -561,7 +689,12 @@ class Rows:
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the number of entries alone."""
         header = fields("<?Q", self.counts is not None, self.n_entries)
-        return self._FORMAT.pack(header, pack_columns(self.codes, self.counts))
+        columns = pack_columns(self.codes, self.counts)
+        if not self.measures:
+            return self._FORMAT.pack(header, columns, version=self._PLAIN)
+        measured = bytes((len(self.measures), *self.measures))
+        offsets = (array(each) for each in self.measures.values())
+        return self._FORMAT.pack(header, measured, *offsets, columns, version=self._MEASURED)
 
     @classmethod
     def from_bytes(cls, universe: Universe, data: bytes) -> Self:
@@ -572,13 +705,29 @@ class Rows:
         """
         reader = cls._FORMAT.read(data)
         has_counts, n_entries = reader.fields("<?Q")
-        return cls(*unpack_columns(universe, reader, n_entries, has_counts=has_counts))
+        n_measured = reader.fields("B")[0] if reader.version == cls._MEASURED else 0
+        reader.require(list(reader.take(n_measured)) == list(universe.measured))
+        offsets = [reader.array(np.dtype(np.uint32), n_entries) for _ in universe.measured]
+        codes, counts = unpack_columns(universe, reader, n_entries, has_counts=has_counts)
+        measures = dict(zip(universe.measured, offsets, strict=True))
+        each = np.ones(n_entries, dtype=np.int64)
+        for index, attribute in universe.measured.items():
+            reader.require(attribute.fits(codes[index], measures[index], each))
+        return cls(codes, counts, measures)
 
 
 def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
     if isinstance(column, Repeated):
         return np.take(attribute.encode(column.values), column.indices)
     return attribute.encode(column)
+
+
+def _offsets(attribute: Number, column: Column | Repeated, codes: Codes) -> Offsets:
+    """Units above the lower end that each row of a column counts for, given the cells of its rows."""
+    if isinstance(column, Repeated):
+        listed = attribute.measured(column.values, attribute.encode(column.values))
+        return np.take(listed, column.indices)
+    return attribute.measured(column, codes)
 
 
 def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:
@@ -693,6 +842,17 @@ def _parse_number(text: str) -> int | float | None:
     return None
 
 
+def _nearest(value: _Scalar) -> float:
+    """The number that a value says, as a float; NaN where it says none."""
+    number = _parse_number(value) if isinstance(value, str) else value
+    if number is None:
+        return math.nan
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 def _first(*cells: int | None) -> int:
     return next((cell for cell in cells if cell is not None), 0)
 
@@ -733,10 +893,11 @@ def check_kept_cells(n_cells: int) -> None:
         )
 
 
-def check_total(n_rows: int, field_path: str) -> None:
+def check_total(n_rows: int, field_path: str, most: int = MAX_ROWS) -> None:
     """Raises InvalidBatch when int64 sums could wrap."""
-    if n_rows > MAX_ROWS:
-        raise InvalidBatch(field_path, "the counts sum to more than 2**62", "send fewer rows")
+    if n_rows > most:
+        words = f"the counts sum to more than 2**{most.bit_length() - 1}"
+        raise InvalidBatch(field_path, words, "send fewer rows")
 
 
 __all__ = [

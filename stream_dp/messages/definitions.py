@@ -28,6 +28,9 @@ from stream_dp.messages.base import (
 from stream_dp.messages.kinds import KindsSpec
 from stream_dp.messages.workload import Workload
 
+MAX_MEASURED_PHASE = 2**40
+"""The most rows of a phase of which values are kept: their sums stay within 64 bits."""
+
 MAX_SYNTHETIC_ROWS = 10_000
 """The most cells of all attributes together. With 64 attributes of 65,536 cells a message still fits."""
 
@@ -54,11 +57,26 @@ class CategoryAttribute(Request):
     missing: bool = False
 
 
+class MeasureSpec(Request):
+    """The values that are kept of rows, so that sums and means are about them and not about their bins.
+
+    Attributes:
+        unit: The unit in which they are kept. Values are rounded to a multiple of it.
+        low: The least value, a multiple of the unit. A smaller one counts as this.
+        high: The largest value, a multiple of the unit. A larger one counts as this.
+    """
+
+    unit: Annotated[Finite, Field(gt=0)]
+    low: Finite
+    high: Finite
+
+
 class NumberAttribute(Request):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
         representatives: The value of each bin in sums and means. Default: the middle of the bin.
+        measure: How the values themselves are kept, for sums and means. Default: only their bins are.
     """
 
     name: AttributeName
@@ -67,6 +85,15 @@ class NumberAttribute(Request):
     integer: bool = False
     missing: bool = False
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
+    measure: MeasureSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_measure(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``measure`` out where it is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {
+            name: value for name, value in written.items() if name != "measure" or value is not None
+        }
 
 
 class BooleanAttribute(Request):
@@ -132,6 +159,7 @@ class ProfileSpec(Request):
         answers_unverified: Whether it may answer without a promise once no budget is left.
         paid_at_opening: Whether opening a phase spends all that its queries will cost.
         takes_errors: Whether a query may name an error and a price of its own.
+        takes_measures: Whether it looks at sums, so that the values of rows are worth keeping.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -140,6 +168,7 @@ class ProfileSpec(Request):
     answers_unverified: ClassVar[bool] = False
     paid_at_opening: ClassVar[bool] = False
     takes_errors: ClassVar[bool] = False
+    takes_measures: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -165,6 +194,7 @@ class CalibratedSpec(ProfileSpec):
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True
+    takes_measures: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -381,6 +411,23 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
+    def _values_are_summed(self) -> Definition:
+        for index, attribute in enumerate(self.attributes):
+            if attribute.type != "number" or attribute.measure is None:
+                continue
+            if not self.mechanism.takes_measures:
+                raise ValueError(
+                    f'attributes.{index}.measure needs the profile "calibrated", because no other profile '
+                    "answers sums: remove measure or change the profile"
+                )
+            if self.phase.min_rows > MAX_MEASURED_PHASE:
+                raise ValueError(
+                    f"phase.min_rows is above {MAX_MEASURED_PHASE:,}, the most rows of a phase of which "
+                    f"attributes.{index}.measure can keep the values: use fewer, or remove measure"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
         if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
             raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
@@ -432,6 +479,17 @@ class Definition(Request):
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
 
+    @property
+    def without_measures(self) -> Definition:
+        """The same definition without the values that it keeps of rows."""
+        plain = tuple(
+            attribute.model_copy(update={"measure": None})
+            if attribute.type == "number"
+            else attribute
+            for attribute in self.attributes
+        )
+        return self.model_copy(update={"attributes": plain})
+
     def to_bytes(self) -> bytes:
         return self.model_dump_json().encode()
 
@@ -468,6 +526,7 @@ __all__ = [
     "CountsSpec",
     "Definition",
     "GatedSpec",
+    "MeasureSpec",
     "MechanismSpec",
     "MedianSpec",
     "MemorySpec",

@@ -34,10 +34,10 @@ MOST_CELLS = 50_000
 """The most cells of a table whose answer still fits into one record."""
 
 MOST_SUMS = 30_000
-"""Cells of a table of sums, which says seven numbers of each in place of four."""
+"""Cells of a table of sums, which says eight numbers of each in place of four."""
 
 MOST_SUMS_AND_ROWS = 25_000
-"""The same where all rows are counted too: nine numbers."""
+"""The same where all rows are counted too: ten numbers."""
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()

@@ -278,12 +278,14 @@ def _define_again(dataset: Dataset, request: Define) -> None:
             "dataset", "this name was retired for ever", "choose another name", reason="retired"
         )
     if request.definition != dataset.definition:
-        raise InvalidMessage(
-            "dataset",
-            "a data set of this name exists with another definition, and definitions never change",
-            "choose another name",
-            reason="dataset_exists",
+        problem = (
+            "a data set of this name exists with another definition, and definitions never change"
         )
+        if request.definition.without_measures == dataset.definition.without_measures:
+            problem += (
+                "; measure cannot be changed, because the values of rows that are counted are gone"
+            )
+        raise InvalidMessage("dataset", problem, "choose another name", reason="dataset_exists")
     dataset.accepted()
 
 

@@ -10,8 +10,6 @@ from stream_dp.pipeline.records import Outgoing, plain
 
 __all__ = ["ingest", "resend"]
 
-_MOST_ROWS = 2**62  # counts and their sums stay exact in int64
-
 
 async def ingest(dataset: Dataset, batch: Batch) -> bytes:
     """Accepts or refuses a batch that was not seen before; returns the outcome stored for its id."""
@@ -53,8 +51,9 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     else:
         assert batch.cells is not None, "a batch has exactly one form"
         rows = dataset.universe.encode_cells(batch.cells)
-    if dataset.waiting + rows.n_rows > _MOST_ROWS:
+    most = dataset.universe.max_rows  # sums of rows stay exact in int64
+    if dataset.waiting + rows.n_rows > most:
         raise InvalidBatch(
-            "cells", "more rows than one phase can hold", f"stay below {_MOST_ROWS:,} rows a phase"
+            "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
         )
     return rows

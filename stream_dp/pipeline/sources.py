@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.universe import COUNT, MAX_SCALAR, Universe
+from stream_dp.core.universe import COUNT, MAX_SCALAR, Rows, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
     TOPIC_PATTERN,
@@ -68,6 +68,7 @@ _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _MAX_BYTES = TOPICS["batches"].max_value_bytes
 _FEW_CELLS = 4096
 _ROWS_A_CELL = 4
+_LONGEST_NUMBER = 24  # bytes of a float in JSON
 
 
 class Source(BaseModel):
@@ -146,8 +147,8 @@ def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[obje
 class Packing:
     """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
 
-    Each value is sent as the sample of its cell. So no string or number of a row can make a batch too large,
-    or one that JSON does not allow.
+    Each value is sent as the sample of its cell, or, where values are kept, as a number that counts for the
+    same. So no string or number of a row can make a batch too large, or one that JSON does not allow.
 
     Args:
         paths: The path in a message to the value of each attribute that is not a constant.
@@ -168,6 +169,7 @@ class Packing:
         self._in_order = in_order
         self._samples = [attribute.samples for attribute in universe.attributes]
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
+        self._longest_row += len(universe.measured) * _LONGEST_NUMBER
 
     def batch(self, source_range: SourceRange, rows: Sequence[Sequence[object]]) -> bytes:
         """Packs these rows: as the counts of all cells if the universe is small, or else as columns."""
@@ -177,11 +179,11 @@ class Packing:
             for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
         }
         values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
-        codes = self._universe.encode_columns(values).codes
+        encoded = self._universe.encode_columns(values)
         if not self._listed(len(rows)):
-            return self._columns(head, [code.tolist() for code in codes])
+            return self._columns(head, encoded)
         shape = self._universe.shape
-        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in codes), shape)
+        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
         return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
 
     def fitting(self, n_rows: int) -> int:
@@ -194,18 +196,25 @@ class Packing:
         """Returns the bytes of the largest batch of this many rows."""
         if self._listed(n_rows):
             return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
-        none = len(self._columns(self._longest_head, [[] for _ in self._samples]))
+        none = len(
+            to_json({**self._longest_head, "columns": {n: [] for n in self._universe.names}})
+        )
         return none + n_rows * self._longest_row
 
     def _listed(self, n_rows: int) -> bool:
         few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        return not self._in_order and self._universe.n_cells <= few
+        one_by_one = self._in_order or self._universe.measured
+        return not one_by_one and self._universe.n_cells <= few
 
-    def _columns(self, head: Mapping[str, object], codes: Sequence[Sequence[int]]) -> bytes:
-        columns = {
-            name: [sample[code] for code in column]
-            for name, sample, column in zip(self._universe.names, self._samples, codes, strict=True)
+    def _columns(self, head: Mapping[str, object], rows: Rows) -> bytes:
+        columns: dict[str, Sequence[object]] = {
+            name: [sample[code] for code in codes.tolist()]
+            for name, sample, codes in zip(
+                self._universe.names, self._samples, rows.codes, strict=True
+            )
         }
+        for index, attribute in self._universe.measured.items():
+            columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
         return to_json({**head, "columns": columns})
 
     def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:

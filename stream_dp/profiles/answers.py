@@ -125,6 +125,7 @@ def _sum(released: Released, outcome: Summed) -> SumAnswer:
         total_bar=cell.total_bar,
         mean=cell.mean,
         mean_bar=cell.mean_bar,
+        mean_binning=_half_bin(_added_up(released), cell.mean),
         rows=None if cell.rows is None else round(cell.rows),
         rows_bar=cell.rows_bar,
         confidence=outcome.confidence,
@@ -132,8 +133,9 @@ def _sum(released: Released, outcome: Summed) -> SumAnswer:
 
 
 def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
-    attributes = released.query.group_by
+    attributes, attribute = released.query.group_by, _added_up(released)
     rows = [cell.rows for cell in outcome.cells if cell.rows is not None]
+    binnings = tuple(_half_bin(attribute, cell.mean) for cell in outcome.cells)
     table = SumTable(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
@@ -144,6 +146,7 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
         total_bars=tuple(cell.total_bar for cell in outcome.cells),
         means=tuple(cell.mean for cell in outcome.cells),
         mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
+        mean_binnings=binnings if attribute.measure is None else None,
         rows=tuple(map(round, rows)) if rows else None,
         rows_bars=tuple(cell.rows_bar for cell in outcome.cells) if rows else None,
     )
@@ -155,20 +158,52 @@ def _share(rows: float | None, n: int) -> float | None:
     return None if rows is None else min(1.0, rows / n)
 
 
-def _with_binning(released: Released) -> dict[str, Any]:
-    """Returns the facts of a sum, with a note that its bars leave the width of the bins out."""
-    name, note = released.query.attribute, released.facts["note"]
+def _added_up(released: Released) -> Number:
+    """Returns the attribute that a query for a sum adds up."""
+    name = released.query.attribute
     assert name is not None, "the message was checked"
     attribute = released.universe.attributes[released.universe.index(name)]
     assert isinstance(attribute, Number), "numbers are added up"
+    return attribute
+
+
+def _half_bin(attribute: Number, mean: float | None) -> float | None:
+    """Returns half the width of the bin around a mean of representatives; None where there is no such bin."""
+    if mean is None or attribute.measure is not None:
+        return None
+    return attribute.half_width(mean)
+
+
+def _with_binning(released: Released) -> dict[str, Any]:
+    """Returns the facts of a sum, with a note that says which values its bars are about."""
+    attribute, note = _added_up(released), released.facts["note"]
+    said = _binned(attribute) if attribute.measure is None else _measured(attribute)
+    return {
+        **released.facts,
+        "note": said if note is None else f"{note}; {said}",
+        "attribute": attribute.name,
+    }
+
+
+def _binned(attribute: Number) -> str:
+    """Says how much the bins may hide."""
     low, high = (number_text(edge) for edge in (attribute.edges[0], attribute.edges[-1]))
-    binning = (
-        f"the bars leave the width of the bins out: a value of {name} counts as its bin's representative, "
-        f"which is up to {number_text(attribute.binning_error)} off between {low} and {high}, and by any "
-        "amount outside"
+    most = number_text(attribute.binning_error)
+    return (
+        f"the bars leave the width of the bins out: a value of {attribute.name} counts as its bin's "
+        f"representative, which is up to {most} off between {low} and {high}, and by any amount outside"
     )
-    said = binning if note is None else f"{note}; {binning}"
-    return {**released.facts, "note": said, "attribute": name}
+
+
+def _measured(attribute: Number) -> str:
+    """Says which values are added up where those of rows are kept."""
+    measure = attribute.measure
+    assert measure is not None, "the values are kept"
+    low, high, unit = map(number_text, (measure.low, measure.high, measure.unit))
+    return (
+        f"values of {attribute.name} are added up as they are, but for those outside {low} to {high}, which "
+        f"count as the nearer end, and for rounding to multiples of {unit}"
+    )
 
 
 COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {

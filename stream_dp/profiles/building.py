@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import AttributeSpec, Definition
+from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.bypass import BYPASS
 from stream_dp.profiles.calibrated import CALIBRATED
@@ -99,6 +100,10 @@ def rows_that_open(mechanism: Mechanism, definition: Definition) -> int:
     return max(definition.phase.min_rows, mechanism.rows_to_open)
 
 
+def _measure(spec: MeasureSpec) -> Measure:
+    return Measure(spec.unit, spec.low, spec.high)
+
+
 def _attribute(index: int, spec: AttributeSpec) -> Attribute:
     try:
         if spec.type == "category":
@@ -110,6 +115,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 integer=spec.integer,
                 missing=spec.missing,
                 representatives=spec.representatives,
+                measure=None if spec.measure is None else _measure(spec.measure),
             )
         return Boolean(spec.name, missing=spec.missing)
     except InvalidDefinition as fault:

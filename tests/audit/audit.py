@@ -45,7 +45,7 @@ from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.query import LinearQuery, Total, compile_where
+from stream_dp.core.query import EVERYTHING, LinearQuery, Total, compile_where, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
@@ -306,6 +306,15 @@ def _of_sums(replies: Mapping[str, Document]) -> float:
     )
 
 
+def _of_totals(replies: Mapping[str, Document]) -> float:
+    """Sum of all sums that were measured, of which each is of all rows."""
+    return sum(
+        float(reply["total"])
+        for reply in replies.values()
+        if reply.get("path") in {"measured", "certified"}
+    )
+
+
 def _of_sides(replies: Mapping[str, Document]) -> float:
     """How many comparisons did not say "below"."""
     return sum(reply.get("side", "below") != "below" for reply in replies.values())
@@ -391,6 +400,40 @@ def _sums() -> Case:
     definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_sum)
     return Case(
         "life", definition, _sides(9, 10), SUMS, _of_sums, EPSILON, DELTA, runs=_FOR_GAUSSIANS
+    )
+
+
+def _first_value_sum(universe: Universe) -> LinearQuery:
+    """The sum of the values of the first attribute, about the first phase."""
+    (number, *_) = universe.attributes
+    assert isinstance(number, Number), "numbers are added up"
+    return LinearQuery(EVERYTHING, range(1), (), total_of(0, number))
+
+
+def _values() -> Case:
+    """Sums of kept values, of which the first one fills a line: the row goes from one end to the other.
+
+    All rows are in one bin, so nothing but a sum of values can tell the two sides apart.
+    """
+    ends = {"unit": 1, "low": 0, "high": 8}
+    attributes = [_number(name, 100) | {"measure": ends} for name in NAMES]
+    profile = {"base_share": 0.0, "pacing": False}
+    definition = _definition(EPSILON, DELTA, mechanism=profile, attributes=attributes)
+    definition = _full(definition, 20, _first_value_sum)
+    low, high = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 8)
+    sides = tuple(
+        {"cells": [high | {"count": 9 + one}, low | {"count": 11 - one}]} for one in (0, 1)
+    )
+    queries = tuple({"kind": "sum", "attribute": name} for name in NAMES)
+    return Case(
+        "life",
+        definition,
+        (sides[0], sides[1]),
+        queries,
+        _of_totals,
+        EPSILON,
+        DELTA,
+        runs=_FOR_GAUSSIANS,
     )
 
 
@@ -643,6 +686,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated": lambda: _counts({"base_share": 0.0, "pacing": False}),
         "calibrated, fresh": _fresh,
         "calibrated, sums": _sums,
+        "calibrated, values": _values,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,

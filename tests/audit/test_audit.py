@@ -68,7 +68,15 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["counts", "calibrated, sums", "kind median", "kind interior_point", "memory"]
+    "name",
+    [
+        "counts",
+        "calibrated, sums",
+        "calibrated, values",
+        "kind median",
+        "kind interior_point",
+        "memory",
+    ],
 )
 def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
     """The test above can fail."""

@@ -274,6 +274,23 @@ def test_counts_are_recommended_with_what_they_cannot_do(
     )
 
 
+def test_values_that_a_definition_keeps_play_no_part(
+    run: Run, write: Callable[..., Path], definition: dict[str, Any]
+) -> None:
+    """The trial counts rows."""
+    kept = [
+        {**one, "measure": {"unit": 1, "low": 0, "high": 99}} if one["type"] == "number" else one
+        for one in definition["attributes"]
+    ]
+    assert kept != definition["attributes"]
+    said = [
+        run("advise", write(**changed), "--queries", 20, "--phases", 1)
+        for changed in ({}, {"attributes": kept})
+    ]
+    assert said[0].code == said[1].code == 0
+    assert said[0].out == said[1].out
+
+
 def test_a_mechanism_that_a_definition_names_plays_no_part(
     run: Run, write: Callable[..., Path]
 ) -> None:

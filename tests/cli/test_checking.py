@@ -13,6 +13,7 @@ import pytest
 
 from stream_dp.cli.checking import Complaint, Survey
 from stream_dp.cli.files import RowFile, pointed
+from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.messages import Definition
 
@@ -113,6 +114,16 @@ def test_numbers_that_nearly_all_lie_in_an_end_bin_are_told_apart_from_unreadabl
     assert unreadable.text == "of 200 rows 50.0% are not a number and count as < 20"
     assert low.text == "100.0% of its 100 numbers are < 20, in an end bin"
     assert survey(AMOUNT, [4050], times=20) == []  # too few to tell
+
+
+def test_many_values_that_are_not_between_the_ends_of_a_measure_are_told() -> None:
+    kept = Number("amount", (20.0, 50.0, 100.0), measure=Measure(0.01, 0.0, 120.0))
+    (said,) = survey(kept, ["-1", 10, 30, 60, "300", 90])
+    assert said.text == (
+        "33.3% of its 600 numbers are not between 0 and 120, and add to sums as the nearer of the two"
+    )
+    assert said.examples == ("'-1'", "'300'")
+    assert survey(kept, [10, 30, 60, 120, 7] * 5 + [121]) == []  # few are
 
 
 @pytest.mark.parametrize(

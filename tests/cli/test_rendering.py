@@ -174,6 +174,15 @@ def test_a_curve_is_drawn_as_bars_that_never_shrink(capsys: pytest.CaptureFixtur
     assert len(answer_lines(noisy(kind="table", table=curve))) == 2
 
 
+def test_a_mean_of_bins_says_how_wide_they_are_there() -> None:
+    sums = {"value": 0.5, "count": 2500, "error_bar": 0.01, "total": 1e5, "total_bar": 900.0}
+    mean = {"mean": 40.0, "mean_bar": 0.25}
+    (said,) = answer_lines(noisy(kind="sum", **sums, **mean, mean_binning=7.5))[:1]
+    assert "mean 40.00 ± 0.25 (bins there are ± 7.5 wide, which this leaves out)" in str(said)
+    (said,) = answer_lines(noisy(kind="sum", **sums, **mean))[:1]
+    assert "leaves out" not in str(said)
+
+
 def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
     sums = {
         "attributes": ["city"],

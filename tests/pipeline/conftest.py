@@ -19,7 +19,7 @@ from tests.pipeline.referee import World
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """``make_world(seed=1)``: an empty log, an empty store."""
     worlds: list[World] = []
-    marginal, in_order = Blocks.marginal, Blocks.in_order
+    marginal, in_order, totals = Blocks.marginal, Blocks.in_order, Blocks.totals
 
     def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
         for world in worlds:
@@ -31,7 +31,15 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
             world.looked(self, range(block, block + 1))
         return in_order(self, attribute, block)
 
+    def watched_totals(
+        self: Blocks, measured: int, attributes: tuple[int, ...], blocks: range
+    ) -> npt.NDArray[np.int64]:
+        for world in worlds:
+            world.looked(self, blocks)
+        return totals(self, measured, attributes, blocks)
+
     monkeypatch.setattr(Blocks, "marginal", watched)
+    monkeypatch.setattr(Blocks, "totals", watched_totals)
     monkeypatch.setattr(Blocks, "in_order", watched_in_order)
     monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
 

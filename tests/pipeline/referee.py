@@ -623,20 +623,25 @@ def _runs(event: Committed) -> list[tuple[object, ...]]:
 
 
 def _rows_once(world: World) -> Iterator[str]:
-    """P3: the cells in the store are those of the accepted batches, each counted once."""
+    """P3: the cells and values in the store are those of the accepted batches, each counted once."""
     for name, held in world.store._datasets.items():
         if held.definition is None or held.retired:
             continue
         snapshot = _snapshot(world, name)
         universe, _ = build(_definition(snapshot))
         found: Counter[tuple[int, ...]] = Counter()
+        values: Counter[tuple[int, ...]] = Counter()
         for stored in snapshot.blocks:
             block = Block.from_bytes(universe, stored)
             found += _histogram(block.codes, block.counts)
+            for totals in block.totals.values():
+                values += _histogram(block.codes, totals)
         for stored in snapshot.pending:
             rows = Rows.from_bytes(universe, stored)
             found += _histogram(rows.codes, rows.entry_counts)
+            values += _values(rows)
         expected: Counter[tuple[int, ...]] = Counter()
+        sent: Counter[tuple[int, ...]] = Counter()
         accepted = {e["batch_id"] for e in world.events("batch_accepted") if e["dataset"] == name}
         for record in _first_records(world, "batches", "batch_id").get(name, {}).values():
             document = json.loads(record.value or b"")
@@ -650,14 +655,25 @@ def _rows_once(world: World) -> Iterator[str]:
                 else universe.encode_columns(document["columns"])
             )
             expected += _histogram(rows.codes, rows.entry_counts)
+            sent += _values(rows)
         if found != expected:
             yield f"P3: {name} holds {found.total()} rows and accepted {expected.total()}"
+        if values != sent:
+            yield f"P3: {name} holds {values.total()} units and accepted {sent.total()}"
         opened = [e for e in world.events("phase_opened") if e["dataset"] == name]
         told = [e["phase"] for e in world.events("batch_accepted") if e["dataset"] == name]
         if [e["phase"] for e in opened] != list(range(1, len(held.spent) + 1)):
             yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
         if max(told, default=0) > len(held.spent):
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def _values(rows: Rows) -> Counter[tuple[int, ...]]:
+    """What the rows of each cell count for together, in units above the lower ends."""
+    values: Counter[tuple[int, ...]] = Counter()
+    for offsets in rows.measures.values():
+        values += _histogram(rows.codes, offsets.astype("int64") * rows.entry_counts)
+    return values
 
 
 def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:

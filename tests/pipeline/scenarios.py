@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.pipeline.referee import World
 
-__all__ = ["DOUBLED", "GATED", "ROUNDS", "RUNS", "STAGED", "THESIS"]
+__all__ = ["DOUBLED", "GATED", "KEPT", "ROUNDS", "RUNS", "STAGED", "THESIS"]
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -139,6 +139,39 @@ def _staged_ask(world: World) -> None:
 
 
 STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)
+
+
+def _kept(world: World) -> None:
+    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
+    world.define(
+        "flights",
+        mechanism={"base_share": 0.001},
+        attributes=[
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
+        ],
+    )
+
+
+def _kept_phase(world: World) -> None:
+    """Rows in each form, some of which are left for the next phase."""
+    offset = world.next_offset("batches", "flights")
+    like = [("AA", 3.25, 12_000), ("UA", 99, 9_000), ("UA", None, 1_000)]
+    cells = [{"carrier": c, "delay": delay, "count": n} for c, delay, n in like]
+    world.batch("flights", f"rows-{offset}", rows=[{"carrier": "AA", "delay": "7.5"}, {}])
+    world.batch("flights", f"cells-{offset}", cells=cells)
+    world.batch("flights", f"columns-{offset}", columns={"carrier": ["AA"], "delay": [-99]})
+
+
+def _kept_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    of_delay = {"kind": "sum", "attribute": "delay"}
+    world.ask("flights", f"sum-{offset}", AA, **of_delay)
+    world.ask("flights", f"each-{offset}", **of_delay, group_by=["carrier"], count_rows=True)
+    world.ask("flights", f"late-{offset}", LATE, **of_delay)
+
+
+KEPT = (_kept, _kept_phase, _kept_ask, _kept_phase, _kept_ask)
 
 
 def _runs(world: World) -> None:

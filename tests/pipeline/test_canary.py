@@ -120,6 +120,7 @@ ATTRIBUTES: list[dict[str, Any]] = [
         "integer": True,
         "missing": False,
         "representatives": [-5, 5, 20, 40],
+        "measure": {"unit": 1, "low": -20, "high": 90},
     },
     {"name": "cancelled", "type": "boolean", "missing": False},
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import DOUBLED, GATED, ROUNDS, RUNS, STAGED, THESIS
+from tests.pipeline.scenarios import DOUBLED, GATED, KEPT, ROUNDS, RUNS, STAGED, THESIS
 
 Sweep = Callable[..., Any]
 
@@ -84,6 +84,22 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
 async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
     """Each of them is charged before it is taken; those that were committed are known afterwards."""
     assert await sweep(STAGED, range(part, 10_000, 5)) == []
+
+
+async def test_sums_of_kept_values_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=KEPT) == 0
+    assert world.complaints() == []
+    answers = world.answers().values()
+    assert [answer["status"] for answer in answers] == ["answered"] * 6
+    assert {answer["path"] for answer in answers} == {"measured"}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_values_are_kept(sweep: Sweep, part: int) -> None:
+    """They count once, like the rows: those that wait, and those of each phase."""
+    assert await sweep(KEPT, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Batch, SourceRange, read_json
@@ -112,6 +114,46 @@ def test_where_rows_are_answered_one_by_one_they_are_never_only_counted() -> Non
     assert columns["carrier"] == ["AA", "UA"] * 1000
 
 
+MEASURED = Universe(
+    (
+        UNIVERSE.attributes[0],
+        Number("delay", (0, 10, 30), missing=True, measure=Measure(0.01, -5.0, 60.0)),
+        UNIVERSE.attributes[2],
+    )
+)
+
+
+@pytest.mark.parametrize("n_rows", [1, 159, 5000])
+def test_values_that_are_kept_are_sent_as_numbers_that_count_for_the_same(n_rows: int) -> None:
+    draw = np.random.default_rng(n_rows)
+    delays = [
+        -1e9,
+        -5.0,
+        -0.004,
+        0.0,
+        9.996,
+        9.999,
+        10.0,
+        12.345,
+        "29.999",
+        77,
+        "x",
+        None,
+        math.inf,
+    ]
+    rows: list[list[object]] = [["AA", delays[i]] for i in draw.integers(len(delays), size=n_rows)]
+    value = Packing(source(), MEASURED, PATHS).batch(spelt(n_rows), rows)
+    columns = Batch.read(json.loads(value)).columns
+    assert columns is not None, "counts of cells would not say the values"
+    plain: dict[str, list[Any]] = {
+        "carrier": ["AA"] * n_rows,
+        "delay": [delay for _, delay in rows],
+        "cancelled": [False] * n_rows,
+    }
+    found, wanted = MEASURED.encode_columns(columns), MEASURED.encode_columns(plain)
+    assert found.to_bytes() == wanted.to_bytes()
+
+
 AWKWARD = [
     *(b'{"carrier":NaN,"arrival":{"delay":NaN}}', b'{"arrival":{"delay":1e400}}'),
     *(b'{"arrival":{"delay":-Infinity}}', b'{"carrier":"\\u0000","arrival":{"delay":"nan"}}'),
@@ -145,7 +187,7 @@ LONG = Universe(
 )
 
 
-@pytest.mark.parametrize("universe", [LONG, Universe(LONG.attributes[:5])])
+@pytest.mark.parametrize("universe", [LONG, Universe(LONG.attributes[:5]), MEASURED])
 @pytest.mark.parametrize("in_order", [False, True])
 def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool) -> None:
     """3,125 cells of 5 attributes are listed where rows need no order; ten million of 10 are not."""
@@ -154,7 +196,7 @@ def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool)
     packing = Packing(of_it, universe, paths, in_order=in_order)
     n_rows = packing.fitting(20_000)
     assert n_rows > 1000
-    for value in ("a" * 200, None, "x" * 300):
+    for value in ("a" * 200, None, "x" * 300, -1.2345678901234567e-300):
         batch = packing.batch(spelt(n_rows), [[value] * len(paths)] * n_rows)
         assert len(batch) <= TOPICS["batches"].max_value_bytes
 

@@ -221,7 +221,7 @@ def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
     sums = (-1.2345678901234567e300,) * most
     facts: dict[str, Any] = {
         **dict.fromkeys(("values", "error_bars"), share),
-        **dict.fromkeys(("totals", "total_bars", "means", "mean_bars"), sums),
+        **dict.fromkeys(("totals", "total_bars", "means", "mean_bars", "mean_binnings"), sums),
         "counts": rows,
         **({"rows": rows, "rows_bars": sums} if counted else {}),
     }

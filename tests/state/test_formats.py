@@ -42,6 +42,7 @@ from stream_dp.core.kinds.several import WithKinds, _NamedRelease
 from stream_dp.core.kinds.threshold.answerer import CurvesRelease, Thresholds
 from stream_dp.core.kinds.threshold.partition import PartitionPlan, PartitionRelease
 from stream_dp.core.kinds.threshold.tree import TreePlan
+from stream_dp.core.measure import Measure
 from stream_dp.core.median.doubling import Doubling, StageRelease
 from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
@@ -64,6 +65,13 @@ FLIGHTS = Universe(
         Category("carrier", ("AA", "UA")),
         Number("delay", (0, 10, 30), integer=True),
         Boolean("cancelled"),
+    )
+)
+MEASURED = Universe(
+    (
+        FLIGHTS.attributes[0],
+        Number("delay", (0, 10, 30), integer=True, measure=Measure(2.0, -10.0, 100.0)),
+        FLIGHTS.attributes[2],
     )
 )
 CARRIER, DELAY, CANCELLED = range(3)
@@ -89,6 +97,12 @@ def rows(*, counted: bool) -> Rows:
         np.array([1, 1, 0], dtype=FLIGHTS.attributes[CANCELLED].dtype),
     )
     return Rows(codes, np.array([2**40, 0, 3]) if counted else None)
+
+
+def measured_rows(*, counted: bool) -> Rows:
+    plain = rows(counted=False)
+    counts = np.array([2**30, 0, 3]) if counted else None
+    return Rows(plain.codes, counts, {DELAY: np.array([20, 4, 7], dtype=np.uint32)})
 
 
 def table() -> WholeTable:
@@ -171,6 +185,20 @@ EXAMPLES = {
     "set-of-rows-v1": Example(rows(counted=False), lambda data: Rows.from_bytes(FLIGHTS, data)),
     "set-of-rows-v1-counted": Example(
         rows(counted=True), lambda data: Rows.from_bytes(FLIGHTS, data)
+    ),
+    "set-of-rows-v2": Example(
+        measured_rows(counted=False), lambda data: Rows.from_bytes(MEASURED, data)
+    ),
+    "set-of-rows-v2-counted": Example(
+        measured_rows(counted=True), lambda data: Rows.from_bytes(MEASURED, data)
+    ),
+    "block-v3-padded": Example(
+        Block.seal(MEASURED, measured_rows(counted=True)),
+        lambda data: Block.from_bytes(MEASURED, data),
+    ),
+    "block-v3-in-order": Example(
+        Block.seal(MEASURED, measured_rows(counted=False), [CARRIER, CANCELLED]),
+        lambda data: Block.from_bytes(MEASURED, data),
     ),
     "block-v1-padded": Example(
         Block.seal(FLIGHTS, rows(counted=True)), lambda data: Block.from_bytes(FLIGHTS, data)

@@ -129,7 +129,8 @@ class AnswerMaker:
         rounded = WholeValues.of(query).slack if evidence.looked else 0.0
         values = counted_values(query)
         lowest, highest = min(values), max(values)
-        cells = []
+        between = self._between(query, evidence, z)
+        cells: list[Sum] = []
         for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
             known.counts.tolist(),
@@ -138,7 +139,12 @@ class AnswerMaker:
             known.covariances.tolist(),
             strict=True,
         ):
-            bar = ratio_bar(total, count, (of_total, of_count), both, z)
+            if between is None:
+                half = z * math.sqrt(of_total)
+                bar = ratio_bar(total, count, (of_total, of_count), both, z)
+                mean = None if bar is None else total / count
+            else:
+                (total, half), (mean, bar) = between[len(cells)]
             bar = None if bar is None else bar * unit + rounded
             if bar is not None and bar > highest - lowest > 0.0:
                 bar = None  # it says less than that a mean lies between the values
@@ -147,8 +153,10 @@ class AnswerMaker:
                     count=min(max(count, 0.0), float(n)),
                     count_bar=_finite(z * math.sqrt(of_count) + slack),
                     total=total * unit,
-                    total_bar=_finite((z * math.sqrt(of_total) + slack) * unit + rounded * n),
-                    mean=None if bar is None else min(max(total / count * unit, lowest), highest),
+                    total_bar=_finite((half + slack) * unit + rounded * n),
+                    mean=None
+                    if bar is None or mean is None
+                    else min(max(mean * unit, lowest), highest),
                     mean_bar=bar,
                 )
             )
@@ -159,6 +167,46 @@ class AnswerMaker:
             cells = self._with_rows(query, cells)
         confidence = 1.0 - self._accuracy.failure_probability
         return Summed(tuple(cells), n, confidence, path)
+
+    def _between(
+        self, query: LinearQuery, evidence: SumEvidence, z: float
+    ) -> list[tuple[tuple[float, float], tuple[float | None, float | None]]] | None:
+        """Totals and means with their half widths, where no look says what rows of some block count for.
+
+        They lie between those of the least and of the largest values that the cells allow. Each of these is
+        estimated, and the bar reaches to the far end of both (docs/guarantee.md, Theorem 19).
+
+        Returns:
+            One pair of a total and its bar, and of a mean and its bar, for each live answer, in units of the
+            largest value. None where looks, or tables, say what all rows count for.
+        """
+        if not evidence.kept or np.isfinite(evidence.sums.variance_of_totals).all():
+            return None
+        ends = [
+            list(
+                zip(
+                    found.totals.tolist(),
+                    found.counts.tolist(),
+                    found.variance_of_totals.tolist(),
+                    found.variance_of_counts.tolist(),
+                    found.covariances.tolist(),
+                    strict=True,
+                )
+            )
+            for found in (each.sums for each in self._belief.sums_between(query))
+        ]
+        answers = []
+        for low, high in zip(*ends, strict=True):
+            bars = [z * math.sqrt(one[2]) for one in (low, high)]
+            ratios = [
+                ratio_bar(total, count, (of_total, of_count), both, z)
+                for total, count, of_total, of_count, both in (low, high)
+            ]
+            mean: tuple[float | None, float | None] = (None, None)
+            if ratios[0] is not None and ratios[1] is not None:
+                mean = _hull(low[0] / low[1], ratios[0], high[0] / high[1], ratios[1])
+            answers.append((_hull(low[0], bars[0], high[0], bars[1]), mean))
+        return answers
 
     def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
         """The same with the count of all rows."""
@@ -306,6 +354,13 @@ class AnswerMaker:
 def variance_of(steps: Iterable[tuple[int, int]]) -> float:
     """The variance of a sum of counts, one of each block, from their steps of the grid of scales."""
     return math.fsum(float(grid_sigma(step)) ** 2 for _, step in steps)
+
+
+def _hull(low: float, below: float, high: float, above: float) -> tuple[float, float]:
+    """The middle and the half width of what reaches from ``below`` under low to ``above`` over high."""
+    middle = (low + high) / 2.0
+    half = max(high + above - middle, middle - low + below)
+    return (middle, math.inf) if math.isnan(half) else (middle, half)
 
 
 def _finite(bar: float) -> float | None:

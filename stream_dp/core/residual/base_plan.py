@@ -276,7 +276,7 @@ class BasePlan:
         self.groups = generic_workload(shape, terms=terms) if groups is None else groups
         self._bounds = groups is None and terms is not None
         if queries is None:
-            queries = GENERIC_QUERIES if groups is None else len(groups)
+            queries = GENERIC_QUERIES if groups is None else max(1, len(groups))
         self.queries = queries
         self._shape = shape
         total = math.fsum(part for group in self.groups for _, part in group.windows)

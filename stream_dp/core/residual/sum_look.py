@@ -78,6 +78,7 @@ class SumLook(Look):
             "centre": shape.centre,
             "unit": self.values.unit,
             "blocks": [list(step if shape.counts else step[:2]) for step in self.steps],
+            **({} if query.total.kept is None else {"measured": True}),
         }
 
     def reserve(self, noise: NoiseSource) -> None:
@@ -109,12 +110,18 @@ def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
     """The true sums and counts of one block, int64, shape (vectors, answers). Private."""
     query, attributes = look.query, look.query.attributes
     assert query.total is not None, "the query has a total"
-    (marginal,) = data.marginal(attributes, range(block, block + 1))
-    weights = [2 * number - look.shape.centre for number in look.values.numbers]
-    # A cell whose rows never count may have any weight, also one beyond 64 bits.
-    bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
-    along = [len(weights) if a == query.total.attribute else 1 for a in attributes]
-    weighted = marginal * np.array(bounded, dtype=np.int64).reshape(along)
+    here = range(block, block + 1)
+    (marginal,) = data.marginal(attributes, here)
+    kept, centre = query.total.kept, look.shape.centre
+    if kept is None:
+        weights = [2 * number - centre for number in look.values.numbers]
+        # A cell whose rows never count may have any weight, also one beyond 64 bits.
+        bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
+        along = [len(weights) if a == query.total.attribute else 1 for a in attributes]
+        weighted = marginal * np.array(bounded, dtype=np.int64).reshape(along)
+    else:
+        (above,) = data.totals(query.total.attribute, attributes, here)
+        weighted = 2 * above + (2 * kept.base - centre) * marginal
     found = [exact_answers(query, attributes, weighted)]
     if look.shape.counts:
         found.append(exact_answers(query, attributes, marginal))

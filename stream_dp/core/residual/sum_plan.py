@@ -166,7 +166,9 @@ class SumPlanner:
             return Certified()
         window = self.known.window
         look = self.look(prices, allocator.room(window))
-        table = plan_total(self.table, terms, prices, allocator) if self.demand.plain else None
+        # A table counts cells, so it cannot tell what is kept of each row.
+        tables = self.demand.plain and not self.known.kept
+        table = plan_total(self.table, terms, prices, allocator) if tables else None
         if isinstance(table, Measure) and (
             look is None or buys(self.table, policy, allocator, look.total, table)
         ):

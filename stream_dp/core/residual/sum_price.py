@@ -1,6 +1,7 @@
 """The numbers that a look at a sum adds up, and its price: docs/guarantee.md, Theorem 14.
 
-A row counts for a whole number ``u`` of units. A look adds up ``x = 2 u - centre``, which is a whole number
+A row counts for a whole number ``u`` of units: that of its cell, or, where values are kept, its own between
+the ends of its cell (Theorem 19). A look adds up ``x = 2 u - centre``, which is a whole number
 too. Its size is least where the centre is the sum of both ends. A noisy count of rows stands next to
 each noisy sum. Together they give the sum and the mean of the values themselves.
 """
@@ -16,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import Kept, LinearQuery
 
 MOST_ROWS: Final = 2**40
 """Most rows of a block whose sums are measured. A table serves larger blocks."""
@@ -35,7 +36,8 @@ class WholeValues:
 
     Attributes:
         unit: What one stands for, in the attribute's own unit.
-        numbers: One a cell of the attribute. Those of cells that do not count have no meaning.
+        numbers: One a cell of the attribute. Those of cells that do not count have no meaning. Empty where
+            each row counts for a number of its own.
         low: The least number of a cell that counts.
         high: The largest one, or one more than ``low``.
         slack: How far a number is from the value that it stands for, at most; in the attribute's own unit.
@@ -52,10 +54,14 @@ class WholeValues:
         """The values of a query with a total.
 
         The unit is the largest power of ten that divides all values, unless a range of more than a million
-        units makes it coarser.
+        units makes it coarser. Where values are kept it is their own.
         """
         assert query.total is not None, "the query has a total"
-        return _whole_values(query.total.values, _counting(query))
+        kept, counting = query.total.kept, _counting(query)
+        if kept is None:
+            return _whole_values(query.total.values, counting)
+        low, high = _ends(kept, counting)
+        return cls(kept.unit, (), low, max(low + 1, high), 0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -77,15 +83,24 @@ def _whole_values(values: tuple[float, ...], counting: tuple[bool, ...]) -> Whol
     return WholeValues(float(unit), numbers, low, max(low + 1, *chosen), float(slack))
 
 
+def _ends(kept: Kept, counting: tuple[bool, ...]) -> tuple[int, int]:
+    """The least and the largest number of units that a row of the cells that count has."""
+    ends = [each for each, counts in zip(kept.ends, counting, strict=True) if counts]
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
 def values_of(values: tuple[float, ...], counting: tuple[bool, ...]) -> list[float]:
     """The values of the cells that count."""
     return [value for value, counts in zip(values, counting, strict=True) if counts]
 
 
 def counted_values(query: LinearQuery) -> list[float]:
-    """The values of the cells whose rows a sum can add up."""
+    """The values of the cells whose rows a sum can add up; the ends of them where values are kept."""
     assert query.total is not None, "the query has a total"
-    return values_of(query.total.values, _counting(query))
+    kept, counting = query.total.kept, _counting(query)
+    if kept is None:
+        return values_of(query.total.values, counting)
+    return [kept.unit * end for end in _ends(kept, counting)]
 
 
 def _power_of_ten(value: float) -> int:

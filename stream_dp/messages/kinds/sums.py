@@ -23,6 +23,8 @@ class SumAnswer(NoisyAnswer):
         total_bar: The half width around ``total``.
         mean: ``total`` divided by ``count``. None where nothing is known of it.
         mean_bar: The half width around ``mean``.
+        mean_binning: Half the width of the bin that ``mean`` lies in, which ``mean_bar`` leaves out. None
+            where the values themselves are kept, and in an outer bin, which has no width.
         rows: The estimated rows that satisfy the condition, including those without a value. None unless the
             query counts them.
         rows_bar: The half width around ``rows``, in rows.
@@ -37,6 +39,7 @@ class SumAnswer(NoisyAnswer):
     total_bar: float | None = None
     mean: float | None = None
     mean_bar: float | None = None
+    mean_binning: float | None = None
     rows: int | None = None
     rows_bar: float | None = None
 
@@ -49,6 +52,8 @@ class SumTable(Table):
         total_bars: The half width around each total.
         means: The total of each cell divided by its count. None where nothing is known of it.
         mean_bars: The half width around each mean.
+        mean_binnings: Half the width of the bin that each mean lies in, which the bars leave out. None for an
+            outer bin. Only if the values themselves are not kept.
         rows: The estimated rows in each cell, including those without a value. Only if the query counts them.
         rows_bars: The half width around each of ``rows``, in rows.
     """
@@ -57,6 +62,7 @@ class SumTable(Table):
     total_bars: tuple[float | None, ...]
     means: tuple[float | None, ...]
     mean_bars: tuple[float | None, ...]
+    mean_binnings: tuple[float | None, ...] | None = None
     rows: tuple[int, ...] | None = None
     rows_bars: tuple[float | None, ...] | None = None
 

@@ -135,13 +135,32 @@ class Belief:
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
+        return SumEvidence(query, self._shape, self._tables, self._looks_at(query))
+
+    def sums_between(self, query: LinearQuery) -> tuple[SumEvidence, SumEvidence]:
+        """Returns what is known of two totals between which the one of a query lies.
+
+        Rows of blocks without a look count for the least, or the largest, value of their cells. Only where
+        the values of rows are kept.
+        """
+        assert query.total is not None, "the query has a total"
+        kept, looks = query.total.kept, self._looks_at(query)
+        assert kept is not None, "the values of rows are kept"
+        lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
+        return (
+            SumEvidence(query, self._shape, self._tables, looks, lows),
+            SumEvidence(query, self._shape, self._tables, looks, highs),
+        )
+
+    def _looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
+        """Returns what looks said about a query with a total, by block."""
         looks = dict(self._sums.get(sum_key(query)) or {})
         for key, attribute, condition in groups_of(query, self._summed):
             cells = np.ones(self._shape[attribute], np.bool_) if condition is None else condition
             for block, groups in (self._sums.get(key) or {}).items():
                 part, known = groups.added_up(cells), looks.get(block)
                 looks[block] = part if known is None else known.with_another(part)
-        return SumEvidence(query, self._shape, self._tables, looks)
+        return looks
 
     def sums_alone(
         self, query: LinearQuery, looks: Mapping[int, SumEstimate] | None = None

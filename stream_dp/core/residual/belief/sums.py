@@ -9,6 +9,10 @@ difference is quadratic in m, and so is the condition.
 Sums that were measured for a query are remembered with their counts. In each block these, and what tables
 say, are independent estimates of the same pair of numbers. So they are combined with the inverses of their
 covariances for weights (Gauss-Markov).
+
+Where the values of rows are kept (``Kept``), tables say how many rows there are, and not what they count for.
+So the total of a block is known from looks alone. In other blocks tables only say between which ends it lies
+(docs/guarantee.md, Theorem 19).
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class Sums:
     """Estimates of the live answers, and their second moments, shape (answers,) each.
 
     Attributes:
-        totals: The totals, in units of the largest value.
+        totals: The totals, in units of the largest value. Guesses where nothing is known.
         counts: The counts, in rows.
         variance_of_totals: The variances of the totals. Infinite if nothing is known.
         variance_of_counts: The variances of the counts. Infinite if nothing is known.
@@ -181,6 +185,12 @@ class Moments:
         )
         return after, gains
 
+    def without_totals(self, where: Mask | np.bool_) -> Moments:
+        """The same with nothing known of the totals, where it says so; of a shape that spreads to theirs."""
+        return Moments(
+            np.where(where, math.inf, self.totals), np.where(where, 0.0, self.both), self.counts
+        )
+
     def of(self, slopes: Floats) -> Floats:
         """Variances of ``total - slope * count``, which are never below 0 but for rounding."""
         if not slopes.any():
@@ -248,6 +258,8 @@ class SumEvidence:
         shape: Sizes of all attributes of the universe.
         tables: What the tables say.
         looks: What looks at these very sums said, by block.
+        ends: Numbers of the cells, in the attribute's own unit, for which rows count in blocks without such
+            looks. Only for values that are kept, and None for the values themselves.
     """
 
     def __init__(
@@ -256,6 +268,7 @@ class SumEvidence:
         shape: tuple[int, ...],
         tables: ResidualMemory,
         looks: Mapping[int, SumEstimate],
+        ends: Floats | None = None,
     ) -> None:
         assert query.total is not None, "the query has a total"
         self.query = query
@@ -264,10 +277,16 @@ class SumEvidence:
         self._shape = shape
         self._tables = tables
         self._looks = {block: look for block, look in looks.items() if block in query.window}
-        values = np.array(query.total.values) / self.largest
+        values = np.array(query.total.values if ends is None else ends) / self.largest
+        self._bounds = ends is not None
         self._parts = [
             _weighted(query, shape, each) for each in (values, np.ones(len(values)), values + 1.0)
         ]
+
+    @property
+    def kept(self) -> bool:
+        """Whether the values of rows are added up, which no table knows."""
+        return self.query.total is not None and self.query.total.kept is not None
 
     @property
     def looked(self) -> bool:
@@ -297,6 +316,8 @@ class SumEvidence:
             totals, counts = self._with_looks(totals, counts)
         else:
             moments = _moments(*(view.variance(part.norms) for part in self._parts))
+            if self.kept and not self._bounds:
+                moments = moments.without_totals(np.True_)
             of_totals, of_counts, both = moments.totals, moments.counts, moments.both
         return Sums(totals, counts, of_totals, of_counts, both, self.live)
 
@@ -346,7 +367,11 @@ class SumEvidence:
     @cached_property
     def _from_tables(self) -> Moments:
         variances = self._tables.variances(self._parts[0].attributes, self.window)
-        return _moments(*(variance(part.norms, variances) for part in self._parts))
+        moments = _moments(*(variance(part.norms, variances) for part in self._parts))
+        if not self.kept:
+            return moments
+        looked = np.array([block in self._looks for block in self.window])
+        return moments.without_totals(looked if self._bounds else np.True_)
 
 
 def _moments(of_totals: Floats, of_counts: Floats, of_sums: Floats) -> Moments:

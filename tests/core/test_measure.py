@@ -1,0 +1,250 @@
+"""Values that are kept in units: how they are rounded, clamped, stored and added up."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.measure import MAX_MEASURED_ROWS, MAX_UNITS, Measure
+from stream_dp.core.universe import Category, Number, Rows, Universe
+from stream_dp.errors import CorruptState, InvalidBatch, InvalidDefinition
+
+EDGES = (5, 10, 20, 30, 50, 75, 100, 150, 200, 250, 300, 500)
+MEASURES = [
+    Measure(0.01, 0.0, 500.0),
+    Measure(0.25, -10.0, 100.0),
+    Measure(5.0, -500.0, 1000.0),
+    Measure(0.7, -7.0, 7.0),
+    Measure(1.0, 40.0, 60.0),
+]
+AMOUNT, STATUS = range(2)
+
+
+def universe(*, missing: bool = True, integer: bool = False, ends: Any = MEASURES[0]) -> Universe:
+    amount = Number("amount", EDGES, integer=integer, missing=missing, measure=ends)
+    return Universe((amount, Category("status", ("paid", "open"))))
+
+
+def number(value: object) -> Fraction | None:
+    """The number that a value of a row says, as it is written; None for no number."""
+    if value is None or value != value:
+        return None
+    if isinstance(value, int):
+        return Fraction(int(value))
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    if math.isinf(found):
+        return Fraction(10) ** 400 * (1 if found > 0 else -1)
+    return None if math.isnan(found) else Fraction(repr(found))
+
+
+def counts_for(value: object, measure: Measure) -> int:
+    """Units of a value by exact fractions, one value at a time; the lower end if it is no number."""
+    written = number(value)
+    low, high = Fraction(repr(measure.low)), Fraction(repr(measure.high))
+    inside = low if written is None else min(max(written, low), high)
+    return round(inside / measure.exact_unit)  # half way to the even one
+
+
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1000, 1000)
+    | st.floats(-600, 600)
+    | st.decimals(-600, 600, places=3, allow_nan=False).map(str)
+    | st.integers(-(10**5), 10**5).map(lambda n: n / 200)
+    | st.sampled_from(["x", "inf", "-inf", math.nan, math.inf, 1e308, 10**400, -(10**400), "1e999"])
+)
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=repr)
+@given(column=st.lists(values, max_size=12))
+def test_a_value_is_rounded_to_the_nearest_unit_as_it_is_written(
+    measure: Measure, column: list[object]
+) -> None:
+    attribute = Number("amount", EDGES, missing=True, measure=measure)
+    codes = attribute.encode(column)
+    offsets = attribute.measured(column, codes)
+    assert offsets.dtype == np.uint32
+    for value, code, offset in zip(column, codes.tolist(), offsets.tolist(), strict=True):
+        low, high = attribute.measured_ends[code]
+        wanted = counts_for(value, measure) if code != attribute.missing_cell else low
+        assert offset + measure.ends[0] == min(max(wanted, low), high) == wanted
+
+
+@given(column=st.lists(values, max_size=12))
+def test_whole_numbers_count_for_their_floor(column: list[object]) -> None:
+    attribute = Number("delay", (0, 10, 30), integer=True, measure=Measure(1.0, -20.0, 90.0))
+    offsets = attribute.measured(column, attribute.encode(column))
+    for value, offset in zip(column, offsets.tolist(), strict=True):
+        written = number(value)
+        floor = None if written is None else math.floor(written)
+        assert offset - 20 == counts_for(floor, attribute.measure)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("measure", "integer"),
+    [*((m, False) for m in MEASURES), *((m, True) for m in MEASURES if m.unit.is_integer())],
+    ids=repr,
+)
+@given(column=st.lists(values, max_size=12))
+def test_what_a_row_counts_for_lies_between_the_ends_of_its_cell_and_can_be_written_again(
+    measure: Measure, integer: bool, column: list[object]
+) -> None:
+    schema = universe(integer=integer, ends=measure)
+    rows = schema.encode_columns({"amount": column, "status": ["paid"] * len(column)})
+    attribute = schema.measured[AMOUNT]
+    for code, offset in zip(
+        rows.codes[AMOUNT].tolist(), rows.measures[AMOUNT].tolist(), strict=True
+    ):
+        low, high = attribute.measured_ends[code]
+        assert measure.ends[0] <= low <= offset + measure.ends[0] <= high <= measure.ends[1]
+    written = attribute.numbers(rows.codes[AMOUNT], rows.measures[AMOUNT])
+    again = schema.encode_columns({"amount": written, "status": ["paid"] * len(column)})
+    assert again.to_bytes() == rows.to_bytes()
+
+
+def test_floats_numbers_and_text_that_say_the_same_count_for_the_same() -> None:
+    attribute = universe().measured[AMOUNT]
+    said = [1.005, 0.015, 12.34, 499.999, 0.0]
+    forms: list[Any] = [
+        said,
+        np.array(said),
+        list(map(str, said)),
+        [*map(str, said[:2]), *said[2:]],
+    ]
+    found = [attribute.measured(form, attribute.encode(form)).tolist() for form in forms]
+    assert found == [[100, 2, 1234, 50_000, 0]] * len(forms)
+
+
+def test_whole_numbers_are_kept_in_whole_units() -> None:
+    with pytest.raises(InvalidDefinition) as refused:
+        Number("delay", (0, 10), integer=True, measure=Measure(0.5, 0.0, 10.0))
+    assert refused.value.field == "measure.unit"
+
+
+@pytest.mark.parametrize(
+    ("measure", "field"),
+    [
+        ((0.0, 0.0, 1.0), "measure.unit"),
+        ((-0.1, 0.0, 1.0), "measure.unit"),
+        ((0.25, 0.1, 1.0), "measure.low"),
+        ((0.25, 0.0, 1.1), "measure.high"),
+        ((1.0, 5.0, 5.0), "measure.high"),
+        ((1.0, 5.0, 4.0), "measure.high"),
+        ((0.01, 0.0, 0.01 * (MAX_UNITS + 1)), "measure.unit"),
+        ((1.0, 2.0**52, 2.0**52 + 4.0), "measure.unit"),
+        ((2.0**52, 0.0, 2.0**54), "measure.unit"),
+    ],
+)
+def test_a_measure_that_cannot_be_kept_is_refused(
+    measure: tuple[float, float, float], field: str
+) -> None:
+    with pytest.raises(InvalidDefinition) as refused:
+        Measure(*measure)
+    assert refused.value.field == field
+
+
+# ---------------------------------------------------------------- rows and blocks
+
+
+def rows_of(form: str) -> tuple[Universe, Rows, list[tuple[object, str, int]]]:
+    """The rows in one of three forms, and each as (amount, status, how often)."""
+    schema = universe()
+    each: list[tuple[object, str, int]] = [
+        (2.5, "paid", 3),
+        (2.51, "paid", 1),
+        (None, "open", 2),
+        (700, "open", 4),
+        ("6", "", 1),
+    ]
+    listed = [(amount, status, 1) for amount, status, n in each for _ in range(n)]
+    match form:
+        case "rows":
+            rows = schema.encode_rows([{"amount": a, "status": s} for a, s, _ in listed])
+        case "columns":
+            rows = schema.encode_columns(
+                {"amount": [a for a, _, _ in listed], "status": [s for _, s, _ in listed]}
+            )
+        case _:
+            rows = schema.encode_cells([{"amount": a, "status": s, "count": n} for a, s, n in each])
+    return schema, rows, each
+
+
+@pytest.mark.parametrize("form", ["rows", "columns", "cells"])
+def test_a_block_adds_up_the_values_of_the_rows_of_each_cell(form: str) -> None:
+    schema, rows, each = rows_of(form)
+    sealed = Block.seal(schema, Rows.concat([Rows.from_bytes(schema, rows.to_bytes()), rows]))
+    wanted = np.zeros(schema.shape, dtype=np.int64)
+    for amount, status, n in each:
+        cell = schema.encode_rows([{"amount": amount, "status": status}]).codes
+        units = 0 if amount is None else counts_for(amount, MEASURES[0])
+        wanted[tuple(int(code[0]) for code in cell)] += 2 * n * units
+    for block in (sealed, Block.from_bytes(schema, sealed.to_bytes())):
+        blocks = Blocks(schema, [block])
+        assert (blocks.totals(AMOUNT, (0, 1), range(1))[0] == wanted).all()
+        assert (blocks.totals(AMOUNT, (1,), range(1))[0] == wanted.sum(axis=0)).all()
+        assert blocks.totals(AMOUNT, (), range(1)).tolist() == [wanted.sum()]
+    with pytest.raises(ValueError, match="not kept"):
+        blocks.totals(STATUS, (0,), range(1))
+    with pytest.raises(ValueError, match="not sealed"):
+        blocks.totals(AMOUNT, (0,), range(2))
+
+
+def test_the_length_of_stored_values_shows_nothing_of_them() -> None:
+    schema = universe()
+    for amounts in ([1, 1, 1], [1, 7, 499.99], [None, "x", 1e9]):
+        rows = schema.encode_columns({"amount": amounts, "status": ["paid"] * 3})
+        lengths = len(rows.to_bytes()), len(Block.seal(schema, rows).to_bytes())
+        assert lengths == (1 + 9 + 2 + 3 * (1 + 1 + 4), 1 + 9 + 1 + 8 + 3 * (1 + 1 + 8) + 1 + 24)
+        assert repr(rows) == "Rows(n_rows=3)"
+        assert repr(Block.seal(schema, rows)) == "Block(n_rows=3, capacity=3)"
+
+
+def test_values_of_rows_that_lie_outside_their_cells_are_refused() -> None:
+    schema, plain = universe(), Universe(universe(ends=None).attributes)
+    rows = schema.encode_columns({"amount": [7.0, 8.0], "status": ["paid", "paid"]})
+    block = Block.seal(schema, rows)
+    outside = Rows(rows.codes, None, {AMOUNT: rows.measures[AMOUNT] + np.uint32(400)})
+    with pytest.raises(CorruptState):
+        Rows.from_bytes(schema, outside.to_bytes())
+    total = np.frombuffer(block.to_bytes()[-16:-8], "<i8")
+    assert total.tolist() == [1500]
+    for other in (2001, 999, -1):
+        spoilt = block.to_bytes()[:-16] + np.array([other, 0], "<i8").tobytes()
+        with pytest.raises(CorruptState):
+            Block.from_bytes(schema, spoilt)
+    beyond = block.to_bytes()[:-8] + np.array([1], "<i8").tobytes()
+    with pytest.raises(CorruptState):
+        Block.from_bytes(schema, beyond)
+    unmeasured = plain.encode_columns({"amount": [7.0], "status": ["paid"]})
+    for stored in (rows.to_bytes(), unmeasured.to_bytes()):
+        with pytest.raises(CorruptState):
+            Rows.from_bytes(plain if stored == rows.to_bytes() else schema, stored)
+    with pytest.raises(CorruptState):
+        Block.from_bytes(plain, block.to_bytes())
+    with pytest.raises(CorruptState):
+        Block.from_bytes(schema, Block.seal(plain, unmeasured).to_bytes())
+    with pytest.raises(ValueError, match="values that are kept"):
+        Block.seal(schema, unmeasured)
+
+
+def test_a_block_keeps_values_of_so_many_rows_that_no_sum_overflows() -> None:
+    schema = Universe(
+        (Number("x", (5,), measure=Measure(1.0, 0.0, float(MAX_UNITS))), Category("c", ("a", "b")))
+    )
+    most = [{"x": 1e9, "c": "a", "count": MAX_MEASURED_ROWS}]
+    block = Block.seal(schema, schema.encode_cells(most))
+    again = Block.from_bytes(schema, block.to_bytes())
+    assert Blocks(schema, [again]).totals(0, (), range(1)).tolist() == [2**60]
+    with pytest.raises(InvalidBatch):
+        schema.encode_cells([*most, {"c": "b", "count": 1}])
