@@ -368,13 +368,13 @@ class Number(_Attribute):
         return np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
 
     def outside(self, column: Column) -> npt.NDArray[np.bool_]:
-        """Which numbers of a column count as one of the two ends because they lie beyond it."""
+        """Marks the numbers of a column that count as one of the two ends because they lie beyond it."""
         assert self.measure is not None, "the values are kept"
         numbers = self._floats(column)
         return (numbers < self.measure.low) | (numbers > self.measure.high)
 
     def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
-        """Whether sums of offsets are possible for so many rows of these cells; shape (n_entries,) each."""
+        """Whether sums of offsets are possible for these numbers of rows in these cells; shape (n_entries,) each."""
         lows, highs = self._offset_ends
         found = offsets.astype(np.int64)
         return bool(
@@ -399,7 +399,7 @@ class Number(_Attribute):
         return self.measure.units(np.floor(numbers) if self.integer else numbers)
 
     def _floats(self, column: Column) -> npt.NDArray[np.float64]:
-        """The numbers of a column; what is no number is NaN."""
+        """The numbers of a column; NaN stands for anything else."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             return column.astype(np.float64)
         values, types = _scalars(column)
