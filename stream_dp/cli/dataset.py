@@ -262,6 +262,11 @@ def _checked(file: Path) -> tuple[Definition, str]:
         if found is None:
             return definition, opening
         _warn_of_opening(found)
+        if definition.synthetic_rows and found.blurred is not None:
+            warn(
+                f"synthetic rows will be poor: opening a phase publishes too little about {found.blurred}; "
+                "set mechanism.base_share to a larger share, such as 0.2, to publish more"
+            )
         return definition, f"{opening}\n{_free(found)}"
 
 

@@ -19,6 +19,9 @@ __all__ = ["Opening", "opening_of"]
 
 _LARGE: Final = 0.2
 
+_MOVED: Final = 0.25
+"""The part of the rows of a table that noise may move before synthetic rows count as poor."""
+
 _NARROW: Final = 7
 """Attributes up to which queries about three are looked at."""
 
@@ -37,6 +40,7 @@ class Opening:
             none is expected to cost anything.
         expected: The number of different queries that are expected in each phase.
         named: Whether the definition says which queries are expected, or how many.
+        blurred: What synthetic rows of one phase would say little about, in words; None for nothing.
     """
 
     share: float
@@ -44,6 +48,7 @@ class Opening:
     one_by_one: float
     expected: int
     named: bool
+    blurred: str | None
 
     @property
     def large(self) -> bool:
@@ -74,7 +79,34 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_rows: int) -> Openi
         1.0 / each if each else math.inf,
         counts.expected_queries,
         counts.named_queries,
+        _blurred(counts, names, n_rows),
     )
+
+
+def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | None:
+    """The columns, and the number of pairs of the others, that the base release says too little about."""
+    reach, shape = counts.base_reach(n_rows), counts.shape
+
+    def blurred(attributes: tuple[int, ...]) -> bool:
+        sizes = [shape[a] for a in attributes]
+        if reach is None:
+            return True
+        variance = reach.variance(attributes, conjunction_norms(sizes, [1] * len(sizes)))
+        # Half of what the noise of all cells adds up to is the part of the rows that it moves.
+        moved = 0.5 * math.sqrt(2.0 / math.pi) * math.prod(sizes) * math.sqrt(variance)
+        return moved > _MOVED * n_rows
+
+    columns = [a for a in range(len(shape)) if blurred((a,))]
+    pairs = list(combinations((a for a in range(len(shape)) if a not in columns), 2))
+    lost = sum(map(blurred, pairs))
+    parts = []
+    if columns:
+        parts.append(", ".join(names[a] for a in columns))
+    if 2 * lost > len(pairs):
+        others = " of the other" if columns else " of"
+        some = "the pair" if len(pairs) == 1 else f"{lost} of the {len(pairs)} pairs"
+        parts.append(f"{some}{others} columns")
+    return " and ".join(parts) or None
 
 
 def _certified(counts: Calibrated, names: Sequence[str], n_rows: int) -> tuple[str, ...]:

@@ -151,10 +151,16 @@ def _schema(name: str, definition: Definition | None) -> bytes:
 
 
 def _opening(definition: Definition) -> dict[str, Any] | None:
-    """Returns what opening a phase spends and what is free from then on. None if the profile does not say."""
+    """Returns what opening a phase spends and makes free. None if the profile does not say.
+
+    It also says what synthetic rows, if there are any, would say too little about.
+    """
     universe, mechanism = build(definition)
     found = opening_of(mechanism, universe.names, rows_that_open(mechanism, definition))
-    return None if found is None else {"share": found.share, "certifies": found.certifies}
+    if found is None:
+        return None
+    poor = found.blurred if definition.synthetic_rows else None
+    return {"share": found.share, "certifies": found.certifies, "poor_rows": poor}
 
 
 def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:

@@ -194,3 +194,19 @@ def test_a_decimal_comma_is_read_in_columns_of_numbers_alone(tmp_path: Path) -> 
     source = RowFile(tmp_path / "orders.parquet", Definition.read(document), 10, decimal=",")
     ((columns, _),) = source.columns()
     assert source.values(columns) == {"amount": ["1.5"], "place": ["1,5"], "paid": [True]}
+
+
+@pytest.mark.parametrize(("synthetic_rows", "base_share"), [(500, 0.0), (500, 0.9), (0, 0.0)])
+def test_rows_that_would_be_poor_are_warned_of_where_a_definition_asks_for_rows(
+    run: Any, definition: dict[str, Any], tmp_path: Path, synthetic_rows: int, base_share: float
+) -> None:
+    file = tmp_path / "definition.json"
+    mechanism = {"profile": "calibrated", "base_share": base_share}
+    file.write_text(
+        json.dumps({**definition, "mechanism": mechanism, "synthetic_rows": synthetic_rows})
+    )
+    ended = run("dataset", "check", file)
+    assert ended.code == 0, ended.err
+    said = "synthetic rows will be poor: opening a phase publishes too little about "
+    assert (said in ended.err) is (synthetic_rows > 0 and base_share == 0.0)
+    assert ("mechanism.base_share" in ended.err) is (said in ended.err)

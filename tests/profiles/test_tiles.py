@@ -168,6 +168,16 @@ def test_the_words_say_what_is_free_and_from_which_window_on() -> None:
     assert opening(base_share=0.0).share == 0.0
 
 
+def test_what_synthetic_rows_would_say_little_about_is_named() -> None:
+    """A quarter of the rows is moved where noise of the cells adds up to half of the rows."""
+    assert opening(base_share=0.9).blurred is None
+    assert opening().blurred == "category"
+    assert opening(base_share=0.0).blurred == "country, amount, category, status"
+    few = opening(3_000, base_share=0.03).blurred
+    assert few == "country, category and the pair of the other columns"
+    assert opening(2_500).blurred == "category and 3 of the 3 pairs of the other columns"
+
+
 def test_a_line_that_cannot_pay_for_the_queries_of_a_phase_is_scarce() -> None:
     assert opening(2_000).scarce
     assert opening(2_000).large

@@ -138,6 +138,16 @@ def test_quotes_are_no_answers_and_large_tables_are_told_by_their_size(
     assert "table" not in newest
 
 
+def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
+    published: Published,
+) -> None:
+    schema = seen(Views(published).public("people")["schema"])
+    assert schema["opening"]["poor_rows"] is None
+    take(published, "catalog", {**DEFINITION, "synthetic_rows": 50})
+    schema = seen(Views(published).public("people")["schema"])
+    assert schema["opening"]["poor_rows"] == "city, age, smoker"
+
+
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})

@@ -493,12 +493,16 @@ class Reach:
             attributes: The attributes of the query, ascending.
             norms: |x_T|^2 for each subset of them.
         """
+        return max(1.0, float(np.ceil(self.variance(attributes, norms) / self._limit - _SAME)))
+
+    def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
+        """The variance of a query about one phase; infinite if a residual is not measured."""
         variance = 0.0
         for t, norm in _norms_by_part(Group(attributes, tuple(norms), ())):
             if norm > 0.0:
                 precision = self._precision.get(t, 0.0)
                 variance += norm / precision if precision else math.inf
-        return max(1.0, float(np.ceil(variance / self._limit - _SAME)))
+        return variance
 
 
 def _limit(n_rows: int, terms: Terms) -> float:

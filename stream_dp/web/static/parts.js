@@ -14,10 +14,11 @@ function showHead(schema, state) {
 }
 
 /** What opening a phase spends, and what is free from then on. */
-function opens({ share: spent, certifies }) {
-  if (!spent) return "Opening a phase spends nothing; each new query pays for itself.";
+function opens({ share: spent, certifies, poor_rows: poor }) {
+  const rows = poor ? ` Synthetic rows are poor, because little is published about ${poor}; a larger mechanism.base_share publishes more.` : "";
+  if (!spent) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
   const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
-  return `Opening a phase spends ${share(spent)} of its budget.${free}`;
+  return `Opening a phase spends ${share(spent)} of its budget.${free}${rows}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.
