@@ -374,7 +374,7 @@ class Number(_Attribute):
         return (numbers < self.measure.low) | (numbers > self.measure.high)
 
     def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
-        """Whether sums of offsets are possible for these numbers of rows in these cells; shape (n_entries,) each."""
+        """Whether sums of offsets are possible for rows of these cells; shape (n_entries,) each."""
         lows, highs = self._offset_ends
         found = offsets.astype(np.int64)
         return bool(
