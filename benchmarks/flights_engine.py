@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?", default=DATA / "nycflights13.csv.gz")
     parser.add_argument("--error", type=float, nargs="+", default=[0.05, 0.02, 0.01])
     parser.add_argument(
-        "--queries", type=int, help="queries a month (default: 3,000 from an error of 2% on)"
+        "--queries", type=int, help="queries a month (default: 3,000 from an error of 2%% on)"
     )
     parser.add_argument(
         "--expect",
