@@ -117,9 +117,11 @@ def command(
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")
-    read = read_definition(
-        definition
-    ).without_measures  # the trial counts rows, and adds nothing up
+    read = read_definition(definition)
+    if workload == "thresholds":
+        read = (
+            read.without_measures
+        )  # they are counts of rows, and the trial keeps one attribute alone
     n_rows = rows_per_phase or read.phase.min_rows
     if n_rows * phases > MAX_ROWS:
         raise InvalidInput(

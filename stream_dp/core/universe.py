@@ -355,18 +355,6 @@ class Number(_Attribute):
         lows, highs = np.array(self.measured_ends, dtype=np.int64).T - self.measure.ends[0]
         return lows, highs
 
-    def measured(self, column: Column, codes: Codes) -> Offsets:
-        """Units above the lower end that each row counts for, shape (n_entries,).
-
-        Args:
-            column: The values.
-            codes: Their cells. What a row counts for lies between the ends of its cell.
-        """
-        assert self.measure is not None, "the values are kept"
-        lows, highs = self._offset_ends
-        offsets = self._units(self._floats(column)) - self.measure.ends[0]
-        return np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
-
     def outside(self, column: Column) -> npt.NDArray[np.bool_]:
         """Marks the numbers of a column that count as one of the two ends because they lie beyond it."""
         assert self.measure is not None, "the values are kept"
@@ -438,14 +426,22 @@ class Number(_Attribute):
 
     def encode(self, column: Column) -> Codes:
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
-        if self._floats_suffice and isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
-            return self._bin(column.astype(np.float64))
-        values, types = _scalars(column)
-        if self._floats_suffice and str not in types:
-            try:
-                return self._bin(np.array(values, dtype=np.float64))  # None becomes NaN
-            except OverflowError:  # an integer above 1e308
-                pass
+        return self._bin(self._floats(column)) if self._floats_suffice else self._exact(column)
+
+    def encode_measured(self, column: Column) -> tuple[Codes, Offsets]:
+        """Codes of a column, and the units above the lower end that its rows count for.
+
+        What a row counts for lies between the ends of its cell.
+        """
+        assert self.measure is not None, "the values are kept"
+        numbers, (lows, highs) = self._floats(column), self._offset_ends
+        codes = self._bin(numbers) if self._floats_suffice else self._exact(column)
+        offsets = self._units(numbers) - self.measure.ends[0]
+        return codes, np.clip(offsets, lows[codes], highs[codes]).astype(np.uint32)
+
+    def _exact(self, column: Column) -> Codes:
+        """Codes of a column by comparisons that no rounding of an integer to a float comes into."""
+        values, _ = _scalars(column)
         code_of = {v: self._code(v) for v in set(values)}
         return np.fromiter(map(code_of.__getitem__, values), self.dtype, len(values))
 
@@ -615,9 +611,15 @@ class Universe:
 
     def _encoded(self, columns: Sequence[Column | Repeated], counts: Counts | None = None) -> Rows:
         """The rows of columns, one for each attribute."""
-        codes = tuple(_codes(*both) for both in zip(self.attributes, columns, strict=True))
-        measures = {i: _offsets(a, columns[i], codes[i]) for i, a in self.measured.items()}
-        return Rows(codes, counts, measures)
+        codes: list[Codes] = []
+        measures: dict[int, Offsets] = {}
+        for index, (attribute, column) in enumerate(zip(self.attributes, columns, strict=True)):
+            if index in self.measured:
+                found, measures[index] = _measured(self.measured[index], column)
+            else:
+                found = _codes(attribute, column)
+            codes.append(found)
+        return Rows(tuple(codes), counts, measures)
 
     def _check_names(self, field_path: str, given: set[str], *, complete: bool) -> None:
         # The offending name is not repeated: in a row it is content.
@@ -722,12 +724,11 @@ def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
     return attribute.encode(column)
 
 
-def _offsets(attribute: Number, column: Column | Repeated, codes: Codes) -> Offsets:
-    """Units above the lower end that each row of a column counts for, given the cells of its rows."""
-    if isinstance(column, Repeated):
-        listed = attribute.measured(column.values, attribute.encode(column.values))
-        return np.take(listed, column.indices)
-    return attribute.measured(column, codes)
+def _measured(attribute: Number, column: Column | Repeated) -> tuple[Codes, Offsets]:
+    if not isinstance(column, Repeated):
+        return attribute.encode_measured(column)
+    codes, offsets = attribute.encode_measured(column.values)
+    return np.take(codes, column.indices), np.take(offsets, column.indices)
 
 
 def pack_columns(codes: tuple[Codes, ...], counts: Counts | None) -> bytes:

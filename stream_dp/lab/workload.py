@@ -8,8 +8,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.measure import Offsets
 from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Boolean, Category, Rows, Universe
+from stream_dp.core.universe import Boolean, Category, Codes, Rows, Universe
 from stream_dp.profiles.advice import RECENT, Workload
 
 Where: TypeAlias = dict[str, Any]
@@ -149,14 +150,26 @@ def synthetic_rows(universe: Universe, rng: np.random.Generator, n_rows: int) ->
         quantiles = np.where(rng.random(n_entries) < _COMMON, common, rng.random(n_entries))
         cells = np.searchsorted(weights[:-1] / weights[-1], quantiles, side="right")
         codes.append(cells.astype(attribute.dtype))
-    return Rows(tuple(codes), _repeated(n_rows, n_entries))
+    return Rows(tuple(codes), _repeated(n_rows, n_entries), _middles(universe, codes))
+
+
+def _middles(universe: Universe, codes: Sequence[Codes]) -> dict[int, Offsets]:
+    """Values in the middle of their cells, as far as the universe keeps values of rows."""
+    found: dict[int, Offsets] = {}
+    for index, attribute in universe.measured.items():
+        ends = np.array(attribute.measured_ends)
+        offsets = ends.sum(axis=1) // 2 - ends.min()
+        found[index] = offsets.astype(np.uint32)[codes[index]]
+    return found
 
 
 def resampled_rows(sample: Rows, rng: np.random.Generator, n_rows: int) -> Rows:
     """Rows drawn from a public sample of one row an entry, with replacement; at most 20,000 different."""
     n_entries = min(n_rows, _MOST_ENTRIES)
     indices = rng.integers(sample.n_entries, size=n_entries)
-    return Rows(tuple(column[indices] for column in sample.codes), _repeated(n_rows, n_entries))
+    codes = tuple(column[indices] for column in sample.codes)
+    measures = {index: offsets[indices] for index, offsets in sample.measures.items()}
+    return Rows(codes, _repeated(n_rows, n_entries), measures)
 
 
 def _repeated(n_rows: int, n_entries: int) -> npt.NDArray[np.int64]:

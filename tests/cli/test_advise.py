@@ -274,21 +274,24 @@ def test_counts_are_recommended_with_what_they_cannot_do(
     )
 
 
-def test_values_that_a_definition_keeps_play_no_part(
+def test_where_values_are_kept_an_average_is_of_their_range(
     run: Run, write: Callable[..., Path], definition: dict[str, Any]
 ) -> None:
-    """The trial counts rows."""
+    """The trial of thresholds keeps one attribute alone, and no values."""
     kept = [
-        {**one, "measure": {"unit": 1, "low": 0, "high": 99}} if one["type"] == "number" else one
+        {**one, "measure": {"unit": 1, "low": 0, "high": 200}} if one["type"] == "number" else one
         for one in definition["attributes"]
     ]
     assert kept != definition["attributes"]
-    said = [
-        run("advise", write(**changed), "--queries", 20, "--phases", 1)
-        for changed in ({}, {"attributes": kept})
-    ]
-    assert said[0].code == said[1].code == 0
-    assert said[0].out == said[1].out
+    file = write(attributes=kept)
+    ended = run("advise", file, "--queries", 20, "--phases", 1)
+    assert ended.code == 0, ended.err
+    assert "within 2 (1% of its range)" in ended.out
+    tiles = {"profile": "calibrated", "workload": [{"attribute": "age"}, {"group_by": ["city"]}]}
+    assert run("advise", write(attributes=kept, mechanism=tiles), "--phases", 1).code == 0
+    (name,) = [one["name"] for one in kept if one["type"] == "number"]
+    ended = run("advise", file, "--queries", 5, "--workload", "thresholds", "--attribute", name)
+    assert ended.code == 0, ended.err
 
 
 def test_a_mechanism_that_a_definition_names_plays_no_part(

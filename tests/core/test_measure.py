@@ -72,8 +72,8 @@ def test_a_value_is_rounded_to_the_nearest_unit_as_it_is_written(
     measure: Measure, column: list[object]
 ) -> None:
     attribute = Number("amount", EDGES, missing=True, measure=measure)
-    codes = attribute.encode(column)
-    offsets = attribute.measured(column, codes)
+    codes, offsets = attribute.encode_measured(column)
+    assert codes.tolist() == attribute.encode(column).tolist()
     assert offsets.dtype == np.uint32
     for value, code, offset in zip(column, codes.tolist(), offsets.tolist(), strict=True):
         low, high = attribute.measured_ends[code]
@@ -84,7 +84,7 @@ def test_a_value_is_rounded_to_the_nearest_unit_as_it_is_written(
 @given(column=st.lists(values, max_size=12))
 def test_whole_numbers_count_for_their_floor(column: list[object]) -> None:
     attribute = Number("delay", (0, 10, 30), integer=True, measure=Measure(1.0, -20.0, 90.0))
-    offsets = attribute.measured(column, attribute.encode(column))
+    _, offsets = attribute.encode_measured(column)
     for value, offset in zip(column, offsets.tolist(), strict=True):
         written = number(value)
         floor = None if written is None else math.floor(written)
@@ -122,7 +122,7 @@ def test_floats_numbers_and_text_that_say_the_same_count_for_the_same() -> None:
         list(map(str, said)),
         [*map(str, said[:2]), *said[2:]],
     ]
-    found = [attribute.measured(form, attribute.encode(form)).tolist() for form in forms]
+    found = [attribute.encode_measured(form)[1].tolist() for form in forms]
     assert found == [[100, 2, 1234, 50_000, 0]] * len(forms)
 
 
@@ -248,3 +248,11 @@ def test_a_block_keeps_values_of_so_many_rows_that_no_sum_overflows() -> None:
     assert Blocks(schema, [again]).totals(0, (), range(1)).tolist() == [2**60]
     with pytest.raises(InvalidBatch):
         schema.encode_cells([*most, {"c": "b", "count": 1}])
+
+
+def test_edges_beyond_exact_floats_are_compared_exactly_and_values_are_kept_all_the_same() -> None:
+    attribute = Number("x", (0, 2**60, 2**60 + 512), measure=Measure(1.0, 0.0, 9.0))
+    column = [5, 2**60 + 511, 2**60 + 1, "1152921504606846976", -3, None]
+    codes, offsets = attribute.encode_measured(column)
+    assert codes.tolist() == [1, 2, 2, 2, 0, 0]
+    assert offsets.tolist() == [5, 9, 9, 9, 0, 0]

@@ -16,6 +16,7 @@ from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.profiles.building import build
 
+ROOT = Path(__file__).parents[2]
 CARRIER = {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False}
 FARE = {
     "name": "fare",
@@ -270,8 +271,13 @@ def test_a_phase_of_more_rows_than_values_can_be_kept_of_is_refused() -> None:
         Definition.read(_document(phase={"min_rows": 2**41}))
 
 
+def test_a_frozen_definition_is_read_and_written_back_alike() -> None:
+    stored = (ROOT / "tests/golden/definitions/measure-v1.json").read_bytes()
+    assert Definition.read(json.loads(stored)).to_bytes() == stored
+
+
 def test_the_example_is_a_definition() -> None:
-    example = Path(__file__).parents[2] / "examples/orders.json"
+    example = ROOT / "examples/orders.json"
     universe, _ = build(Definition.read(json.loads(example.read_text())))
     (amount,) = universe.measured.values()
     assert amount.name == "amount"

@@ -535,6 +535,20 @@ def test_a_mean_may_name_its_error() -> None:
     assert abs(cell.mean - float(sums[0]) / rows[0]) <= cell.mean_bar <= 3.0
 
 
+@pytest.mark.parametrize("error", [15.0, 8.0])
+def test_bars_to_the_ends_of_the_bins_may_suffice_for_the_error_of_a_mean(error: float) -> None:
+    """The bins are up to 100 wide, and most are narrower. Then no look is taken."""
+    trial = Trial(QuickNoise(9), n_rows=20_000)
+    trial.table(0, UNITS // 2)
+    answer = trial.ask(replace(EVERY, target=Target(mean=error)))
+    sums, rows = truth(trial.raw[0], (), lambda one: one[0] is not None)
+    (cell,) = answer.cells
+    assert cell.mean is not None
+    assert cell.mean_bar is not None
+    assert abs(cell.mean - float(sums[0]) / rows[0]) <= cell.mean_bar <= error
+    assert (answer.path is Path.CERTIFIED) is (len(trial.looks) == 1) is (error > 10.0)
+
+
 def test_a_filter_is_answered_from_the_look_at_a_group_by() -> None:
     trial = Trial(QuickNoise(5), error=0.01)
     trial.ask(BY_STATUS)
