@@ -196,7 +196,7 @@ def _tiles(definition: Definition, universe: Universe) -> tuple[Tile, ...]:
     """Returns the tiles of a definition that names some."""
     if not isinstance(definition.mechanism, CalibratedSpec):
         return ()
-    return tiles_of(definition.mechanism, universe) or ()
+    return tiles_of(definition.mechanism, universe)
 
 
 def _ordered(universe: Universe, name: str | None) -> int:

@@ -34,7 +34,7 @@ from stream_dp.core.median.sequential import Median, Sequential, least_compositi
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.workload import Tile, declared_workload
+from stream_dp.core.residual.workload import Tile
 from stream_dp.core.searching import least
 from stream_dp.core.sparse_vector.composition import (
     Basic,
@@ -243,8 +243,8 @@ def made_calibrated(need: Need, name: Name) -> Calibrated:
         need.accuracy,
         base_share=0.0 if name is Name.WITHOUT_BASE else None,
         queries_per_phase=None if need.tiles and not need.queries else queries_per_phase(need),
-        workload=declared_workload(need.tiles, need.universe.shape) if declared else None,
         pacing=name is Name.WITHOUT_BASE and need.phases > 1,
+        tiles=need.tiles if declared else (),
     )
 
 

@@ -10,7 +10,7 @@ from stream_dp.messages.definitions import CalibratedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.lines import RhoLine
-from stream_dp.profiles.tiles import groups_of
+from stream_dp.profiles.tiles import tiles_of
 
 __all__ = ["CALIBRATED"]
 
@@ -25,10 +25,10 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         on_exhausted=setup.definition.on_exhausted,
         base_share=settings.base_share,
         queries_per_phase=settings.queries_per_phase,
-        workload=groups_of(settings, setup.universe),
         pacing=settings.pacing,
         limits=Limits(setup.definition.accuracy.least_error, setup.definition.accuracy.query_share),
         approximate=any(answerer.approximate for answerer, _ in kinds),
+        tiles=tiles_of(settings, setup.universe),
     )
     if not kinds:
         return counts

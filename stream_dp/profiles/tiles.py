@@ -1,4 +1,4 @@
-"""From the tiles of a definition to the groups that its base releases are planned for."""
+"""The tiles of a definition as the core knows them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,24 @@ from stream_dp.core.query import (
     compile_where,
 )
 from stream_dp.core.residual import workload
-from stream_dp.core.residual.workload import Group, declared_workload, too_many_cells
+from stream_dp.core.residual.workload import too_many_cells
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import CalibratedSpec, Tile, TileTables
 
-__all__ = ["groups_of", "tiles_of"]
+__all__ = ["tiles_of"]
 
 _ANY_WINDOW = range(1)
 
 
-def groups_of(settings: CalibratedSpec, universe: Universe) -> tuple[Group, ...] | None:
-    """Returns the workload that a definition names; None where it names none.
+def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[workload.Tile, ...]:
+    """Returns the tiles that a definition names; none where it names none.
 
     Raises:
         InvalidDefinition: A tile does not fit the schema. The error names the tile's path and the fix.
     """
-    tiles = tiles_of(settings, universe)
-    return None if tiles is None else declared_workload(tiles, universe.shape)
-
-
-def tiles_of(settings: CalibratedSpec, universe: Universe) -> tuple[workload.Tile, ...] | None:
-    """Returns the tiles that a definition names; None where it names none. Raises as ``groups_of`` does."""
     if settings.workload is None:
-        return None
+        return ()
     if isinstance(settings.workload, TileTables):
         return tuple(_of_tables(settings.workload, universe))
     return tuple(

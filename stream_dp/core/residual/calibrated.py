@@ -31,15 +31,16 @@ from stream_dp.core.residual.measuring import BASE, FORMAT, Part, TablesLook, me
 from stream_dp.core.residual.planner import Policy
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
+from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
-from stream_dp.core.residual.ways.totals import Totals
+from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
-from stream_dp.core.residual.workload import Group
+from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -60,6 +61,8 @@ class Calibrated(LinearMechanism):
         pacing: Whether part of young lines is kept for the phases to come.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
+        tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
+            ``workload`` is given.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -81,6 +84,7 @@ class Calibrated(LinearMechanism):
         pacing: bool = False,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
+        tiles: tuple[Tile, ...] = (),
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -93,6 +97,10 @@ class Calibrated(LinearMechanism):
             universe.shape, self.budget, accuracy, self.policy, limits, on_exhausted=on_exhausted
         )
         terms = self.state.terms
+        if tiles:
+            self.state.reserve = Reserve(tiles, universe.shape, terms, self.budget, self._certified)
+            if workload is None:
+                workload = declared_workload(tiles, universe.shape)
         self._base_plan = base_plan(universe.shape, workload, queries_per_phase, terms)
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
@@ -164,6 +172,8 @@ class Calibrated(LinearMechanism):
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self.belief.open_block(n_rows)
+        if self.state.reserve is not None:
+            self.state.reserve.opened(len(self.belief), self.state.rows)
         block = self.state.allocator.open(self.base_release(n_rows).share)
         # A base release that a crash lost is taken again, where the line still has room for it.
         blocks, self._without_base = [*self._without_base, block], []
@@ -196,6 +206,14 @@ class Calibrated(LinearMechanism):
 
     # ------------------------------------------------------------ queries
 
+    def _certified(self, query: LinearQuery) -> bool:
+        """Whether what is published promises an answer, by variances alone."""
+        state = self.state
+        if query.total is not None:
+            return sum_planner(state, query, state.terms).certified
+        limit = (state.terms.error * state.rows(query.window) / state.terms.z) ** 2
+        return bool(state.evidence(query).variances.max() <= limit * (1.0 + 1e-9))
+
     def _way(self, query: LinearQuery) -> Way:
         if query.target.mean is not None:
             return self._means
@@ -224,7 +242,9 @@ class Calibrated(LinearMechanism):
             bounds: Whether answers of the copy may be bounded.
         """
         # Facts that never change, and prices, which are worked out once.
-        shared = (self._base_plan, self.state.prices, self.budget, self.policy)
+        reserve = self.state.reserve
+        tiles = () if reserve is None else reserve.tiles
+        shared = (self._base_plan, self.state.prices, self.budget, self.policy, tiles)
         memo: dict[int, object] = {id(one): one for one in shared}
         fork = deepcopy(self, memo)
         if not bounds:

@@ -129,6 +129,8 @@ class Measure:
 class Lack(StrEnum):
     """The reason why a promise cannot be kept."""
 
+    TILES = "tiles"
+    """What is left would do, but is kept for the tiles that the definition declares."""
     PACE = "pace"
     """What is left would do, but is kept for the phases to come."""
     BUDGET = "budget"
@@ -221,20 +223,37 @@ class BudgetAllocator:
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
         self._most = UNITS
+        self._kept: Callable[[range], npt.NDArray[np.int64]] | None = None
 
     def open(self, base_share: float) -> int:
         """Adds a line; returns its block's index."""
         self._base.append(base_share)
         return self.lines.open()
 
-    def within(self, most: int) -> BudgetAllocator:
-        """The same lines for one query, which may take at most this many units of each."""
+    def within(
+        self, most: int | None, kept: Callable[[range], npt.NDArray[np.int64]] | None = None
+    ) -> BudgetAllocator:
+        """The same lines for one query.
+
+        Args:
+            most: Units that it may take of each; None for no limit.
+            kept: Units of each line of a window that are kept from it.
+        """
         limited = copy(self)
-        limited._most = most  # noqa: SLF001 - of its own kind
+        limited._most = UNITS if most is None else most  # noqa: SLF001 - of its own kind
+        limited._kept = kept  # noqa: SLF001 - of its own kind
         return limited
 
     def room(self, window: range) -> npt.NDArray[np.int64]:
         """Units that each block may spend now, shape (len(window),)."""
+        room = self.room_of_tiles(window)
+        if self._kept is None:
+            return room
+        free = np.maximum(self.lines.left(window) - self._kept(window), 0)
+        return np.asarray(np.minimum(room, free))
+
+    def room_of_tiles(self, window: range) -> npt.NDArray[np.int64]:
+        """The same if nothing is kept for tiles."""
         left = self.lines.left(window)
         if self._policy.pacing:
             share = np.array(self._base[window.start : window.stop])
@@ -313,6 +332,8 @@ def _lack(
     limit: float,
 ) -> Lack:
     """Returns why a way to measure, ``count_look`` or ``_table``, has too little room now."""
+    if way(evidence, prices, allocator.room_of_tiles(evidence.window), limit) is not None:
+        return Lack.TILES
     if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
         return Lack.PACE
     untouched = np.full(len(evidence.window), UNITS)

@@ -28,10 +28,17 @@ from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.measuring import CountsRelease, TablesRelease
 from stream_dp.core.residual.planner import BudgetAllocator, Lack, Policy, Prices, Terms
 from stream_dp.core.residual.repeats import Repeats, Seen
+from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.targets import Limits
 
 _LACKING: Final = {
+    Lack.TILES: Refused(
+        RefusalCode.BUDGET_EXHAUSTED,
+        "what is left of a block's budget is kept for the tiles that the definition declares; ask again "
+        "when they were asked about the newest phase",
+        retriable=True,
+    ),
     Lack.PACE: Refused(
         RefusalCode.BUDGET_EXHAUSTED,
         "what is left of a block's budget is kept for later phases; ask again after the next one "
@@ -75,6 +82,7 @@ class PublicState:
         belief: Everything published so far.
         answers: Makes answers of what is known.
         repeats: The verified answers.
+        reserve: What is kept for declared tiles; None if there are none.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class PublicState:
         self._counts = Counter[bytes]()
         self._counted: set[tuple[int, ...]] = set()
         self._complements: dict[bytes, bytes | None] = {}
+        self.reserve: Reserve | None = None
 
     # ------------------------------------------------------------ what is known
 
@@ -137,8 +146,11 @@ class PublicState:
         """Units that a query may take of any line; None for no limit."""
         return self.limits.most(query.target)
 
-    def lines_for(self, most: int | None) -> BudgetAllocator:
+    def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""
+        reserve = self.reserve
+        if reserve is not None and not reserve.is_for(query):
+            return self.allocator.within(most, reserve.kept)
         return self.allocator if most is None else self.allocator.within(most)
 
     def room(
@@ -154,7 +166,7 @@ class PublicState:
         Returns:
             Units, shape (len(window),).
         """
-        room = self.allocator.room(query.window)
+        room = self.lines_for(query, None).room(query.window)
         if most is None:
             return room
         taken = np.array([paid.get(block, 0) for block in query.window])
@@ -201,6 +213,9 @@ class PublicState:
             self._absorb_sums(release)
         else:
             raise TypeError("not a release of this mechanism")
+        if self.reserve is not None:
+            parts = release.parts if isinstance(release, TablesRelease) else (release,)
+            self.reserve.published([a for part in parts for a in part.attributes])
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         for part, table in zip(release.parts, release.tables, strict=True):

@@ -176,6 +176,9 @@ class SumPlanner:
         if look is not None:
             return look
         lacks = {table} if isinstance(table, Lack) else set()
+        tiles = allocator.room_of_tiles(window)
+        if Lack.TILES in lacks or self.look(prices, tiles) is not None:
+            return Lack.TILES
         if Lack.PACE in lacks or self.look(prices, allocator.lines.left(window)) is not None:
             return Lack.PACE
         untouched = np.full(len(window), UNITS)

@@ -215,6 +215,13 @@ def declared_workload(tiles: Sequence[Tile], shape: tuple[int, ...]) -> tuple[Gr
     return tuple(_group(query, shape, windows[key], weights[key]) for key, query in queries.items())
 
 
+def price_on_demand(query: LinearQuery, shape: tuple[int, ...]) -> float:
+    """The rho of a query about one phase on demand, if the variance that it needs is 1."""
+    if query.total is not None and query.total.kept is not None:
+        return _price_of_look(query)
+    return _group(query, shape, 1, 1.0).on_demand(1)
+
+
 def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
     """Whether the attributes of a query have more cells together than can be planned for."""
     return math.prod(shape[a] + 1 for a in query.attributes) > MAX_SPECTRUM
@@ -250,17 +257,23 @@ def _price_of_sum(query: LinearQuery, norms: Sequence[float], sizes: Sequence[in
         for norm, subset in zip(norms, subsets(len(sizes)), strict=True)
         if any(subset)
     )
+    return min(of_table, _price_of_look(query))
+
+
+def _price_of_look(query: LinearQuery) -> float:
+    """The same for the sum look alone; infinite if its numbers are too large."""
+    assert query.total is not None, "the query has a total"
     values = WholeValues.of(query)
     centre = values.low + values.high
     every = query.predicate.constant is True
     look = SumShape(values.low, values.high, centre, bool(query.group_by), every)
     if not look.fits:
-        return of_table
+        return math.inf
     # Noise of scale 1 on sums of twice the whole number less the centre, and of this scale on counts.
     ratio = look.ratio() if look.counts else 0.0
     rho = float(look.rho(Fraction(1), Fraction(ratio) if look.counts else None))
     half = 0.5 * values.unit / query.total.largest
-    return min(of_table, rho * half * half * (1.0 + (centre * ratio) ** 2))
+    return rho * half * half * (1.0 + (centre * ratio) ** 2)
 
 
 _MOST_NARROW_SETS = 64
@@ -275,5 +288,6 @@ __all__ = [
     "declared_workload",
     "generic_workload",
     "is_wide",
+    "price_on_demand",
     "too_many_cells",
 ]

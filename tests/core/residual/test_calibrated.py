@@ -104,13 +104,14 @@ class Host:
         self.verified |= self.mechanism.remembered()
         return step
 
-    def restarted(self) -> Host:
+    def restarted(self, **options: object) -> Host:
         """A new process that knows only what was stored."""
         other = Host(
             make(
                 self.mechanism.accuracy.error,
                 base_share=self.mechanism.policy.base_share,
                 pacing=self.mechanism.policy.pacing,
+                **options,
             ),
             RoundedNoise(99),
         )

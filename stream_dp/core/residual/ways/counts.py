@@ -59,9 +59,9 @@ class Counts(Way):
         state = self.state
         evidence, most = state.evidence(query), state.most(query)
         terms = terms_of(state.terms, query, state.rows(query.window))
-        decision = self._plan(evidence, terms, most)
+        decision = self._plan(query, evidence, terms, most)
         if most is not None and isinstance(decision, Unproven):
-            dearer = self._plan(evidence, terms, None)
+            dearer = self._plan(query, evidence, terms, None)
             if isinstance(dearer, Measure):
                 return too_dear(dearer.charges, most)
             decision = dearer
@@ -75,10 +75,12 @@ class Counts(Way):
             case Unproven():
                 return unproven(state, query, evidence, decision)
 
-    def _plan(self, evidence: Evidence, terms: Terms, most: int | None) -> Decision:
+    def _plan(
+        self, query: LinearQuery, evidence: Evidence, terms: Terms, most: int | None
+    ) -> Decision:
         """The plan that takes at most ``most`` units of any line."""
         state = self.state
-        return plan(evidence, terms, state.policy, state.prices, state.lines_for(most))
+        return plan(evidence, terms, state.policy, state.prices, state.lines_for(query, most))
 
 
 def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:

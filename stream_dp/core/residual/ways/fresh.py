@@ -45,11 +45,11 @@ class Fresh(Way):
         state = self.state
         evidence, most = state.evidence(query), state.most(query)
         terms = terms_of(state.terms, query, state.rows(query.window))
-        decision = plan_fresh(evidence, terms, state.prices, state.lines_for(most))
+        decision = plan_fresh(evidence, terms, state.prices, state.lines_for(query, most))
         if isinstance(decision, Measure):
             return drawable(state, query, decision) or decision
         if most is not None:
-            dearer = plan_fresh(evidence, terms, state.prices, state.lines_for(None))
+            dearer = plan_fresh(evidence, terms, state.prices, state.lines_for(query, None))
             if isinstance(dearer, Measure):
                 return too_dear(dearer.charges, most)
             decision = dearer

@@ -49,9 +49,9 @@ class Totals(Way):
         state, most = self.state, self.state.most(query)
         terms = terms_of(state.terms, query, state.rows(query.window))
         planner = sum_planner(state, query, terms)
-        decision = planner.plan(terms, state.policy, state.prices, state.lines_for(most))
+        decision = planner.plan(terms, state.policy, state.prices, state.lines_for(query, most))
         if most is not None and isinstance(decision, Lack):
-            decision = planner.plan(terms, state.policy, state.prices, state.lines_for(None))
+            decision = planner.plan(terms, state.policy, state.prices, state.lines_for(query, None))
             if isinstance(decision, Measure | MeasureSums):
                 return too_dear(decision.charges, most)
         match decision:
