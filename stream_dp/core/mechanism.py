@@ -276,6 +276,14 @@ class Mechanism(ABC):
     def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
         """The answer to ``query`` after ``release`` was absorbed, or the next look that it needs."""
 
+    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        """The looks that the data set takes on its own account, once ``query`` has paid these charges.
+
+        They serve the queries to come. No query is charged for them.
+        """
+        del query, charges
+        return ()
+
     # ------------------------------------------------------------ restarts
 
     def remembered(self) -> dict[bytes, bytes]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import UNITS, Lines
+from stream_dp.core.accounting import UNITS, Charge, Lines, summed
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
@@ -48,10 +48,13 @@ class Driven:
             self.take(look, data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
-        step = self.mechanism.answer(query)
+        step, paid = self.mechanism.answer(query), list[Charge]()
         while not isinstance(step, Outcome):
             self.looks += 1
+            paid += step.charges
             step = self.mechanism.conclude(query, step, self.take(step, data))
+        for look in self.mechanism.growth(query, summed(paid)):
+            self.take(look, data)
         return step
 
     def spent_share(self) -> float:

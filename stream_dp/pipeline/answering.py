@@ -202,6 +202,7 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
         paid += step.charges
         (release,) = await dataset.look([step])
         step = dataset.mechanism.conclude(query, step, release)
+    await dataset.grow(query, summed(paid))
     return step, summed(paid)
 
 

@@ -20,6 +20,7 @@ from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, StoreError
@@ -452,11 +453,24 @@ class Dataset:
 
     # ------------------------------------------------------------ looks and commits
 
-    async def look(self, looks: Sequence[Look]) -> list[Release]:
+    async def grow(self, query: AnyQuery, charges: Sequence[Charge]) -> None:
+        """Takes the looks of its own that are due after ``query`` has paid ``charges``.
+
+        They are the data set's, as those of an opening are: they do not count for the record in hand.
+        """
+        looks = self._mechanism.growth(query, charges)
+        if looks:
+            await self.look(looks, asked=False)
+
+    async def look(self, looks: Sequence[Look], *, asked: bool = True) -> list[Release]:
         """Charges, makes the charge durable, and only then looks; folds what was released.
 
         Between the look and the commit of its release only the crash of the process can intervene; the
         charge stays then, and the look is taken again under another one.
+
+        Args:
+            looks: The looks.
+            asked: Whether the record in hand asks for them, so that they count for its limit.
         """
         self._noise.discard()
         self._reserve(looks)
@@ -466,7 +480,8 @@ class Dataset:
         charges = summed(charge for look in looks for charge in look.charges)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
-        self._pay(charges)
+        if asked:
+            self._pay(charges)
         self._draft.intent = json.dumps(descriptions).encode()
         self.write_ledger(
             "charge",

@@ -262,6 +262,8 @@ class BasePlan:
         groups: The workload; None for the generic one.
         queries: Different queries expected in each phase; None for one a tile, or ``GENERIC_QUERIES``.
         terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
+        cap: The largest share of a line that a base release takes. None for ``NAMED_CAP`` if something is
+            named, and else ``CAP``.
     """
 
     def __init__(
@@ -270,9 +272,10 @@ class BasePlan:
         groups: tuple[Group, ...] | None = None,
         queries: int | None = None,
         terms: Terms | None = None,
+        cap: float | None = None,
     ) -> None:
         self.named = groups is not None or queries is not None
-        self.cap = NAMED_CAP if self.named else CAP
+        self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self.groups = generic_workload(shape, terms=terms) if groups is None else groups
         self._bounds = groups is None and terms is not None
         if queries is None:
@@ -455,13 +458,14 @@ def base_plan(
     groups: tuple[Group, ...] | None = None,
     queries: int | None = None,
     terms: Terms | None = None,
+    cap: float | None = None,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
     return _shared_plan(
-        shape, groups, queries, terms if groups is None and is_wide(shape) else None
+        shape, groups, queries, terms if groups is None and is_wide(shape) else None, cap
     )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cached_property
 from typing import Literal
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
@@ -25,9 +26,17 @@ from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Re
 from stream_dp.core.outcome import Outcome, widest_bar
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
+from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.measuring import BASE, FORMAT, Part, TablesLook, measured_from_bytes
+from stream_dp.core.residual.growing import MORE_QUERIES, Growth
+from stream_dp.core.residual.measuring import (
+    BASE,
+    FORMAT,
+    GROWTH,
+    Part,
+    TablesLook,
+    measured_from_bytes,
+)
 from stream_dp.core.residual.planner import Policy
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
@@ -102,6 +111,7 @@ class Calibrated(LinearMechanism):
             if workload is None:
                 workload = declared_workload(tiles, universe.shape)
         self._base_plan = base_plan(universe.shape, workload, queries_per_phase, terms)
+        self._grows = base_share is None and not self._base_plan.named
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -184,9 +194,32 @@ class Calibrated(LinearMechanism):
 
     def _base_look(self, block: int) -> TablesLook:
         base = self.base_release(self.belief.rows(range(block, block + 1)))
-        parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
+        return self._tables_look(BASE, block, base.tables, base.units)
+
+    def _tables_look(
+        self, reason: str, block: int, tables: tuple[tuple[tuple[int, ...], int], ...], units: int
+    ) -> TablesLook:
+        parts = tuple(Part(attributes, block, step) for attributes, step in tables)
         shapes = tuple(tuple(self.shape[a] for a in part.attributes) for part in parts)
-        return TablesLook(BASE, parts, shapes, (Charge(block, base.units),))
+        return TablesLook(reason, parts, shapes, (Charge(block, units),))
+
+    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        del query
+        if not self._grows or not charges or len(self.belief) > 1:
+            return ()
+        growth, allocator = self.first_growth, self.state.allocator
+        (room,), spent = allocator.room(range(1)).tolist(), allocator.lines.worst(range(1)).rho
+        if not growth.is_due(spent, room):
+            return ()
+        return (self._tables_look(GROWTH, 0, growth.tables, growth.units),)
+
+    @cached_property
+    def first_growth(self) -> Growth:
+        """What more is measured of the first phase if far more is asked than expected. It is open."""
+        n_rows, terms, prices = self.belief.rows(range(1)), self.state.terms, self.state.prices
+        plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP)
+        large = plan.release(n_rows, terms, None, self.budget, prices)
+        return Growth.between(self.base_release(n_rows), large, prices)
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self.state.allocator.lines.charge(look_charges)

@@ -20,6 +20,7 @@ from stream_dp.core.packing import Format, Integers, Reader, fields, integers
 from stream_dp.core.query import LinearQuery
 
 BASE: Final = "base"
+GROWTH: Final = "growth"
 QUERY: Final = "query"
 
 FORMAT: Final = Format("measurement", 1, 2)
@@ -49,7 +50,8 @@ class TablesLook(Look):
     """Measures marginals, each cell with independent noise.
 
     Attributes:
-        reason: ``BASE`` when a phase opens, ``QUERY`` when one asks for it.
+        reason: ``BASE`` when a phase opens, ``QUERY`` when one asks for it, ``GROWTH`` when far more is asked
+            than the base release was planned for.
     """
 
     reason: str
@@ -230,6 +232,7 @@ def read_attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
 __all__ = [
     "BASE",
     "FORMAT",
+    "GROWTH",
     "QUERY",
     "CountsLook",
     "CountsRelease",
