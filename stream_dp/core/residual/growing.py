@@ -2,8 +2,8 @@
 
 Nobody knows beforehand how many queries will come. The generic plan expects a few hundred in each phase and
 pays for little in advance. As long as there is one phase, every query is about it, and it bears what phases
-share later. So once queries have paid a twentieth of what a base release for ten times as many costs on top, that
-much more is measured. The look is the data set's own: no query is charged for it.
+share later. So once queries have paid a twentieth of what a base release for ten times as many costs on top,
+that much more is measured. The look is the data set's own: no query is charged for it.
 
 Everything here follows from public numbers: the schema, the accuracy, the rows of the phase, and what was
 spent on it. In particular it needs no memory. Once the release has grown, more than its price is spent.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,9 @@ N_ROWS = 27_000
 class Host:
     """A data set whose looks are taken as the worker takes them."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         self.mechanism = make(**options)
-        self.noise, self.data = RoundedNoise(np.random.default_rng(1)), Blocks(UNIVERSE)
+        self.noise, self.data = RoundedNoise(1), Blocks(UNIVERSE)
         self.stored: list[int | bytes] = []
         self.growths: list[tuple[int, TablesLook]] = []
         self.open()
@@ -81,8 +82,8 @@ class Host:
         return other
 
 
-def make(error: float = 0.02, **options: object) -> Calibrated:
-    return Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(error, 0.01), **options)  # type: ignore[arg-type]
+def make(error: float = 0.02, **options: Any) -> Calibrated:
+    return Calibrated(UNIVERSE, Privacy(1.0, 1e-9), Accuracy(error, 0.01), **options)
 
 
 def stream(n: int, seed: int = 3) -> list[LinearQuery]:
@@ -167,7 +168,7 @@ def test_a_look_that_a_crash_lost_is_not_taken_again() -> None:
     ids=["number named", "no base release", "share named"],
 )
 def test_a_definition_that_says_what_to_expect_is_taken_at_its_word(
-    options: dict[str, float],
+    options: dict[str, Any],
 ) -> None:
     it = Host(**options)
     for query in stream(300):
