@@ -54,13 +54,20 @@ class BaseRelease:
 
     Attributes:
         share: The part of the line that the release may cost.
-        tables: The attributes of each table, ascending, and its step of the public grid of scales.
+        attributes: The attributes of each table, ascending.
+        steps: The step of each table on the public grid of scales.
         units: The units that the release costs.
     """
 
     share: float
-    tables: tuple[tuple[tuple[int, ...], int], ...] = field(repr=False)
+    attributes: tuple[tuple[int, ...], ...] = field(repr=False)
+    steps: tuple[int, ...] = field(repr=False)
     units: int
+
+    @property
+    def tables(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """The attributes of each table, and its step."""
+        return tuple(zip(self.attributes, self.steps, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,17 +311,17 @@ class BasePlan:
         if base_share is None:
             return self._worthwhile(limit, line, prices)
         if base_share == 0.0 or not len(self._claims.rows):
-            return BaseRelease(base_share, (), 0)
+            return BaseRelease(base_share, (), (), 0)
         weights = self._most_worth(_octave(line), base_share)
         shares = base_share * weights / weights.sum()
         steps = prices.least_steps(np.floor(shares * UNITS).astype(np.int64), 2)
-        tables = tuple(
-            (attributes, step)
-            for attributes, step in zip(self._design.tables, steps, strict=True)
+        kept = tuple(step for step in steps if step is not None)
+        attributes = tuple(
+            table
+            for table, step in zip(self._design.tables, steps, strict=True)
             if step is not None
         )
-        units = prices.total([step for _, step in tables], 2)
-        return BaseRelease(base_share, tables, units)
+        return BaseRelease(base_share, attributes, kept, prices.total(kept, 2))
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
@@ -340,7 +347,7 @@ class BasePlan:
     ) -> Reach | None:
         """Returns the groups that ``release`` certifies by itself. None if it measures nothing."""
         release = self.release(n_rows, terms, base_share, budget, prices)
-        return Reach(self._shape, release, _limit(n_rows, terms)) if release.tables else None
+        return Reach(self._shape, release, _limit(n_rows, terms)) if release.steps else None
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -351,7 +358,7 @@ class BasePlan:
             plans += self._scarcity(octave, most)
         best = max(plans, key=lambda plan: plan.gain, default=None)
         if best is None or best.gain <= 0.0:
-            return BaseRelease(0.0, (), 0)
+            return BaseRelease(0.0, (), (), 0)
         used = np.flatnonzero(best.weights)
         scales = np.sqrt(limit / best.weights[used])
         coarser = np.linspace(1.0, _GRID_SLACK, _ROUNDINGS).tolist()
@@ -363,10 +370,8 @@ class BasePlan:
         # The finest rounding that the cap allows; the last one always fits.
         finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
         steps, units = rounded(finest)
-        tables = tuple(
-            (self._design.tables[j], step) for j, step in zip(used.tolist(), steps, strict=True)
-        )
-        return BaseRelease(units / UNITS, tables, units)
+        attributes = tuple(self._design.tables[j] for j in used.tolist())
+        return BaseRelease(units / UNITS, attributes, tuple(steps), units)
 
     def _scarcity(self, octave: int, most: float) -> list[_Plan]:
         """Releases of some totals up to the cap that certify about the most worth.

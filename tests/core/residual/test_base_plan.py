@@ -292,8 +292,8 @@ def test_a_base_release_is_within_its_cap_and_certifies_what_it_is_for(
 
 
 def test_nothing_is_spent_where_a_single_query_costs_more_than_a_line() -> None:
-    assert released(ORDERS, 100, 0.01) == BaseRelease(0.0, (), 0)
-    assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease(0.0, (), 0)
+    assert released(ORDERS, 100, 0.01) == BaseRelease(0.0, (), (), 0)
+    assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease(0.0, (), (), 0)
 
 
 def test_few_queries_are_left_to_demand() -> None:
