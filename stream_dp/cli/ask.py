@@ -32,7 +32,7 @@ from stream_dp.within import as_at_most, as_error
 __all__ = ["command"]
 
 
-_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
+_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share")]
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -47,6 +47,11 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
     type=click.Choice(_KINDS),
     metavar="KIND",
     help=f"The kind of query, if it is not a count: {', '.join(_KINDS)}.",
+)
+@click.option(
+    "--share-of",
+    metavar="CONDITION",
+    help="Ask which share of the rows of QUERY satisfies this condition too.",
 )
 @click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
 @click.option(
@@ -63,7 +68,7 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 @click.option(
     "--error",
     metavar="ERROR",
-    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows.  "
+    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows; 0.01 for a share.  "
     "[default: the error of the data set]",
 )
 @click.option(
@@ -104,6 +109,7 @@ def command(
     query: str | None,
     group_by: tuple[str, ...],
     kind: str | None,
+    share_of: str | None,
     attribute: str | None,
     rank: float | None,
     low: float | None,
@@ -128,6 +134,7 @@ def command(
     stream-dp ask people "age >= 30" --group-by city
     stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
     stream-dp ask people "age >= 30" --error 5% --at-most 2%
+    stream-dp ask people "age >= 30" --share-of smoker --error 0.01
     stream-dp ask people "SELECT QUANTILE(age, 0.9)"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
@@ -144,6 +151,7 @@ def command(
             "QUERY": query,
             "--group-by": group_by,
             "--kind": kind,
+            "--share-of": share_of,
             "--attribute": attribute,
             "--rank": rank,
             "--low": low,
@@ -163,6 +171,8 @@ def command(
                 bundle.quote(client, dataset) if quote else bundle.ask(client, dataset, limit)
             )
         sys.exit(0 if answered else 1)
+    if share_of is not None and kind is not None:
+        raise click.UsageError(f"--share-of asks for a share: leave --kind {kind} out")
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
@@ -170,19 +180,21 @@ def command(
             "does not split it"
         )
     given = {"attribute": attribute, "rank": rank, "low": low, "high": high}
-    _check_options(kind, {**given, "error": error, "at_most": at_most}, query)
+    _check_options(
+        "share" if share_of else kind, {**given, "error": error, "at_most": at_most}, query
+    )
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     precise = _Precise.of(error, at_most)
     if query is not None and not is_batch:  # the SQL knows what the error is of
         query, precise = precise.after(query), _Precise()
-    texts = [text for text in (query, *more) if text is not None]
+    texts = [text for text in (query, *more, share_of) if text is not None]
     asked = Query(
         condition=None if is_batch else query,
         group_by=group_by,
         last_phases=window,
         query_id=query_id,
-        kind=kind,
+        kind=kind if share_of is None else "share",
         attribute=attribute,
         conditions=tuple(texts) if is_batch else (),
         rank=rank,
@@ -191,6 +203,7 @@ def command(
         error=precise.error,
         at_most=precise.at_most,
         fresh=fresh,
+        share_of=share_of,
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)
@@ -321,7 +334,8 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
         if name in shape.needs and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{option}")
         if name not in shape.names and value is not None:
-            problem = f"--kind {kind} has no --{option}" if kind else f"--{option} needs --kind"
+            named = "--share-of" if kind == "share" else f"--kind {kind}"
+            problem = f"{named} has no --{option}" if kind else f"--{option} needs --kind"
             raise click.UsageError(problem)
 
 
@@ -349,6 +363,10 @@ def _refusal(
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
             f"{rows:,}; send more with: stream-dp ingest FILE --dataset {answer.dataset}"
         )
+    if reason.message.startswith("share_of"):
+        within = reason.message.replace("share_of", "where", 1)
+        of_part = reason.model_copy(update={"message": within})
+        return pointed_refusal(texts[-1], message["share_of"], of_part)
     found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
     if found is None:
         return pointed_refusal(texts[0] if texts else "", message.get("where"), reason)

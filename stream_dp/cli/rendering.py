@@ -33,6 +33,9 @@ from stream_dp.messages import (
     QuotedQuery,
     RefusedAnswer,
     Rejected,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    ShareTable,
     SideAnswer,
     SumAnswer,
     SumByGroupAnswer,
@@ -144,9 +147,16 @@ def _(answer: SumAnswer) -> str:
     return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
 
 
+@_said.register
+def _(answer: ShareAnswer) -> str:
+    among = _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    return f"{_share_among(answer.share, answer.share_bar)} of the rows of the condition, which are {among}"
+
+
 @_said.register(CellsAnswer)
 @_said.register(SumByGroupAnswer)
-def _(answer: CellsAnswer | SumByGroupAnswer) -> str:
+@_said.register(ShareByGroupAnswer)
+def _(answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer) -> str:
     return f"{len(answer.table.values)} cells"
 
 
@@ -259,6 +269,12 @@ def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Ta
 
 
 @_pictures.register
+def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _shares_by_group(answer.table)
+
+
+@_pictures.register
 def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     yield _batch_table(answer, conditions)
 
@@ -272,6 +288,13 @@ def _rows(rows: int, bar: float | None, n: int) -> str:
     if bar is None:
         return f"{rows * share:.2f}%, no error bar known: {rows:,} of {n:,} rows"
     return f"{rows * share:.2f}% ± {bar * share:.2f}%: {rows:,} ± {round(bar):,} of {n:,} rows"
+
+
+def _share_among(share: float | None, bar: float | None) -> str:
+    """A share of some rows, and its half width."""
+    if share is None or bar is None:
+        return "an unknown share"
+    return f"{100 * share:.2f}% ± {100 * bar:.2f}%"
 
 
 def _number(value: float, bar: float | None) -> str:
@@ -406,6 +429,20 @@ def _sums_table(cells: SumTable) -> Table:
             *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
             *sums,
             _bar(cells.values[row] / most),
+        )
+    return table
+
+
+def _shares_by_group(cells: ShareTable) -> Table:
+    """A share with GROUP BY as a table for the terminal."""
+    table = _shares_table(*cells.attributes, sums=["share of them"], rows="rows of the condition")
+    for row, labels in enumerate(itertools.product(*cells.labels)):
+        share = cells.shares[row]
+        table.add_row(
+            *(escape(label) for label in labels),
+            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            "-" if share is None else _share_among(share, cells.share_bars[row]),
+            _bar(0.0 if share is None else share),
         )
     return table
 

@@ -16,6 +16,7 @@ from stream_dp.messages import (
     FoundAnswer,
     PrefixBatchAnswer,
     RefusedAnswer,
+    ShareByGroupAnswer,
     SideAnswer,
     SumByGroupAnswer,
     Table,
@@ -163,6 +164,21 @@ def _of_sums(answer: SumByGroupAnswer, conditions: Sequence[object]) -> pd.DataF
     for name, values in columns.items():
         if values is not None:
             frame[name] = _floats(values)
+    return frame
+
+
+@_frame.register(ShareByGroupAnswer)
+def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    frame, table = _table_frame(answer.table), answer.table
+    columns = {
+        "share": table.shares,
+        "share_bar": table.share_bars,
+        "both": table.both,
+        "both_bar": table.both_bars,
+    }
+    for name, values in columns.items():
+        frame[name] = _floats(values)
     return frame
 
 

@@ -67,6 +67,7 @@ from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
 from stream_dp.messages.kinds.median import MedianAnswer
 from stream_dp.messages.kinds.mode import ModeAnswer
 from stream_dp.messages.kinds.prefix_batch import Batched, PrefixBatchAnswer
+from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer, ShareTable
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer, SumTable
 from stream_dp.messages.kinds.threshold import QuantileAnswer, ThresholdAnswer, ThresholdCurveAnswer
 from stream_dp.messages.reading import read_json
@@ -153,6 +154,9 @@ __all__ = [
     "RefusedAnswer",
     "Rejected",
     "SequentialSpec",
+    "ShareAnswer",
+    "ShareByGroupAnswer",
+    "ShareTable",
     "SideAnswer",
     "SingleQuery",
     "SourceRange",

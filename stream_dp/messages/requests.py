@@ -102,12 +102,13 @@ class QueryFields(Request):
         where: The condition on the rows, or on the values of ``attribute``.
         wheres: The conditions of a batch, each written as in ``where``.
         group_by: The attributes of a table.
+        share_of: For a share, the condition whose share among the rows of ``where`` is asked.
         attribute: The attribute to analyse or to add up.
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
-            share of the answer, or a number of rows.
+            share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
         fresh: Whether a count rests on a look of its own alone, whatever was published before.
     """
@@ -119,6 +120,7 @@ class QueryFields(Request):
         tuple[dict[str, Any], ...], BeforeValidator(tupled), Field(max_length=1_000)
     ] = ()
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    share_of: dict[str, Any] | None = None
     attribute: AttributeName | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
     low: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -149,6 +151,15 @@ class QueryFields(Request):
             raise ValueError(
                 f'kind "{self.kind}" has no relative error: write error as a share of the rows or as a value'
             )
+        if self.kind == "share":
+            if isinstance(self.error, MeanError):
+                raise ValueError(
+                    'the error of a share is a value: write {"value": 0.01} for a share within 0.01'
+                )
+            if isinstance(self.error, FixedError) and self.error.value >= 1.0:
+                raise ValueError(
+                    'a share is between 0 and 1: write an error below 1, such as {"value": 0.01}'
+                )
         if isinstance(self.error, MeanError) and (self.kind != "sum" or self.count_rows):
             raise ValueError(
                 "an error of a mean goes with a sum without count_rows: write error as a share of the rows"

@@ -16,6 +16,7 @@ from stream_dp.core.query import (
     LinearQuery,
     Predicate,
     compile_group_by,
+    compile_share,
     compile_total,
     compile_where,
 )
@@ -61,8 +62,9 @@ def as_sent(query: QueryFields) -> tuple[object, ...]:
     if query.kind in _COUNTS:
         return query.where, query.group_by, *_identity(_target(query)), *_fresh(query)
     counted = ("count_rows",) if query.count_rows else ()
+    part = () if query.share_of is None else ("share_of", query.share_of)
     asked = query.where, query.wheres, query.group_by, query.attribute
-    return (*asked, *_numbers(query), *counted, *_identity(_target(query)))
+    return (*asked, *_numbers(query), *counted, *part, *_identity(_target(query)))
 
 
 def _numbers(query: QueryFields) -> tuple[float, ...]:
@@ -75,6 +77,8 @@ def _target(query: QueryFields) -> Target:
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
+        case FixedError(value=value) if query.kind == "share":
+            return Target(mean=value, at_most=query.at_most)  # a share is a mean of ones and zeros
         case FixedError(value=value):
             return Target(value=value, at_most=query.at_most)
         case MeanError(mean=mean):
@@ -110,6 +114,8 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
             return _count(dataset, query)
         if query.kind == "sum":
             return _sum(dataset, query)
+        if query.kind == "share":
+            return _share(dataset, query)
         return _kind(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
@@ -179,6 +185,25 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     return Compiled(
         (predicate.key, group_by, total.attribute, *counted, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
+    )
+
+
+def _share(dataset: Dataset, query: QueryFields) -> Compiled:
+    universe = dataset.universe
+    if "share" not in dataset.mechanism.kinds:
+        raise InvalidQuery(
+            "kind",
+            "a data set of this profile does not answer shares",
+            "ask for both counts and divide them, or ask a data set of the calibrated profile",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    assert query.share_of is not None, "the message was checked"
+    part, predicate = compile_share(universe, query.share_of, query.where)
+    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
+    target = _checked_target(dataset, query)
+    return Compiled(
+        ("share", part.predicate.key, predicate.key, group_by, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, group_by, part, target=target),
     )
 
 

@@ -46,8 +46,8 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
         query: The query as it was sent.
         asked: The query as it was compiled; None if it cannot be.
     """
-    if query.kind == "sum" and query.group_by:
-        return "sum_by_group"
+    if query.kind in ("sum", "share") and query.group_by:
+        return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
         return "threshold_curve"
     return query.kind

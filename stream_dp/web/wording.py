@@ -44,6 +44,8 @@ def _words(query: QueryFields) -> str:
         counted = "COUNT(*), " if query.count_rows else ""
         said = ", ".join(str(fact) for fact in facts if fact is not None)
         parts.append(f"{counted}{query.kind}({said})")
+    if query.share_of is not None:
+        parts[-1] = f"share({_condition(query.share_of)})"
     if query.where is not None:
         parts.append(_condition(query.where))
     if query.wheres:

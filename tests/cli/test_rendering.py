@@ -33,6 +33,7 @@ def noisy(**fields: Any) -> NoisyAnswer:
 
 
 BIN = {"label": "45 to 64", "low": 45, "high": 65}
+SHARE = {"value": 0.8, "count": 4000, "error_bar": 0.01, "both": 1000, "both_bar": 45.2}
 SUM = {
     "value": 0.8,
     "count": 4000,
@@ -97,6 +98,14 @@ SAID: list[tuple[dict[str, Any], str]] = [
     (
         {"vector": {"bits": "gg==", "agreement": 0.3388}, "error_bar": 0.6},
         "signs of 5,000 rows that agree with a private bit by 0.339; --json prints them",
+    ),
+    (
+        {"kind": "share", **SHARE, "share": 0.25, "share_bar": 0.0125},
+        "25.00% ± 1.25% of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
+    ),
+    (
+        {"kind": "share", **SHARE},
+        "an unknown share of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
     ),
     (
         {"kind": "sum", "attribute": "age", **SUM},
@@ -181,6 +190,26 @@ def test_a_mean_of_bins_says_how_wide_they_are_there() -> None:
     assert "mean 40.00 ± 0.25 (bins there are ± 7.5 wide, which this leaves out)" in str(said)
     (said,) = answer_lines(noisy(kind="sum", **sums, **mean))[:1]
     assert "leaves out" not in str(said)
+
+
+def test_a_table_of_shares_has_a_column_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.6, 0.0],
+        "counts": [3000, 0],
+        "error_bars": [0.01, None],
+        "shares": [0.25, None],
+        "share_bars": [0.0125, None],
+        "both": [750, 0],
+        "both_bars": [20.0, 20.0],
+    }
+    table, _ = answer_lines(noisy(kind="share_by_group", table=shares))
+    head, bonn, other = printed(table, capsys)
+    words = "city share ± error rows of the condition share of them"
+    assert head.split() == words.split()
+    assert "25.00% ± 1.25%" in bonn
+    assert other.split()[-1] == "-"
 
 
 def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:

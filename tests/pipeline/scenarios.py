@@ -136,6 +136,8 @@ def _staged_ask(world: World) -> None:
             world.ask("flights", f"{offset}-{n}-{error}".replace(" ", ""), where, error=error)
     mean = {"kind": "sum", "attribute": "delay", "error": {"mean": 2.0}}
     world.ask("flights", f"{offset}-mean", AA, **mean)
+    share = {"kind": "share", "share_of": LATE, "error": {"value": 0.2}}
+    world.ask("flights", f"{offset}-share", AA, **share)
 
 
 STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)

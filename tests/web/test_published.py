@@ -245,6 +245,12 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
             "group_by": ["city"],
         },
         {"query_id": "g", "kind": "sum", "attribute": "age", "count_rows": True},
+        {
+            "query_id": "h",
+            "kind": "share",
+            "share_of": {"attribute": "smoker", "eq": True},
+            "where": {"attribute": "age", "ge": 18},
+        },
     ]
     found = {name[2]: words for name, words in queries(record({"analyst": "x", "queries": asked}))}
     assert found == {
@@ -253,6 +259,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         "c": "quantile(age, 0.9)",
         "f": "sum(age) age >= 18 GROUP BY city",
         "g": "COUNT(*), sum(age)",
+        "h": "share(smoker = TRUE) age >= 18",
     }
 
 

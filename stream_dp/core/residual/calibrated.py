@@ -32,7 +32,7 @@ from stream_dp.core.residual.planner import Policy
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.sum_look import SUMMED, SumRelease
+from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -126,7 +126,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset({"predicate", "table", "sum"})
+        return frozenset({"predicate", "table", "sum", "share"})
 
     def opening_units(self, n_rows: int) -> int:
         return self.base_release(n_rows).units
@@ -282,7 +282,7 @@ class Calibrated(LinearMechanism):
         self.state.repeats.recall(remembered)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if FORMAT.is_of(data, SUMMED):
+        if FORMAT.is_of(data, SUMMED) or FORMAT.is_of(data, SHARED):
             return SumRelease.from_bytes(len(self.shape), data)
         return measured_from_bytes(self.shape, data)
 

@@ -22,8 +22,8 @@ from stream_dp.core.query import LinearQuery
 BASE: Final = "base"
 QUERY: Final = "query"
 
-FORMAT: Final = Format("measurement", 1, 2)
-"""Version 1 holds tables or counts, version 2 holds sums (``sum_look``)."""
+FORMAT: Final = Format("measurement", 1, 2, 3)
+"""Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``)."""
 
 _COUNTED: Final = 1
 _TABLES, _COUNTS, _FRESH = 1, 2, 3

@@ -23,6 +23,7 @@ from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPoin
 from stream_dp.messages.kinds.median import MEDIAN, StableMedianSpec
 from stream_dp.messages.kinds.mode import MODE, ModeSpec
 from stream_dp.messages.kinds.prefix_batch import PREFIX_BATCH, PrefixBatchSpec
+from stream_dp.messages.kinds.shares import SHARES
 from stream_dp.messages.kinds.sums import SUMS
 from stream_dp.messages.kinds.threshold import THRESHOLD, ThresholdSpec
 
@@ -32,6 +33,7 @@ QueryKind = Literal[
     "predicate",
     "table",
     "sum",
+    "share",
     "threshold",
     "quantile",
     "median",
@@ -74,6 +76,7 @@ class KindsSpec(Request):
 _KINDS: Final = (
     COUNTS,
     SUMS,
+    SHARES,
     THRESHOLD,
     MEDIAN,
     MODE,
