@@ -32,7 +32,7 @@ from stream_dp.within import as_at_most, as_error
 __all__ = ["command"]
 
 
-_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share")]
+_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share", "difference")]
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -65,6 +65,16 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share")
     help="Ask the queries of a file in their order: one a line, or separated by semicolons.",
 )
 @click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
+@click.option(
+    "--minus-previous",
+    type=click.IntRange(1),
+    help="Ask by how much the share differs from that in the N phases before the --window.",
+)
+@click.option(
+    "--minus-last",
+    type=click.IntRange(1),
+    help="Ask by how much the share differs from that in the last N phases.",
+)
 @click.option(
     "--error",
     metavar="ERROR",
@@ -116,6 +126,8 @@ def command(
     high: float | None,
     file: Path | None,
     window: int | None,
+    minus_previous: int | None,
+    minus_last: int | None,
     error: str | None,
     at_most: str | None,
     quote: bool,  # noqa: FBT001 - click
@@ -135,6 +147,7 @@ def command(
     stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
     stream-dp ask people "age >= 30" --error 5% --at-most 2%
     stream-dp ask people "age >= 30" --share-of smoker --error 0.01
+    stream-dp ask people smoker --window 7 --minus-previous 7
     stream-dp ask people "SELECT QUANTILE(age, 0.9)"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
@@ -152,6 +165,8 @@ def command(
             "--group-by": group_by,
             "--kind": kind,
             "--share-of": share_of,
+            "--minus-previous": minus_previous,
+            "--minus-last": minus_last,
             "--attribute": attribute,
             "--rank": rank,
             "--low": low,
@@ -171,8 +186,16 @@ def command(
                 bundle.quote(client, dataset) if quote else bundle.ask(client, dataset, limit)
             )
         sys.exit(0 if answered else 1)
-    if share_of is not None and kind is not None:
-        raise click.UsageError(f"--share-of asks for a share: leave --kind {kind} out")
+    minus = _minus_window(minus_previous, minus_last)
+    if share_of is not None and minus is not None:
+        raise click.UsageError("a share is about one window: ask about each window, and subtract")
+    for option, names_kind, wanted in (
+        ("--share-of", share_of is not None, "share"),
+        ("--minus-previous or --minus-last", minus is not None, "difference"),
+    ):
+        if names_kind and kind is not None:
+            raise click.UsageError(f"{option} needs no --kind: leave --kind {kind} out")
+        kind = wanted if names_kind else kind
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
@@ -180,9 +203,7 @@ def command(
             "does not split it"
         )
     given = {"attribute": attribute, "rank": rank, "low": low, "high": high}
-    _check_options(
-        "share" if share_of else kind, {**given, "error": error, "at_most": at_most}, query
-    )
+    _check_options(kind, {**given, "error": error, "at_most": at_most}, query)
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     precise = _Precise.of(error, at_most)
@@ -194,7 +215,7 @@ def command(
         group_by=group_by,
         last_phases=window,
         query_id=query_id,
-        kind=kind if share_of is None else "share",
+        kind=kind,
         attribute=attribute,
         conditions=tuple(texts) if is_batch else (),
         rank=rank,
@@ -204,6 +225,7 @@ def command(
         at_most=precise.at_most,
         fresh=fresh,
         share_of=share_of,
+        minus_window=minus,
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)
@@ -219,6 +241,15 @@ def command(
             console.print(piece)
     if refusal:
         sys.exit(1)
+
+
+def _minus_window(previous: int | None, last: int | None) -> dict[str, int] | None:
+    """Returns the window that a difference takes away, as a message has it."""
+    if previous is not None and last is not None:
+        raise click.UsageError("give --minus-previous or --minus-last, not both")
+    if previous is not None:
+        return {"previous_phases": previous}
+    return None if last is None else {"last_phases": last}
 
 
 _Read = TypeVar("_Read")
@@ -334,7 +365,9 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
         if name in shape.needs and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{option}")
         if name not in shape.names and value is not None:
-            named = "--share-of" if kind == "share" else f"--kind {kind}"
+            named = {"share": "--share-of", "difference": "a difference"}.get(
+                kind or "", f"--kind {kind}"
+            )
             problem = f"{named} has no --{option}" if kind else f"--{option} needs --kind"
             raise click.UsageError(problem)
 

@@ -20,6 +20,9 @@ from stream_dp.messages import (
     CorrelatedVectorAnswer,
     CountAnswer,
     Definition,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     Event,
     FoundAnswer,
     InteriorPointAnswer,
@@ -153,10 +156,21 @@ def _(answer: ShareAnswer) -> str:
     return f"{_share_among(answer.share, answer.share_bar)} of the rows of the condition, which are {among}"
 
 
+@_said.register
+def _(answer: DifferenceAnswer) -> str:
+    share, rows = _difference(answer.value, answer.error_bar, answer.count, answer.count_bar)
+    first, last = answer.minus_window
+    phases = f"phase {first}" if first == last else f"phases {first} to {last}"
+    return f"{share} against {phases}: {rows} rows"
+
+
 @_said.register(CellsAnswer)
 @_said.register(SumByGroupAnswer)
 @_said.register(ShareByGroupAnswer)
-def _(answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer) -> str:
+@_said.register(DifferenceByGroupAnswer)
+def _(
+    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
+) -> str:
     return f"{len(answer.table.values)} cells"
 
 
@@ -275,6 +289,12 @@ def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | 
 
 
 @_pictures.register
+def _(answer: DifferenceByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _differences_table(answer.table)
+
+
+@_pictures.register
 def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     yield _batch_table(answer, conditions)
 
@@ -295,6 +315,15 @@ def _share_among(share: float | None, bar: float | None) -> str:
     if share is None or bar is None:
         return "an unknown share"
     return f"{100 * share:.2f}% ± {100 * bar:.2f}%"
+
+
+def _difference(
+    share: float, bar: float | None, count: int, count_bar: float | None
+) -> tuple[str, str]:
+    """A difference of shares in percentage points, and of counts, each with its half width."""
+    points = "no error bar known" if bar is None else f"± {100 * bar:.2f}"
+    rows = "no error bar known" if count_bar is None else f"± {round(count_bar):,}"
+    return f"{100 * share:+.2f} {points} percentage points", f"{count:+,} {rows}"
 
 
 def _number(value: float, bar: float | None) -> str:
@@ -444,6 +473,15 @@ def _shares_by_group(cells: ShareTable) -> Table:
             "-" if share is None else _share_among(share, cells.share_bars[row]),
             _bar(0.0 if share is None else share),
         )
+    return table
+
+
+def _differences_table(cells: DifferenceTable) -> Table:
+    """A difference with GROUP BY as a table for the terminal."""
+    table = bare_table(*cells.attributes, numbers=("difference of shares", "of rows"))
+    bars = zip(cells.values, cells.error_bars, cells.counts, cells.count_bars, strict=True)
+    for labels, figures in zip(itertools.product(*cells.labels), bars, strict=True):
+        table.add_row(*(escape(label) for label in labels), *_difference(*figures))
     return table
 
 

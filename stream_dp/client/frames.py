@@ -13,6 +13,8 @@ from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import (
     Answer,
     CellsAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     FoundAnswer,
     PrefixBatchAnswer,
     RefusedAnswer,
@@ -182,7 +184,15 @@ def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.D
     return frame
 
 
-def _table_frame(table: Table) -> pd.DataFrame:
+@_frame.register(DifferenceByGroupAnswer)
+def _of_differences(answer: DifferenceByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    frame = _table_frame(answer.table)
+    frame["count_bar"] = _floats(answer.table.count_bars)
+    return frame
+
+
+def _table_frame(table: Table | DifferenceTable) -> pd.DataFrame:
     """The labels of each cell, and its share and count."""
     import pandas as pd
 

@@ -18,6 +18,8 @@ from stream_dp.messages import (
     Answer,
     BetweenAnswer,
     CorrelatedVectorAnswer,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
     InteriorPointAnswer,
     MedianAnswer,
     ModeAnswer,
@@ -93,6 +95,8 @@ class Query(Generic[AnswerT_co]):
         fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
             was chosen, and it is charged under every new id.
         share_of: The condition whose share among the rows of ``condition`` is asked, in SQL or as a tree.
+        minus_window: The window whose share is taken away from that of the ``last_phases``:
+            ``{"previous_phases": 7}`` right before them, or ``{"last_phases": 28}``.
 
     Example:
         >>> from stream_dp.client import Query
@@ -117,6 +121,7 @@ class Query(Generic[AnswerT_co]):
     at_most: float | None = None
     fresh: bool = False
     share_of: Condition | None = None
+    minus_window: Mapping[str, int] | None = None
 
     @overload
     @classmethod
@@ -207,6 +212,45 @@ class Query(Generic[AnswerT_co]):
             'share'
         """
         return Query(condition, tuple(group_by), kind="share", share_of=share_of, **more)
+
+    @overload
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        **more: Unpack[_Precise],
+    ) -> Query[DifferenceAnswer]: ...
+
+    @overload
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        *,
+        group_by: Sequence[str],
+        **more: Unpack[_Precise],
+    ) -> Query[DifferenceByGroupAnswer]: ...
+
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_Precise],
+    ) -> Query[Any]:
+        """Asks by how much the share of a condition differs between two windows.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.difference("smoker", {"previous_phases": 7}, last_phases=7).kind
+            'difference'
+        """
+        window = dict(minus_window)
+        return Query(condition, tuple(group_by), kind="difference", minus_window=window, **more)
 
     @overload
     @classmethod
@@ -325,6 +369,8 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
             item[name] = said
     if query.count_rows:
         item["count_rows"] = True
+    if query.minus_window is not None:
+        item["minus_window"] = dict(query.minus_window)
     if query.share_of is not None:
         item["share_of"] = _where(query.share_of, parse, "share_of")
     _add_target(item, query)

@@ -317,6 +317,8 @@ class LinearQuery:
         rows: The rows to count next to a total, including rows without a number. None for no such count.
         target: How precise the answer is to be, and what it may cost.
         fresh: Whether the answer rests on a look of its own alone, and not on what is remembered.
+        difference: Two windows, the second of which is taken away from the first: a difference of shares is
+            asked. ``window`` covers both. None asks about one window.
         attributes: All attributes that the query depends on, ascending.
         key: 16 bytes that identify the query, whatever the window and the target: what is known about it
             serves every target. A fresh query has the key of the same query without.
@@ -329,11 +331,14 @@ class LinearQuery:
     rows: Predicate | None = None
     target: Target = Target()  # noqa: RUF009 - frozen
     fresh: bool = False
+    difference: tuple[range, range] | None = None
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         if self.fresh and (self.total is not None or self.target.relative is not None):
             raise ValueError("a fresh answer counts rows, with an error that is known beforehand")
+        if self.difference is not None and (self.fresh or self.total is not None):
+            raise ValueError("a difference is one of counts, and no look of its own answers it")
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
@@ -347,7 +352,9 @@ class LinearQuery:
 
     @property
     def kind(self) -> str:
-        """The kind, named as in ``messages.QueryFields``: a predicate, a table, a sum or a share."""
+        """The kind, named as in ``messages.QueryFields``: a predicate, a table, a sum and so on."""
+        if self.difference is not None:
+            return "difference"
         if self.total is not None:
             return "share" if isinstance(self.total, Indicator) else "sum"
         return "table" if self.group_by else "predicate"

@@ -63,6 +63,11 @@ from stream_dp.messages.kinds.adaptive_threshold import AdaptiveThresholdAnswer
 from stream_dp.messages.kinds.between import BetweenAnswer
 from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer, Vector
 from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.differences import (
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
+)
 from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
 from stream_dp.messages.kinds.median import MedianAnswer
 from stream_dp.messages.kinds.mode import ModeAnswer
@@ -120,6 +125,9 @@ __all__ = [
     "CountsSpec",
     "DatasetName",
     "Definition",
+    "DifferenceAnswer",
+    "DifferenceByGroupAnswer",
+    "DifferenceTable",
     "Event",
     "FoundAnswer",
     "FoundCell",

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.outcome import Answered, Found, Placed, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import Answered, Differences, Found, Placed, Sum, Summed, TableAnswered
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import (
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     FoundCell,
     NoisyAnswer,
     PredicateAnswer,
@@ -192,6 +195,40 @@ def _rows_of_both(cell: Sum, n: int) -> int:
     return round(min(max(cell.total, 0.0), float(n)))
 
 
+def _difference(released: Released, outcome: Differences) -> DifferenceAnswer:
+    (cell,) = outcome.cells
+    return DifferenceAnswer(
+        **released.facts,
+        **_windows(outcome),
+        value=cell.share,
+        error_bar=cell.share_bar,
+        count=round(cell.count),
+        count_bar=cell.count_bar,
+    )
+
+
+def _difference_by_group(released: Released, outcome: Differences) -> DifferenceByGroupAnswer:
+    attributes, cells = released.query.group_by, outcome.cells
+    table = DifferenceTable(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        values=tuple(cell.share for cell in cells),
+        counts=tuple(round(cell.count) for cell in cells),
+        error_bars=tuple(cell.share_bar for cell in cells),
+        count_bars=tuple(cell.count_bar for cell in cells),
+    )
+    return DifferenceByGroupAnswer(**released.facts, **_windows(outcome), table=table)
+
+
+def _windows(outcome: Differences) -> dict[str, Any]:
+    """Returns the fields about the window that is taken away."""
+    return {
+        "minus_window": (outcome.minus.start + 1, outcome.minus.stop),
+        "minus_n": outcome.n_rows[1],
+        "confidence": outcome.confidence,
+    }
+
+
 def _share(rows: float | None, n: int) -> float | None:
     """Returns a half width in rows as a share of the rows asked."""
     return None if rows is None else min(1.0, rows / n)
@@ -252,5 +289,7 @@ COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
     "sum_by_group": _sum_by_group,
     "share": _share_of_rows,
     "share_by_group": _share_by_group,
+    "difference": _difference,
+    "difference_by_group": _difference_by_group,
 }
 """The makers of the answers that need no kind of a definition, by the kind of the answer."""

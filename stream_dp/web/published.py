@@ -18,6 +18,8 @@ from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
     Definition,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
     Event,
     FoundAnswer,
     NoisyAnswer,
@@ -175,6 +177,11 @@ def _(answer: SumAnswer) -> dict[str, Any]:
 
 
 @_figures.register
+def _(answer: DifferenceAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
 def _(answer: ShareAnswer) -> dict[str, Any]:
     of_rows = {"value": answer.value, "error_bar": answer.error_bar}
     return {**of_rows, "share": answer.share, "share_bar": answer.share_bar}
@@ -183,7 +190,10 @@ def _(answer: ShareAnswer) -> dict[str, Any]:
 @_figures.register(CellsAnswer)
 @_figures.register(SumByGroupAnswer)
 @_figures.register(ShareByGroupAnswer)
-def _(answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer) -> dict[str, Any]:
+@_figures.register(DifferenceByGroupAnswer)
+def _(
+    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
+) -> dict[str, Any]:
     bars = [bar for bar in answer.table.error_bars if bar is not None]
     return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
 

@@ -33,6 +33,7 @@ def noisy(**fields: Any) -> NoisyAnswer:
 
 
 BIN = {"label": "45 to 64", "low": 45, "high": 65}
+DIFFERENCE = {"value": -0.025, "count": 120, "minus_window": [1, 3], "minus_n": 9000}
 SHARE = {"value": 0.8, "count": 4000, "error_bar": 0.01, "both": 1000, "both_bar": 45.2}
 SUM = {
     "value": 0.8,
@@ -98,6 +99,14 @@ SAID: list[tuple[dict[str, Any], str]] = [
     (
         {"vector": {"bits": "gg==", "agreement": 0.3388}, "error_bar": 0.6},
         "signs of 5,000 rows that agree with a private bit by 0.339; --json prints them",
+    ),
+    (
+        {"kind": "difference", **DIFFERENCE, "error_bar": 0.0125, "count_bar": 45.2},
+        "-2.50 ± 1.25 percentage points against phases 1 to 3: +120 ± 45 rows",
+    ),
+    (
+        {"kind": "difference", **DIFFERENCE, "minus_window": [3, 3]},
+        "-2.50 no error bar known percentage points against phase 3: +120 no error bar known rows",
     ),
     (
         {"kind": "share", **SHARE, "share": 0.25, "share_bar": 0.0125},
@@ -210,6 +219,23 @@ def test_a_table_of_shares_has_a_column_for_them(capsys: pytest.CaptureFixture[s
     assert head.split() == words.split()
     assert "25.00% ± 1.25%" in bonn
     assert other.split()[-1] == "-"
+
+
+def test_a_table_of_differences_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.02, -0.01],
+        "counts": [1200, -7],
+        "error_bars": [0.01, None],
+        "count_bars": [100.0, None],
+    }
+    minus = {"minus_window": [1, 3], "minus_n": 9000}
+    table, _ = answer_lines(noisy(kind="difference_by_group", table=found, **minus))
+    _, bonn, other = printed(table, capsys)
+    assert "+2.00 ± 1.00 percentage points" in bonn
+    assert "+1,200 ± 100" in bonn
+    assert "-7 no error bar known" in other
 
 
 def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:

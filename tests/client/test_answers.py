@@ -55,7 +55,7 @@ FORMS: dict[str, type[Answer]] = {
 }
 """How an answer is read that was published before answers said their kind."""
 
-YOUNGER = {"share", "share_by_group"}
+YOUNGER = {"share", "share_by_group", "difference", "difference_by_group"}
 """Kinds whose answers always said their kind."""
 
 

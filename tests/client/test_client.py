@@ -254,6 +254,7 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
     by_kind = {
         "sum": Query.sum("age", "smoker", group_by=["city"]),
         "share": Query.share("smoker", "age < 65", group_by=["city"], error={"value": 0.01}),
+        "difference": Query.difference("smoker", {"previous_phases": 2}, last_phases=1),
         "threshold": Query.threshold("age", "age < 65"),
         "quantile": Query.quantile("age", 0.9, last_phases=1),
         "median": Query.median("age", query_id="mine"),

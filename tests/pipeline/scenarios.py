@@ -140,7 +140,12 @@ def _staged_ask(world: World) -> None:
     world.ask("flights", f"{offset}-share", AA, **share)
 
 
-STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)
+def _compare(world: World) -> None:
+    windows = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
+    world.ask("flights", "difference", LATE, kind="difference", error=0.005, **windows)
+
+
+STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask, _compare)
 
 
 def _kept(world: World) -> None:

@@ -83,6 +83,12 @@ TABLES = ask(
     {"kind": "sum", "attribute": "delay", "where": AA},
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
     {"kind": "share", "share_of": LATE, "where": AA},
+    {
+        "kind": "difference",
+        "where": SHORT,
+        "window": {"last_phases": 1},
+        "minus_window": {"previous_phases": 1},
+    },
     {"kind": "share", "share_of": LATE, "group_by": ["carrier"], "error": {"value": 0.1}},
     {"where": {"any": [AA, LATE]}},
     {"kind": "table", "group_by": ["carrier"]},

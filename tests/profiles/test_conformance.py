@@ -211,6 +211,7 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "table",
         "sum",
         "share",
+        "difference",
     }
     for name, answerer in ANSWERERS.items():
         assert all(setting_of(one) == name for one in answerer.kinds)
@@ -331,6 +332,7 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
         LinearQuery(everything, window, (0,)),
         LinearQuery(everything, window, (), Total(1, (0.0, 1.0, 2.0, 3.0))),
         LinearQuery(EVERYTHING, window, (), Indicator(everything)),
+        LinearQuery(everything, range(2), difference=(range(1, 2), window)),
         *(KindQuery(k, window, 1) for answerer in ANSWERERS.values() for k in answerer.kinds),
     ]
     assert {query.kind for query in others} == FIELDS.keys()

@@ -19,6 +19,7 @@ from stream_dp.messages.kinds.base import QueryShape
 from stream_dp.messages.kinds.between import BETWEEN, BetweenSpec
 from stream_dp.messages.kinds.correlated_vector import CORRELATED_VECTOR, CorrelatedVectorSpec
 from stream_dp.messages.kinds.counts import COUNTS
+from stream_dp.messages.kinds.differences import DIFFERENCES
 from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPointSpec
 from stream_dp.messages.kinds.median import MEDIAN, StableMedianSpec
 from stream_dp.messages.kinds.mode import MODE, ModeSpec
@@ -34,6 +35,7 @@ QueryKind = Literal[
     "table",
     "sum",
     "share",
+    "difference",
     "threshold",
     "quantile",
     "median",
@@ -77,6 +79,7 @@ _KINDS: Final = (
     COUNTS,
     SUMS,
     SHARES,
+    DIFFERENCES,
     THRESHOLD,
     MEDIAN,
     MODE,

@@ -256,6 +256,15 @@ class Evidence:
         """Largest variance of any answer in each block, shape (len(window),)."""
         return np.asarray(self._by_block.max(axis=0))
 
+    @property
+    def variances_by_block(self) -> Floats:
+        """Variance of each answer in each block, shape (answers, len(window)), or (1, ...) if alike."""
+        return self._by_block
+
+    def variances_after_count(self, precision: Floats) -> Floats:
+        """``variances_by_block`` if a count were measured with this precision in each block."""
+        return self._after_count(precision)
+
     def after_count(self, precision: Floats) -> Floats:
         """``by_block`` if a count were measured with this precision (1/variance) in each block."""
         return np.asarray(self._after_count(precision).max(axis=0))
