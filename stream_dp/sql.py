@@ -94,8 +94,10 @@ def parse(
 
     It accepts a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
     [WHERE ...] [GROUP BY a, b]``. ``COUNT(x)`` may replace ``COUNT(*)``, and ``SUM(x)``, ``AVG(x)`` and
-    ``COUNT(x)`` of one number may stand next to it. About all rows it also accepts ``QUANTILE(x, 0.9)`` (or
-    ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)`` and ``MODE(x)``.
+    ``COUNT(x)`` of one number may stand next to it. ``COUNT(*) FILTER (WHERE a) / COUNT(*)``, or
+    ``AVG(CASE WHEN a THEN 1 ELSE 0 END)``, asks which share of the rows of WHERE satisfies ``a`` too. About
+    all rows it also accepts ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``),
+    ``MEDIAN(x)`` and ``MODE(x)``.
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
@@ -272,7 +274,7 @@ class _Source:
         clauses, kind = self.clauses, asked["kind"]
         if not clauses.fields:
             return asked
-        if kind not in ("predicate", "table", "sum"):
+        if kind not in ("predicate", "table", "sum", "share"):
             raise self.error(
                 clauses.at,
                 f"{kind} has neither WITHIN nor COSTING AT MOST",
@@ -280,6 +282,8 @@ class _Source:
             )
         error = clauses.fields.get("error")
         if isinstance(error, dict):
+            if kind == "share":
+                return self._with_error_of_share(asked, error)
             if "relative" in error and kind != "predicate":
                 problem = "an error relative to the answer is for one COUNT only"
             elif "value" in error and select.find(exp.Avg) and select.find(exp.Sum):
@@ -292,6 +296,18 @@ class _Source:
                 return {**asked, **clauses.fields}
             raise self.error(clauses.at, problem, "write WITHIN 0.5% OF ROWS")
         return {**asked, **clauses.fields}
+
+    def _with_error_of_share(self, asked: Tree, error: Mapping[str, float]) -> Tree:
+        """Adds the clauses to a share, whose error is a number below 1."""
+        if "relative" in error:
+            problem = "an error relative to the answer is for one COUNT only"
+        elif error["value"] >= 1.0:
+            problem = "a share is between 0 and 1, and this error is not below 1"
+        else:
+            return {**asked, **self.clauses.fields}
+        raise self.error(
+            self.clauses.at, problem, "write WITHIN 0.01 for a share that is at most 0.01 off"
+        )
 
     def error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
         """Returns the error at a node, or at an offset into the text."""
@@ -416,6 +432,12 @@ class _Translator:
                 raise self._error(
                     item, f"{_short(first)} is asked already", "ask one of them at a time"
                 )
+        if asked["kind"] == "share":
+            for item in counts:
+                raise self._error(
+                    item, "the answer to a share counts its rows too", f"omit {_short(item)}"
+                )
+            return {**asked, **({"group_by": names} if names else {}), "where": tree}
         if asked["kind"] == "sum":
             starred = self._beside(asked["attribute"], counts)
             extra = {
@@ -483,6 +505,8 @@ class _Translator:
                 f"{_short(item)} is not answered: COUNT counts rows",
                 "use COUNT(*), or COUNT(x) to omit rows without an x",
             )
+        if (part := self._part(item)) is not None:
+            return {"kind": "share", "share_of": self.truth(part).true}
         function, subject = item, item.this
         if isinstance(item, exp.WithinGroup):
             function, ordered = item.this, item.expression.expressions
@@ -507,6 +531,43 @@ class _Translator:
                 rank, f"{_short(rank)} is not a share", "write 0.9 for the 90% quantile"
             )
         return {"kind": kind, "attribute": name, "rank": share}
+
+    def _part(self, item: Any) -> Any:
+        """Returns the condition whose share an expression asks for; None for another expression."""
+        if isinstance(item, exp.Avg) and isinstance(item.this, exp.Case):
+            case = item.this
+            first, *others = case.args["ifs"]
+            if case.this is None and not others and _is_number(first.args["true"], 1):
+                if _is_number(case.args.get("default"), 0):
+                    return first.this
+                raise self._error(
+                    case, "rows that do not satisfy the condition must count 0", "write ELSE 0 END"
+                )
+            raise self._error(
+                case,
+                f"{_short(case)} is not answered",
+                "write AVG(CASE WHEN ... THEN 1 ELSE 0 END)",
+            )
+        if isinstance(item, exp.Filter):
+            raise self._error(
+                item,
+                "FILTER is answered in a share only",
+                "divide by COUNT(*), or move the condition to WHERE",
+            )
+        if not isinstance(item, exp.Div):
+            return None
+        above, below = item.this.unnest(), item.expression.unnest()
+        if isinstance(above, exp.Mul):  # 1.0 * keeps other databases from dividing whole numbers
+            factor, other = above.this, above.expression
+            above = other.unnest() if _is_number(factor, 1) else above
+        counted = above.this if isinstance(above, exp.Filter) else None
+        if not all(isinstance(c, exp.Count) and _counts_all(c) for c in (counted, below)):
+            raise self._error(
+                item,
+                f"{_short(item)} is not answered",
+                "write COUNT(*) FILTER (WHERE ...) / COUNT(*)",
+            )
+        return above.expression.this
 
     def truth(self, node: Any) -> _Truth:
         """Translates a condition to the rows where it is true and the rows where it is false."""
@@ -770,7 +831,9 @@ _VALUES = {
 }
 """The aggregates of an attribute's values: the kind of query and its common name."""
 
-_SELECTED = "use COUNT(*), or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
+_SELECTED = (
+    "use COUNT(*), a share of it, or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
+)
 
 _REFUSALS: tuple[tuple[Any, str, str], ...] = (
     (
@@ -833,6 +896,16 @@ def _not(tree: Tree) -> Tree:
 def _counts_all(count: Any) -> bool:
     """Returns whether a COUNT counts all rows."""
     return isinstance(count.this, exp.Star) or count.this == exp.Literal.number(1)
+
+
+def _is_number(node: Any, number: int) -> bool:
+    """Returns whether a piece is this number, such as 1 or 1.0."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return False
+    try:
+        return float(node.this) == number
+    except ValueError:
+        return False
 
 
 def _is_constant(node: Any) -> bool:

@@ -163,11 +163,23 @@ class Looks:
             raise Wrong("it adds up, or groups by, what it does not depend on")
         if answers != n_cells(self._sizes, groups):
             raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
+        self._kept(self._definition.attributes[added], look)
+        yield from self._added_up(look, rests=look["rests"])
+
+    def _shares(self, look: Look) -> Owed:
+        """Sums of ones and zeros, each of which stands for as many units as its range says."""
+        answers, attributes = whole(look, "answers"), wholes(look, "attributes")
+        groups = wholes(look, "group_by")
+        n_cells(self._sizes, attributes)
+        if not set(groups) <= set(attributes) or answers != n_cells(self._sizes, groups):
+            raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
+        yield from self._added_up(look, rests=False)
+
+    def _added_up(self, look: Look, *, rests: bool) -> Owed:
         (low, high), centre = look["range"], look["centre"]
         if any(type(number) is not int for number in (low, high, centre)) or low > high:
             raise Wrong("its range and its centre are not those of whole numbers")
-        self._kept(self._definition.attributes[added], look)
-        several, all_in, rests = answers > 1, look["every_row"], look["rests"]
+        several, all_in = whole(look, "answers") > 1, look["every_row"]
         if type(all_in) is not bool or type(rests) is not bool or (all_in and rests):
             raise Wrong("it does not say which rows are in an answer")
         ends = 2 * low - centre, 2 * high - centre
@@ -411,6 +423,7 @@ class Looks:
         "tables": _tables,
         "counts": _counts,
         "sums": _sums,
+        "shares": _shares,
         "table": _table,
         "count": _count,
         "gate": _gate,

@@ -32,7 +32,7 @@ from stream_dp.within import as_at_most, as_error
 __all__ = ["command"]
 
 
-_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
+_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share", "difference")]
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -48,6 +48,11 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
     metavar="KIND",
     help=f"The kind of query, if it is not a count: {', '.join(_KINDS)}.",
 )
+@click.option(
+    "--share-of",
+    metavar="CONDITION",
+    help="Ask which share of the rows of QUERY satisfies this condition too.",
+)
 @click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
 @click.option(
     "--rank", type=float, help="The rank of a quantile, such as 0.9 for the 90% quantile."
@@ -61,9 +66,19 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table")]
 )
 @click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
 @click.option(
+    "--minus-previous",
+    type=click.IntRange(1),
+    help="Ask by how much the share differs from that in the N phases before the --window.",
+)
+@click.option(
+    "--minus-last",
+    type=click.IntRange(1),
+    help="Ask by how much the share differs from that in the last N phases.",
+)
+@click.option(
     "--error",
     metavar="ERROR",
-    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows.  "
+    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows; 0.01 for a share.  "
     "[default: the error of the data set]",
 )
 @click.option(
@@ -104,12 +119,15 @@ def command(
     query: str | None,
     group_by: tuple[str, ...],
     kind: str | None,
+    share_of: str | None,
     attribute: str | None,
     rank: float | None,
     low: float | None,
     high: float | None,
     file: Path | None,
     window: int | None,
+    minus_previous: int | None,
+    minus_last: int | None,
     error: str | None,
     at_most: str | None,
     quote: bool,  # noqa: FBT001 - click
@@ -128,6 +146,8 @@ def command(
     stream-dp ask people "age >= 30" --group-by city
     stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
     stream-dp ask people "age >= 30" --error 5% --at-most 2%
+    stream-dp ask people "age >= 30" --share-of smoker --error 0.01
+    stream-dp ask people smoker --window 7 --minus-previous 7
     stream-dp ask people "SELECT QUANTILE(age, 0.9)"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
@@ -144,6 +164,9 @@ def command(
             "QUERY": query,
             "--group-by": group_by,
             "--kind": kind,
+            "--share-of": share_of,
+            "--minus-previous": minus_previous,
+            "--minus-last": minus_last,
             "--attribute": attribute,
             "--rank": rank,
             "--low": low,
@@ -163,6 +186,16 @@ def command(
                 bundle.quote(client, dataset) if quote else bundle.ask(client, dataset, limit)
             )
         sys.exit(0 if answered else 1)
+    minus = _minus_window(minus_previous, minus_last)
+    if share_of is not None and minus is not None:
+        raise click.UsageError("a share is about one window: ask about each window, and subtract")
+    for option, names_kind, wanted in (
+        ("--share-of", share_of is not None, "share"),
+        ("--minus-previous or --minus-last", minus is not None, "difference"),
+    ):
+        if names_kind and kind is not None:
+            raise click.UsageError(f"{option} needs no --kind: leave --kind {kind} out")
+        kind = wanted if names_kind else kind
     is_batch = kind == "prefix_batch"
     if more and not is_batch:
         raise click.UsageError(
@@ -176,7 +209,7 @@ def command(
     precise = _Precise.of(error, at_most)
     if query is not None and not is_batch:  # the SQL knows what the error is of
         query, precise = precise.after(query), _Precise()
-    texts = [text for text in (query, *more) if text is not None]
+    texts = [text for text in (query, *more, share_of) if text is not None]
     asked = Query(
         condition=None if is_batch else query,
         group_by=group_by,
@@ -191,6 +224,8 @@ def command(
         error=precise.error,
         at_most=precise.at_most,
         fresh=fresh,
+        share_of=share_of,
+        minus_window=minus,
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)
@@ -206,6 +241,15 @@ def command(
             console.print(piece)
     if refusal:
         sys.exit(1)
+
+
+def _minus_window(previous: int | None, last: int | None) -> dict[str, int] | None:
+    """Returns the window that a difference takes away, as a message has it."""
+    if previous is not None and last is not None:
+        raise click.UsageError("give --minus-previous or --minus-last, not both")
+    if previous is not None:
+        return {"previous_phases": previous}
+    return None if last is None else {"last_phases": last}
 
 
 _Read = TypeVar("_Read")
@@ -321,7 +365,10 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
         if name in shape.needs and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{option}")
         if name not in shape.names and value is not None:
-            problem = f"--kind {kind} has no --{option}" if kind else f"--{option} needs --kind"
+            named = {"share": "--share-of", "difference": "a difference"}.get(
+                kind or "", f"--kind {kind}"
+            )
+            problem = f"{named} has no --{option}" if kind else f"--{option} needs --kind"
             raise click.UsageError(problem)
 
 
@@ -349,6 +396,10 @@ def _refusal(
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
             f"{rows:,}; send more with: stream-dp ingest FILE --dataset {answer.dataset}"
         )
+    if reason.message.startswith("share_of"):
+        within = reason.message.replace("share_of", "where", 1)
+        of_part = reason.model_copy(update={"message": within})
+        return pointed_refusal(texts[-1], message["share_of"], of_part)
     found = re.match(r"wheres\[(\d+)\](.*)", reason.message, re.DOTALL)
     if found is None:
         return pointed_refusal(texts[0] if texts else "", message.get("where"), reason)

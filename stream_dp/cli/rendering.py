@@ -20,6 +20,9 @@ from stream_dp.messages import (
     CorrelatedVectorAnswer,
     CountAnswer,
     Definition,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     Event,
     FoundAnswer,
     InteriorPointAnswer,
@@ -33,6 +36,9 @@ from stream_dp.messages import (
     QuotedQuery,
     RefusedAnswer,
     Rejected,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    ShareTable,
     SideAnswer,
     SumAnswer,
     SumByGroupAnswer,
@@ -144,9 +150,27 @@ def _(answer: SumAnswer) -> str:
     return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
 
 
+@_said.register
+def _(answer: ShareAnswer) -> str:
+    among = _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    return f"{_share_among(answer.share, answer.share_bar)} of the rows of the condition, which are {among}"
+
+
+@_said.register
+def _(answer: DifferenceAnswer) -> str:
+    share, rows = _difference(answer.value, answer.error_bar, answer.count, answer.count_bar)
+    first, last = answer.minus_window
+    phases = f"phase {first}" if first == last else f"phases {first} to {last}"
+    return f"{share} against {phases}: {rows} rows"
+
+
 @_said.register(CellsAnswer)
 @_said.register(SumByGroupAnswer)
-def _(answer: CellsAnswer | SumByGroupAnswer) -> str:
+@_said.register(ShareByGroupAnswer)
+@_said.register(DifferenceByGroupAnswer)
+def _(
+    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
+) -> str:
     return f"{len(answer.table.values)} cells"
 
 
@@ -259,6 +283,18 @@ def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Ta
 
 
 @_pictures.register
+def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _shares_by_group(answer.table)
+
+
+@_pictures.register
+def _(answer: DifferenceByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield _differences_table(answer.table)
+
+
+@_pictures.register
 def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     yield _batch_table(answer, conditions)
 
@@ -272,6 +308,22 @@ def _rows(rows: int, bar: float | None, n: int) -> str:
     if bar is None:
         return f"{rows * share:.2f}%, no error bar known: {rows:,} of {n:,} rows"
     return f"{rows * share:.2f}% ± {bar * share:.2f}%: {rows:,} ± {round(bar):,} of {n:,} rows"
+
+
+def _share_among(share: float | None, bar: float | None) -> str:
+    """A share of some rows, and its half width."""
+    if share is None or bar is None:
+        return "an unknown share"
+    return f"{100 * share:.2f}% ± {100 * bar:.2f}%"
+
+
+def _difference(
+    share: float, bar: float | None, count: int, count_bar: float | None
+) -> tuple[str, str]:
+    """A difference of shares in percentage points, and of counts, each with its half width."""
+    points = "no error bar known" if bar is None else f"± {100 * bar:.2f}"
+    rows = "no error bar known" if count_bar is None else f"± {round(count_bar):,}"
+    return f"{100 * share:+.2f} {points} percentage points", f"{count:+,} {rows}"
 
 
 def _number(value: float, bar: float | None) -> str:
@@ -407,6 +459,29 @@ def _sums_table(cells: SumTable) -> Table:
             *sums,
             _bar(cells.values[row] / most),
         )
+    return table
+
+
+def _shares_by_group(cells: ShareTable) -> Table:
+    """A share with GROUP BY as a table for the terminal."""
+    table = _shares_table(*cells.attributes, sums=["share of them"], rows="rows of the condition")
+    for row, labels in enumerate(itertools.product(*cells.labels)):
+        share = cells.shares[row]
+        table.add_row(
+            *(escape(label) for label in labels),
+            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            "-" if share is None else _share_among(share, cells.share_bars[row]),
+            _bar(0.0 if share is None else share),
+        )
+    return table
+
+
+def _differences_table(cells: DifferenceTable) -> Table:
+    """A difference with GROUP BY as a table for the terminal."""
+    table = bare_table(*cells.attributes, numbers=("difference of shares", "of rows"))
+    bars = zip(cells.values, cells.error_bars, cells.counts, cells.count_bars, strict=True)
+    for labels, figures in zip(itertools.product(*cells.labels), bars, strict=True):
+        table.add_row(*(escape(label) for label in labels), *_difference(*figures))
     return table
 
 

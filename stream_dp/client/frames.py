@@ -13,9 +13,12 @@ from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import (
     Answer,
     CellsAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     FoundAnswer,
     PrefixBatchAnswer,
     RefusedAnswer,
+    ShareByGroupAnswer,
     SideAnswer,
     SumByGroupAnswer,
     Table,
@@ -166,7 +169,30 @@ def _of_sums(answer: SumByGroupAnswer, conditions: Sequence[object]) -> pd.DataF
     return frame
 
 
-def _table_frame(table: Table) -> pd.DataFrame:
+@_frame.register(ShareByGroupAnswer)
+def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    frame, table = _table_frame(answer.table), answer.table
+    columns = {
+        "share": table.shares,
+        "share_bar": table.share_bars,
+        "both": table.both,
+        "both_bar": table.both_bars,
+    }
+    for name, values in columns.items():
+        frame[name] = _floats(values)
+    return frame
+
+
+@_frame.register(DifferenceByGroupAnswer)
+def _of_differences(answer: DifferenceByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    frame = _table_frame(answer.table)
+    frame["count_bar"] = _floats(answer.table.count_bars)
+    return frame
+
+
+def _table_frame(table: Table | DifferenceTable) -> pd.DataFrame:
     """The labels of each cell, and its share and count."""
     import pandas as pd
 

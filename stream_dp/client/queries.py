@@ -18,11 +18,15 @@ from stream_dp.messages import (
     Answer,
     BetweenAnswer,
     CorrelatedVectorAnswer,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
     InteriorPointAnswer,
     MedianAnswer,
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    ShareAnswer,
+    ShareByGroupAnswer,
     SumAnswer,
     SumByGroupAnswer,
     ThresholdAnswer,
@@ -84,12 +88,15 @@ class Query(Generic[AnswerT_co]):
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
-        error: The largest error of a count, table or sum: a share of the rows such as 0.005, ``{"relative":
-            0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, or ``{"mean": 2.5}`` of a mean. None
-            takes ``accuracy.error``.
+        error: The largest error of a count, table, sum or share: a share of the rows such as 0.005,
+            ``{"relative": 0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, ``{"mean": 2.5}`` of
+            a mean, or ``{"value": 0.01}`` of a share. None takes ``accuracy.error``.
         at_most: The largest share of any phase's budget that the answer may take. None for no limit.
         fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
             was chosen, and it is charged under every new id.
+        share_of: The condition whose share among the rows of ``condition`` is asked, in SQL or as a tree.
+        minus_window: The window whose share is taken away from that of the ``last_phases``:
+            ``{"previous_phases": 7}`` right before them, or ``{"last_phases": 28}``.
 
     Example:
         >>> from stream_dp.client import Query
@@ -113,6 +120,8 @@ class Query(Generic[AnswerT_co]):
     error: ErrorOf | None = None
     at_most: float | None = None
     fresh: bool = False
+    share_of: Condition | None = None
+    minus_window: Mapping[str, int] | None = None
 
     @overload
     @classmethod
@@ -165,6 +174,83 @@ class Query(Generic[AnswerT_co]):
             count_rows=count_rows,
             **more,
         )
+
+    @overload
+    @classmethod
+    def share(
+        cls,
+        share_of: Condition,
+        condition: Condition | None = None,
+        **more: Unpack[_Precise],
+    ) -> Query[ShareAnswer]: ...
+
+    @overload
+    @classmethod
+    def share(
+        cls,
+        share_of: Condition,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str],
+        **more: Unpack[_Precise],
+    ) -> Query[ShareByGroupAnswer]: ...
+
+    @classmethod
+    def share(
+        cls,
+        share_of: Condition,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_Precise],
+    ) -> Query[Any]:
+        """Asks for the share of ``share_of`` among the rows that satisfy ``condition``.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.share("smoker", "age >= 30", error={"value": 0.01}).kind
+            'share'
+        """
+        return Query(condition, tuple(group_by), kind="share", share_of=share_of, **more)
+
+    @overload
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        **more: Unpack[_Precise],
+    ) -> Query[DifferenceAnswer]: ...
+
+    @overload
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        *,
+        group_by: Sequence[str],
+        **more: Unpack[_Precise],
+    ) -> Query[DifferenceByGroupAnswer]: ...
+
+    @classmethod
+    def difference(
+        cls,
+        condition: Condition | None,
+        minus_window: Mapping[str, int],
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_Precise],
+    ) -> Query[Any]:
+        """Asks by how much the share of a condition differs between two windows.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.difference("smoker", {"previous_phases": 7}, last_phases=7).kind
+            'difference'
+        """
+        window = dict(minus_window)
+        return Query(condition, tuple(group_by), kind="difference", minus_window=window, **more)
 
     @overload
     @classmethod
@@ -283,6 +369,10 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
             item[name] = said
     if query.count_rows:
         item["count_rows"] = True
+    if query.minus_window is not None:
+        item["minus_window"] = dict(query.minus_window)
+    if query.share_of is not None:
+        item["share_of"] = _where(query.share_of, parse, "share_of")
     _add_target(item, query)
     if query.fresh:
         item["fresh"] = True
@@ -308,17 +398,18 @@ def _add_target(item: dict[str, Any], query: Query[Any]) -> None:
         item[name] = said
 
 
-def _where(condition: Condition, parse: Parse) -> dict[str, Any]:
-    """Returns the tree of one condition of a batch."""
+def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dict[str, Any]:
+    """Returns the tree of one condition of a batch, or of another field."""
     if not isinstance(condition, str):
         return dict(condition)
     item = parse(condition)
     if item["kind"] != "predicate" or "fresh" in item:
-        raise InvalidInput("conditions", f"{condition!r} is not a condition", "omit SELECT")
+        raise InvalidInput(field, f"{condition!r} is not a condition", "omit SELECT")
     if item.keys() & {"error", "at_most"}:
-        raise InvalidInput(
-            "conditions", "a batch has one price for all of them", "omit the clauses"
-        )
+        problem = "a batch has one price for all of them"
+        if field != "conditions":
+            problem = "the error and the price are those of the whole query"
+        raise InvalidInput(field, problem, "omit the clauses")
     return item["where"] or {"all": []}
 
 

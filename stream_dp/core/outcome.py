@@ -78,11 +78,18 @@ class TableAnswered:
 
 
 def widest_bar(outcome: object) -> float | None:
-    """The largest error bar of a count or table, as a share of its rows; None where one is not known."""
+    """The largest error bar of a count, table or difference, as a share; None where one is not known."""
+    if isinstance(outcome, Differences):
+        return _widest([cell.share_bar for cell in outcome.cells])
     cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-    bars = [cell.error_bar for cell in cells if isinstance(cell, Answered)]
+    if not all(isinstance(cell, Answered) for cell in cells):
+        return None
+    return _widest([cell.error_bar for cell in cells if isinstance(cell, Answered)])
+
+
+def _widest(bars: list[float | None]) -> float | None:
     known = [bar for bar in bars if bar is not None]
-    return max(known) if known and len(known) == len(cells) else None
+    return max(known) if known and len(known) == len(bars) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,41 @@ class Summed:
 
     cells: tuple[Sum, ...]
     n: int
+    confidence: float
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A noisy difference of two windows: the share of a condition in one, minus that in the other.
+
+    Attributes:
+        share: The estimated difference of shares; in [-1, 1].
+        share_bar: Half width; None where none is known.
+        count: The estimated difference of counts, in rows.
+        count_bar: Half width, in rows; None where none is known.
+    """
+
+    share: float
+    share_bar: float | None
+    count: float
+    count_bar: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The answer to a query about two windows: one difference, or one a cell of a table.
+
+    Attributes:
+        cells: Row-major in the order the attributes were asked in.
+        n_rows: Rows of each window; public.
+        minus: The blocks of the window that is taken away.
+        confidence: Probability with which each bar covers, for a query fixed beforehand.
+    """
+
+    cells: tuple[Difference, ...]
+    n_rows: tuple[int, int]
+    minus: range
     confidence: float
     path: Path
 
@@ -238,11 +280,23 @@ class Refused:
     retriable: bool = False
 
 
-Outcome = Answered | TableAnswered | Summed | Found | BatchAnswered | Responses | Placed | Refused
+Outcome = (
+    Answered
+    | TableAnswered
+    | Summed
+    | Differences
+    | Found
+    | BatchAnswered
+    | Responses
+    | Placed
+    | Refused
+)
 
 __all__ = [
     "Answered",
     "BatchAnswered",
+    "Difference",
+    "Differences",
     "Difficulty",
     "Found",
     "Outcome",

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial, reduce
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -149,6 +149,24 @@ class Predicate:
         several = self.factors is not None and len(self.factors) > 1
         return Predicate(self.attributes, None if several else factors_of(outside), outside)
 
+    def and_also(self, other: Predicate) -> Predicate:
+        """Holds for the rows for which both hold."""
+        if self.factors is not None and other.factors is not None:
+            factors = dict(zip(self.attributes, self.factors, strict=True))
+            for attribute, factor in zip(other.attributes, other.factors, strict=True):
+                factors[attribute] = factors.get(attribute, factor) & factor
+            return Predicate.conjunction(factors)
+        attributes = tuple(sorted({*self.attributes, *other.attributes}))
+        return Predicate.of_mask(
+            attributes,
+            np.logical_and(*np.broadcast_arrays(self.along(attributes), other.along(attributes))),
+        )
+
+    def along(self, attributes: Sequence[int]) -> Mask:
+        """``mask`` with an axis for each of ``attributes``, of length 1 where it does not depend on it."""
+        sizes = dict(zip(self.attributes, self.mask.shape, strict=True))
+        return self.mask.reshape([sizes.get(attribute, 1) for attribute in attributes])
+
     @property
     def complement_key(self) -> bytes:
         """The ``key`` of the complement, which need not be made for it."""
@@ -229,6 +247,16 @@ class Total:
     values: tuple[float, ...]
     kept: Kept | None = None
 
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The axes of ``weights``."""
+        return (self.attribute,)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """What the rows of each cell count for, of the sizes of ``attributes``."""
+        return np.array(self.values)
+
     @cached_property
     def largest(self) -> float:
         """The most by which one row can change the total."""
@@ -245,6 +273,38 @@ class Total:
 
 
 @dataclass(frozen=True)
+class Indicator:
+    """The part of the rows that a share is about: each row of it counts 1, and the others count 0.
+
+    Attributes:
+        predicate: The rows of the part. All of them satisfy the query's own predicate.
+    """
+
+    predicate: Predicate
+    kept: ClassVar[None] = None
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The axes of ``weights``."""
+        return self.predicate.attributes
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """What the rows of each cell count for, of the sizes of ``attributes``."""
+        return self.predicate.mask.astype(np.float64)
+
+    @property
+    def largest(self) -> float:
+        """The most by which one row can change the total."""
+        return 1.0
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells it apart from other totals."""
+        return "share", self.predicate.key
+
+
+@dataclass(frozen=True)
 class LinearQuery:
     """A query for a predicate, or for its table over some attributes, on a window of phases.
 
@@ -252,10 +312,13 @@ class LinearQuery:
         predicate: The rows that count.
         window: The absolute indices of the blocks, contiguous and not empty.
         group_by: The attributes of the table, in the order asked. () asks for one number.
-        total: The number that is added up over these rows. None counts the rows.
+        total: The number that is added up over these rows, or the part of them whose share is asked. None
+            counts the rows.
         rows: The rows to count next to a total, including rows without a number. None for no such count.
         target: How precise the answer is to be, and what it may cost.
         fresh: Whether the answer rests on a look of its own alone, and not on what is remembered.
+        difference: Two windows, the second of which is taken away from the first: a difference of shares is
+            asked. ``window`` covers both. None asks about one window.
         attributes: All attributes that the query depends on, ascending.
         key: 16 bytes that identify the query, whatever the window and the target: what is known about it
             serves every target. A fresh query has the key of the same query without.
@@ -264,15 +327,18 @@ class LinearQuery:
     predicate: Predicate
     window: range
     group_by: tuple[int, ...] = ()
-    total: Total | None = None
+    total: Total | Indicator | None = None
     rows: Predicate | None = None
     target: Target = Target()  # noqa: RUF009 - frozen
     fresh: bool = False
+    difference: tuple[range, range] | None = None
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         if self.fresh and (self.total is not None or self.target.relative is not None):
             raise ValueError("a fresh answer counts rows, with an error that is known beforehand")
+        if self.difference is not None and (self.fresh or self.total is not None):
+            raise ValueError("a difference is one of counts, and no look of its own answers it")
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
@@ -286,9 +352,11 @@ class LinearQuery:
 
     @property
     def kind(self) -> str:
-        """The kind, named as in ``messages.QueryFields``: a predicate, a table or a sum."""
+        """The kind, named as in ``messages.QueryFields``: a predicate, a table, a sum and so on."""
+        if self.difference is not None:
+            return "difference"
         if self.total is not None:
-            return "sum"
+            return "share" if isinstance(self.total, Indicator) else "sum"
         return "table" if self.group_by else "predicate"
 
     @property
@@ -301,7 +369,7 @@ class LinearQuery:
 
     @cached_property
     def attributes(self) -> tuple[int, ...]:
-        added = () if self.total is None else (self.total.attribute,)
+        added = () if self.total is None else self.total.attributes
         counted = () if self.rows is None else self.rows.attributes
         return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted}))
 
@@ -438,6 +506,41 @@ def total_of(index: int, attribute: Number) -> Total:
         return Total(index, attribute.values)
     kept = Kept(measure.unit, measure.ends[0], attribute.measured_ends)
     return Total(index, attribute.values_within_ends, kept)
+
+
+def compile_share(
+    universe: Universe, share_of: dict[str, Any], where: dict[str, Any] | None
+) -> tuple[Indicator, Predicate]:
+    """Compiles the two conditions of a share.
+
+    Args:
+        universe: The universe of the data set.
+        share_of: The tree of the condition whose share is asked.
+        where: The tree of the condition on the rows.
+
+    Returns:
+        The rows that satisfy both conditions, and those that satisfy ``where``.
+
+    Raises:
+        InvalidQuery: A condition is not valid, or no query is needed to know the share.
+    """
+    whole = compile_where(universe, where)
+    try:
+        alone = compile_where(universe, share_of)
+    except InvalidQuery as fault:
+        field = fault.field.replace("where", "share_of", 1)
+        raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
+    if whole.constant is False:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    _check_cells(universe, {*whole.attributes, *alone.attributes}, MAX_TOUCHED_CELLS, "share_of")
+    part = whole.and_also(alone)
+    if part.constant is False:
+        problem = "no row can satisfy both where and share_of, so the share is 0"
+    elif part == whole:
+        problem = "each row that satisfies where satisfies share_of too, so the share is 1"
+    else:
+        return Indicator(part), whole
+    raise InvalidQuery("share_of", problem, "ask for the share of another condition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -878,6 +981,7 @@ __all__ = [
     "MAX_TOUCHED_CELLS",
     "NOTHING",
     "AnyQuery",
+    "Indicator",
     "Kept",
     "KindQuery",
     "LinearQuery",
@@ -885,6 +989,7 @@ __all__ = [
     "Predicate",
     "Total",
     "compile_group_by",
+    "compile_share",
     "compile_total",
     "compile_where",
     "factors_of",

@@ -63,10 +63,16 @@ from stream_dp.messages.kinds.adaptive_threshold import AdaptiveThresholdAnswer
 from stream_dp.messages.kinds.between import BetweenAnswer
 from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer, Vector
 from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.differences import (
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
+)
 from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
 from stream_dp.messages.kinds.median import MedianAnswer
 from stream_dp.messages.kinds.mode import ModeAnswer
 from stream_dp.messages.kinds.prefix_batch import Batched, PrefixBatchAnswer
+from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer, ShareTable
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer, SumTable
 from stream_dp.messages.kinds.threshold import QuantileAnswer, ThresholdAnswer, ThresholdCurveAnswer
 from stream_dp.messages.reading import read_json
@@ -119,6 +125,9 @@ __all__ = [
     "CountsSpec",
     "DatasetName",
     "Definition",
+    "DifferenceAnswer",
+    "DifferenceByGroupAnswer",
+    "DifferenceTable",
     "Event",
     "FoundAnswer",
     "FoundCell",
@@ -153,6 +162,9 @@ __all__ = [
     "RefusedAnswer",
     "Rejected",
     "SequentialSpec",
+    "ShareAnswer",
+    "ShareByGroupAnswer",
+    "ShareTable",
     "SideAnswer",
     "SingleQuery",
     "SourceRange",

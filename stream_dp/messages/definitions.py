@@ -190,7 +190,7 @@ class CalibratedSpec(ProfileSpec):
             base release and far more will be asked than the budget pays for.
     """
 
-    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums")
+    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True

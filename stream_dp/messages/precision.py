@@ -18,7 +18,10 @@ class RelativeError(Request):
 
 
 class FixedError(Request):
-    """The largest error in the unit of the answer: rows for counts, the attribute's own unit for sums."""
+    """The largest error in the unit of the answer.
+
+    That is rows for counts, the attribute's own unit for sums, and 1 for shares.
+    """
 
     value: Annotated[Finite, Field(gt=0)]
 

@@ -95,6 +95,24 @@ class LastPhases(Request):
     last_phases: Annotated[int, Field(ge=1)]
 
 
+class MinusWindow(Request):
+    """The window that a difference takes away: the most recent phases, or those right before the window.
+
+    Attributes:
+        last_phases: The number of most recent phases. They may overlap with the window.
+        previous_phases: The number of phases right before the first one of the window.
+    """
+
+    last_phases: Annotated[int, Field(ge=1)] | None = None
+    previous_phases: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MinusWindow:
+        if (self.last_phases is None) == (self.previous_phases is None):
+            raise ValueError("write either last_phases or previous_phases")
+        return self
+
+
 class QueryFields(Request):
     """One query. The core checks its conditions, names and values against the schema.
 
@@ -102,12 +120,14 @@ class QueryFields(Request):
         where: The condition on the rows, or on the values of ``attribute``.
         wheres: The conditions of a batch, each written as in ``where``.
         group_by: The attributes of a table.
+        share_of: For a share, the condition whose share among the rows of ``where`` is asked.
+        minus_window: For a difference, the window whose share is taken away from that of ``window``.
         attribute: The attribute to analyse or to add up.
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
-            share of the answer, or a number of rows.
+            share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
         fresh: Whether a count rests on a look of its own alone, whatever was published before.
     """
@@ -119,6 +139,8 @@ class QueryFields(Request):
         tuple[dict[str, Any], ...], BeforeValidator(tupled), Field(max_length=1_000)
     ] = ()
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    share_of: dict[str, Any] | None = None
+    minus_window: MinusWindow | None = None
     attribute: AttributeName | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
     low: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -141,13 +163,42 @@ class QueryFields(Request):
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError("low is not below high: write the smaller threshold as low")
         self._check_error()
+        self._check_minus_window()
         return self
+
+    def _check_minus_window(self) -> None:
+        """Refuses windows that hold the same phases, or none, however many phases there are."""
+        minus, window = self.minus_window, self.window
+        if minus is None:
+            return
+        if window is None and minus.previous_phases is not None:
+            raise ValueError(
+                "no phase comes before a window of all phases: add window, such as "
+                '{"last_phases": 7}'
+            )
+        if window is not None and minus.last_phases == window.last_phases:
+            raise ValueError(
+                "minus_window is the window itself: write other phases, or previous_phases"
+            )
 
     def _check_error(self) -> None:
         """Refuses forms of an error that the kind of the query cannot promise."""
         if isinstance(self.error, RelativeError) and self.kind != "predicate":
             raise ValueError(
                 f'kind "{self.kind}" has no relative error: write error as a share of the rows or as a value'
+            )
+        if self.kind == "share":
+            if isinstance(self.error, MeanError):
+                raise ValueError(
+                    'the error of a share is a value: write {"value": 0.01} for a share within 0.01'
+                )
+            if isinstance(self.error, FixedError) and self.error.value >= 1.0:
+                raise ValueError(
+                    'a share is between 0 and 1: write an error below 1, such as {"value": 0.01}'
+                )
+        if self.kind == "difference" and isinstance(self.error, FixedError | MeanError):
+            raise ValueError(
+                "the error of a difference is a share of the rows: write it as a number such as 0.01"
             )
         if isinstance(self.error, MeanError) and (self.kind != "sum" or self.count_rows):
             raise ValueError(
@@ -234,6 +285,7 @@ class QueryEnvelope(Request):
 __all__ = [
     "Batch",
     "LastPhases",
+    "MinusWindow",
     "QueryEnvelope",
     "QueryFields",
     "SingleQuery",

@@ -16,6 +16,7 @@ from stream_dp.core.query import (
     LinearQuery,
     Predicate,
     compile_group_by,
+    compile_share,
     compile_total,
     compile_where,
 )
@@ -23,6 +24,7 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.messages.precision import FixedError, MeanError, RelativeError
+from stream_dp.messages.requests import MinusWindow
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.profiles.kinds import setting_of
 
@@ -61,8 +63,10 @@ def as_sent(query: QueryFields) -> tuple[object, ...]:
     if query.kind in _COUNTS:
         return query.where, query.group_by, *_identity(_target(query)), *_fresh(query)
     counted = ("count_rows",) if query.count_rows else ()
+    part: tuple[object, ...] = () if query.share_of is None else ("share_of", query.share_of)
+    part += () if query.minus_window is None else _minus(query.minus_window)
     asked = query.where, query.wheres, query.group_by, query.attribute
-    return (*asked, *_numbers(query), *counted, *_identity(_target(query)))
+    return (*asked, *_numbers(query), *counted, *part, *_identity(_target(query)))
 
 
 def _numbers(query: QueryFields) -> tuple[float, ...]:
@@ -75,6 +79,8 @@ def _target(query: QueryFields) -> Target:
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
+        case FixedError(value=value) if query.kind == "share":
+            return Target(mean=value, at_most=query.at_most)  # a share is a mean of ones and zeros
         case FixedError(value=value):
             return Target(value=value, at_most=query.at_most)
         case MeanError(mean=mean):
@@ -110,6 +116,10 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
             return _count(dataset, query)
         if query.kind == "sum":
             return _sum(dataset, query)
+        if query.kind == "share":
+            return _share(dataset, query)
+        if query.kind == "difference":
+            return _difference(dataset, query)
         return _kind(dataset, query)
     except (InvalidQuery, MemoryError):
         raise
@@ -180,6 +190,60 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
         (predicate.key, group_by, total.attribute, *counted, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
     )
+
+
+def _share(dataset: Dataset, query: QueryFields) -> Compiled:
+    universe = dataset.universe
+    if "share" not in dataset.mechanism.kinds:
+        raise InvalidQuery(
+            "kind",
+            "a data set of this profile does not answer shares",
+            "ask for both counts and divide them, or ask a data set of the calibrated profile",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    assert query.share_of is not None, "the message was checked"
+    part, predicate = compile_share(universe, query.share_of, query.where)
+    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
+    target = _checked_target(dataset, query)
+    return Compiled(
+        ("share", part.predicate.key, predicate.key, group_by, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, group_by, part, target=target),
+    )
+
+
+def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
+    universe, minus = dataset.universe, query.minus_window
+    if "difference" not in dataset.mechanism.kinds:
+        raise InvalidQuery(
+            "kind",
+            "a data set of this profile does not answer differences",
+            "ask about each window and subtract, or ask a data set of the calibrated profile",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
+    assert minus is not None, "the message was checked"
+    predicate = compile_where(universe, query.where)
+    group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
+    if predicate.constant is not None and not (group_by and predicate.constant):
+        rows = "every row satisfies it" if predicate.constant else "no row can satisfy it"
+        raise InvalidQuery("where", f"{rows}, so the difference is 0", "name another condition")
+    target = _checked_target(dataset, query)
+
+    def on(window: range) -> LinearQuery:
+        """The query about both windows. The first one ends with the newest phase."""
+        if minus.last_phases is not None:
+            taken = range(max(0, window.stop - minus.last_phases), window.stop)
+        else:
+            assert minus.previous_phases is not None, "the message was checked"
+            taken = range(max(0, window.start - minus.previous_phases), window.start)
+        both = range(min(window.start, taken.start), window.stop) if taken else window
+        return LinearQuery(predicate, both, group_by, target=target, difference=(window, taken))
+
+    return Compiled((predicate.key, group_by, *_minus(minus), *_identity(target)), on)
+
+
+def _minus(minus: MinusWindow) -> tuple[object, ...]:
+    """Returns the fields of the window that is taken away."""
+    return "minus_window", minus.last_phases, minus.previous_phases
 
 
 def _kind(dataset: Dataset, query: QueryFields) -> Compiled:

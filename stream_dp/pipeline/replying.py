@@ -46,8 +46,8 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
         query: The query as it was sent.
         asked: The query as it was compiled; None if it cannot be.
     """
-    if query.kind == "sum" and query.group_by:
-        return "sum_by_group"
+    if query.kind in ("sum", "share", "difference") and query.group_by:
+        return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
         return "threshold_curve"
     return query.kind
@@ -135,9 +135,14 @@ class Replying:
         self, asked: AnyQuery, path: Path, charges: tuple[Charge, ...], note: str | None
     ) -> dict[str, Any]:
         """Returns the fields that quotes and answers of all kinds have."""
+        difference = asked.difference if isinstance(asked, LinearQuery) else None
+        standing = self.dataset.standing(asked.window)
+        if difference is not None:  # it is about a window, and the budget is that of both
+            about = self.dataset.standing(difference[0])
+            standing = {**standing, "n": about["n"], "window": about["window"]}
         return {
             **self._head(asked),
-            **self.dataset.standing(asked.window),
+            **standing,
             "difficulty": (
                 Difficulty.HARD if _fell_short(asked, path, charges) else path.difficulty
             ).value,

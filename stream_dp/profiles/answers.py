@@ -6,13 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.outcome import Answered, Found, Placed, Summed, TableAnswered
+from stream_dp.core.outcome import Answered, Differences, Found, Placed, Sum, Summed, TableAnswered
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import (
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    DifferenceTable,
     FoundCell,
     NoisyAnswer,
     PredicateAnswer,
     QueryFields,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    ShareTable,
     SumAnswer,
     SumByGroupAnswer,
     SumTable,
@@ -153,6 +159,76 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
     return SumByGroupAnswer(**_with_binning(released), table=table, confidence=outcome.confidence)
 
 
+def _share_of_rows(released: Released, outcome: Summed) -> ShareAnswer:
+    (cell,) = outcome.cells
+    return ShareAnswer(
+        **released.facts,
+        share=cell.mean,
+        share_bar=cell.mean_bar,
+        value=min(1.0, cell.count / outcome.n),
+        count=round(cell.count),
+        error_bar=_share(cell.count_bar, outcome.n),
+        both=_rows_of_both(cell, outcome.n),
+        both_bar=cell.total_bar,
+        confidence=outcome.confidence,
+    )
+
+
+def _share_by_group(released: Released, outcome: Summed) -> ShareByGroupAnswer:
+    attributes, cells = released.query.group_by, outcome.cells
+    table = ShareTable(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        values=tuple(cell.count / outcome.n for cell in cells),
+        counts=tuple(round(cell.count) for cell in cells),
+        error_bars=tuple(_share(cell.count_bar, outcome.n) for cell in cells),
+        shares=tuple(cell.mean for cell in cells),
+        share_bars=tuple(cell.mean_bar for cell in cells),
+        both=tuple(_rows_of_both(cell, outcome.n) for cell in cells),
+        both_bars=tuple(cell.total_bar for cell in cells),
+    )
+    return ShareByGroupAnswer(**released.facts, table=table, confidence=outcome.confidence)
+
+
+def _rows_of_both(cell: Sum, n: int) -> int:
+    """Returns the estimated rows of both conditions, which are between none and all."""
+    return round(min(max(cell.total, 0.0), float(n)))
+
+
+def _difference(released: Released, outcome: Differences) -> DifferenceAnswer:
+    (cell,) = outcome.cells
+    return DifferenceAnswer(
+        **released.facts,
+        **_windows(outcome),
+        value=cell.share,
+        error_bar=cell.share_bar,
+        count=round(cell.count),
+        count_bar=cell.count_bar,
+    )
+
+
+def _difference_by_group(released: Released, outcome: Differences) -> DifferenceByGroupAnswer:
+    attributes, cells = released.query.group_by, outcome.cells
+    table = DifferenceTable(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        values=tuple(cell.share for cell in cells),
+        counts=tuple(round(cell.count) for cell in cells),
+        error_bars=tuple(cell.share_bar for cell in cells),
+        count_bars=tuple(cell.count_bar for cell in cells),
+    )
+    return DifferenceByGroupAnswer(**released.facts, **_windows(outcome), table=table)
+
+
+def _windows(outcome: Differences) -> dict[str, Any]:
+    """Returns the fields about the window that is taken away."""
+    return {
+        "minus_window": (outcome.minus.start + 1, outcome.minus.stop),
+        "minus_n": outcome.n_rows[1],
+        "confidence": outcome.confidence,
+    }
+
+
 def _share(rows: float | None, n: int) -> float | None:
     """Returns a half width in rows as a share of the rows asked."""
     return None if rows is None else min(1.0, rows / n)
@@ -211,5 +287,9 @@ COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
     "table": _table,
     "sum": _sum,
     "sum_by_group": _sum_by_group,
+    "share": _share_of_rows,
+    "share_by_group": _share_by_group,
+    "difference": _difference,
+    "difference_by_group": _difference_by_group,
 }
 """The makers of the answers that need no kind of a definition, by the kind of the answer."""

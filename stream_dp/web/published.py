@@ -18,12 +18,16 @@ from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
     Definition,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
     Event,
     FoundAnswer,
     NoisyAnswer,
     PrefixBatchAnswer,
     RefusedAnswer,
     Rejected,
+    ShareAnswer,
+    ShareByGroupAnswer,
     SideAnswer,
     SumAnswer,
     SumByGroupAnswer,
@@ -172,9 +176,24 @@ def _(answer: SumAnswer) -> dict[str, Any]:
     return {**of_rows, "mean": answer.mean, "mean_bar": answer.mean_bar}
 
 
+@_figures.register
+def _(answer: DifferenceAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: ShareAnswer) -> dict[str, Any]:
+    of_rows = {"value": answer.value, "error_bar": answer.error_bar}
+    return {**of_rows, "share": answer.share, "share_bar": answer.share_bar}
+
+
 @_figures.register(CellsAnswer)
 @_figures.register(SumByGroupAnswer)
-def _(answer: CellsAnswer | SumByGroupAnswer) -> dict[str, Any]:
+@_figures.register(ShareByGroupAnswer)
+@_figures.register(DifferenceByGroupAnswer)
+def _(
+    answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer | DifferenceByGroupAnswer,
+) -> dict[str, Any]:
     bars = [bar for bar in answer.table.error_bars if bar is not None]
     return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
 

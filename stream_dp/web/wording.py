@@ -43,7 +43,10 @@ def _words(query: QueryFields) -> str:
         facts = (query.attribute, query.rank, query.low, query.high)
         counted = "COUNT(*), " if query.count_rows else ""
         said = ", ".join(str(fact) for fact in facts if fact is not None)
-        parts.append(f"{counted}{query.kind}({said})")
+        kind = query.kind
+        parts.append(kind if kind == "difference" else f"{counted}{kind}({said})")
+    if query.share_of is not None:
+        parts[-1] = f"share({_condition(query.share_of)})"
     if query.where is not None:
         parts.append(_condition(query.where))
     if query.wheres:
@@ -53,7 +56,13 @@ def _words(query: QueryFields) -> str:
     words = " ".join(parts) or "every row"
     if query.fresh:
         words = f"FRESH {words}"
-    return words if query.window is None else f"{words}, last {query.window.last_phases} phases"
+    if query.window is not None:
+        words = f"{words}, last {query.window.last_phases} phases"
+    if (minus := query.minus_window) is None:
+        return words
+    if minus.last_phases is not None:
+        return f"{words}, minus the last {minus.last_phases} phases"
+    return f"{words}, minus the {minus.previous_phases} phases before"
 
 
 def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:

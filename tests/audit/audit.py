@@ -45,7 +45,14 @@ from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.query import EVERYTHING, LinearQuery, Total, compile_where, total_of
+from stream_dp.core.query import (
+    EVERYTHING,
+    LinearQuery,
+    Total,
+    compile_share,
+    compile_where,
+    total_of,
+)
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
@@ -315,6 +322,21 @@ def _of_totals(replies: Mapping[str, Document]) -> float:
     )
 
 
+SHARES: Final[tuple[dict[str, Any], ...]] = tuple(
+    {"kind": "share", "share_of": _is_one(name), "where": _is_one(other)}
+    for name, other in zip(NAMES, (*NAMES[1:], NAMES[0]), strict=True)
+)
+
+
+def _of_shares(replies: Mapping[str, Document]) -> float:
+    """Sum of all counts of both conditions and of the one, which tells the rows apart as for sums."""
+    return sum(
+        float(reply["both"]) + float(reply["count"])
+        for reply in replies.values()
+        if reply.get("path") in {"measured", "certified"}
+    )
+
+
 def _of_sides(replies: Mapping[str, Document]) -> float:
     """How many comparisons did not say "below"."""
     return sum(reply.get("side", "below") != "below" for reply in replies.values())
@@ -366,6 +388,12 @@ def _first_sum(universe: Universe) -> LinearQuery:
     (number, *_) = universe.attributes
     assert isinstance(number, Number), "numbers are added up"
     return LinearQuery(where, range(1), (), Total(0, number.values))
+
+
+def _first_share(universe: Universe) -> LinearQuery:
+    """The first of ``SHARES``, about the first phase."""
+    part, where = compile_share(universe, SHARES[0]["share_of"], SHARES[0]["where"])
+    return LinearQuery(where, range(1), (), part)
 
 
 EPSILON: Final = 1.25
@@ -434,6 +462,15 @@ def _values() -> Case:
         EPSILON,
         DELTA,
         runs=_FOR_GAUSSIANS,
+    )
+
+
+def _shares() -> Case:
+    """Shares, of which the first one fills a line."""
+    profile = {"base_share": 0.0, "pacing": False}
+    definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_share)
+    return Case(
+        "life", definition, _sides(9, 10), SHARES, _of_shares, EPSILON, DELTA, runs=_FOR_GAUSSIANS
     )
 
 
@@ -687,6 +724,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, fresh": _fresh,
         "calibrated, sums": _sums,
         "calibrated, values": _values,
+        "calibrated, shares": _shares,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,

@@ -73,6 +73,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
         "counts",
         "calibrated, sums",
         "calibrated, values",
+        "calibrated, shares",
         "kind median",
         "kind interior_point",
         "memory",

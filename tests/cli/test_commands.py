@@ -468,6 +468,14 @@ def test_a_check_needs_a_definition_or_a_source(run: Run, tmp_path: Path, good: 
         (("--kind", "prefix_batch", "--attribute", "age"), "--kind prefix_batch needs a condition"),
         (("--kind", "mode", "--attribute", "age", "--low", "0"), "--kind mode has no --low"),
         (("age < 18", "--rank", "0.5"), "--rank needs --kind"),
+        (("age < 18", "--share-of", "smoker", "--rank", "0.5"), "--share-of has no --rank"),
+        (("age < 18", "--share-of", "smoker", "--kind", "sum"), "leave --kind sum out"),
+        (("--file", __file__, "--share-of", "smoker"), "leave --share-of out"),
+        (("--file", __file__, "--minus-last", "2"), "leave --minus-last out"),
+        (("smoker", "--minus-last", "2", "--minus-previous", "1"), "not both"),
+        (("smoker", "--minus-last", "2", "--share-of", "age < 18"), "a share is about one window"),
+        (("smoker", "--minus-last", "2", "--kind", "mode"), "leave --kind mode out"),
+        (("smoker", "--minus-last", "2", "--rank", "0.5"), "a difference has no --rank"),
     ],
 )
 def test_what_a_kind_of_query_lacks_or_has_not_is_named_as_it_is_written_here(

@@ -33,6 +33,8 @@ def noisy(**fields: Any) -> NoisyAnswer:
 
 
 BIN = {"label": "45 to 64", "low": 45, "high": 65}
+DIFFERENCE = {"value": -0.025, "count": 120, "minus_window": [1, 3], "minus_n": 9000}
+SHARE = {"value": 0.8, "count": 4000, "error_bar": 0.01, "both": 1000, "both_bar": 45.2}
 SUM = {
     "value": 0.8,
     "count": 4000,
@@ -97,6 +99,22 @@ SAID: list[tuple[dict[str, Any], str]] = [
     (
         {"vector": {"bits": "gg==", "agreement": 0.3388}, "error_bar": 0.6},
         "signs of 5,000 rows that agree with a private bit by 0.339; --json prints them",
+    ),
+    (
+        {"kind": "difference", **DIFFERENCE, "error_bar": 0.0125, "count_bar": 45.2},
+        "-2.50 ± 1.25 percentage points against phases 1 to 3: +120 ± 45 rows",
+    ),
+    (
+        {"kind": "difference", **DIFFERENCE, "minus_window": [3, 3]},
+        "-2.50 no error bar known percentage points against phase 3: +120 no error bar known rows",
+    ),
+    (
+        {"kind": "share", **SHARE, "share": 0.25, "share_bar": 0.0125},
+        "25.00% ± 1.25% of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
+    ),
+    (
+        {"kind": "share", **SHARE},
+        "an unknown share of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 50 of 5,000 rows",
     ),
     (
         {"kind": "sum", "attribute": "age", **SUM},
@@ -181,6 +199,43 @@ def test_a_mean_of_bins_says_how_wide_they_are_there() -> None:
     assert "mean 40.00 ± 0.25 (bins there are ± 7.5 wide, which this leaves out)" in str(said)
     (said,) = answer_lines(noisy(kind="sum", **sums, **mean))[:1]
     assert "leaves out" not in str(said)
+
+
+def test_a_table_of_shares_has_a_column_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.6, 0.0],
+        "counts": [3000, 0],
+        "error_bars": [0.01, None],
+        "shares": [0.25, None],
+        "share_bars": [0.0125, None],
+        "both": [750, 0],
+        "both_bars": [20.0, 20.0],
+    }
+    table, _ = answer_lines(noisy(kind="share_by_group", table=shares))
+    head, bonn, other = printed(table, capsys)
+    words = "city share ± error rows of the condition share of them"
+    assert head.split() == words.split()
+    assert "25.00% ± 1.25%" in bonn
+    assert other.split()[-1] == "-"
+
+
+def test_a_table_of_differences_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.02, -0.01],
+        "counts": [1200, -7],
+        "error_bars": [0.01, None],
+        "count_bars": [100.0, None],
+    }
+    minus = {"minus_window": [1, 3], "minus_n": 9000}
+    table, _ = answer_lines(noisy(kind="difference_by_group", table=found, **minus))
+    _, bonn, other = printed(table, capsys)
+    assert "+2.00 ± 1.00 percentage points" in bonn
+    assert "+1,200 ± 100" in bonn
+    assert "-7 no error bar known" in other
 
 
 def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:

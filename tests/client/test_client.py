@@ -253,6 +253,8 @@ def test_a_wrong_query_is_never_sent(client: Client, people: str) -> None:
 def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, people: str) -> None:
     by_kind = {
         "sum": Query.sum("age", "smoker", group_by=["city"]),
+        "share": Query.share("smoker", "age < 65", group_by=["city"], error={"value": 0.01}),
+        "difference": Query.difference("smoker", {"previous_phases": 2}, last_phases=1),
         "threshold": Query.threshold("age", "age < 65"),
         "quantile": Query.quantile("age", 0.9, last_phases=1),
         "median": Query.median("age", query_id="mine"),
@@ -282,12 +284,28 @@ def test_a_query_that_says_two_things_is_never_sent(client: Client, people: str)
         client.ask(people, Query.mode("city"), last_phases=2)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="is not a condition"):
         client.ask(people, Query.prefix_batch("age", ["SELECT COUNT(*) GROUP BY age"]))
+    with pytest.raises(InvalidInput, match=r"share_of: .* is not a condition"):
+        client.ask(people, Query.share("SELECT COUNT(*)"))
+    with pytest.raises(InvalidInput, match="those of the whole query"):
+        client.ask(people, Query.share("smoker WITHIN 5%"))
+    with pytest.raises(InvalidInput, match="already asks for sum"):
+        client.ask(people, Query.share("smoker", "SELECT AVG(age)"))
 
 
 def test_sums_come_as_a_data_frame_too(client: Client, people: str) -> None:
     frame = client.table(people, "SELECT city, AVG(age) GROUP BY city")
     assert list(frame.columns)[-4:] == ["total", "total_bar", "mean", "mean_bar"]
     assert frame.loc[frame["city"] == "Bonn", "count"].item() == pytest.approx(750, abs=100)
+
+
+def test_shares_come_as_a_data_frame_too(client: Client, people: str) -> None:
+    share = "AVG(CASE WHEN smoker THEN 1 ELSE 0 END)"
+    frame = client.table(people, f"SELECT city, {share} GROUP BY city")
+    assert list(frame.columns)[-4:] == ["share", "share_bar", "both", "both_bar"]
+    one: Any = client.ask(people, f"SELECT {share} WHERE city = 'Bonn' WITHIN 0.2")
+    same: Any = client.ask(people, Query.share("smoker", "city = 'Bonn'", error={"value": 0.2}))
+    assert one.share_bar <= 0.2
+    assert (same.share, same.path) == (one.share, "certified")
 
 
 def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(

@@ -254,7 +254,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT COUNT(*) FROM flights, b", (1, 31), "JOIN is not answered"),
         ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that you ask; write flights"),
         ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "this is not a data set"),
-        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 8), "is not answered; use COUNT(*), or SUM"),
+        ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 22), "must count 0; write ELSE 0 END"),
         ("SELECT COUNT(carrier + 1)", (1, 8), "COUNT(x) to omit rows without an x"),
         ("SELECT COUNT(*), COUNT(carrier)", (1, 18), "COUNT(*) is asked already"),
         ("SELECT COUNT(late), COUNT(carrier)", (1, 21), "COUNT(late) is asked already"),
@@ -343,6 +343,57 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
 )  # fmt: skip
 def test_aggregates_of_values_ask_other_kinds(sql: str, asked: dict[str, Any]) -> None:
     assert parse(f"SELECT {sql}", FLIGHTS, dataset="flights") == asked
+
+
+SHARE_WHERE = {"attribute": "distance", "lt": 2000}
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        "COUNT(*) FILTER (WHERE late) / COUNT(*)",
+        "1.0 * COUNT(*) FILTER (WHERE late) / COUNT(1) AS part",
+        "(COUNT(*) FILTER (WHERE late)) / COUNT(*)",
+        "AVG(CASE WHEN late THEN 1 ELSE 0 END)",
+        "avg(case when late then 1.0 else 0.0 end)",
+    ],
+)
+def test_shares_are_asked_by_a_filtered_count_or_a_mean_of_ones_and_zeros(share: str) -> None:
+    asked = {"kind": "share", "share_of": {"attribute": "late", "eq": True}}
+    assert parse(f"SELECT {share}", FLIGHTS) == {**asked, "where": None}
+    grouped = f"SELECT late, {share} FROM flights WHERE distance < 2000 GROUP BY late"
+    assert parse(grouped, FLIGHTS) == {**asked, "group_by": ["late"], "where": SHARE_WHERE}
+
+
+@pytest.mark.parametrize("condition", ["arr_delay >= 0", "NOT carrier = 'AA'", "cancelled OR late"])
+def test_a_share_is_the_share_that_sqlite_finds(sqlite: sqlite3.Connection, condition: str) -> None:
+    sql = f"SELECT AVG(CASE WHEN {condition} THEN 1 ELSE 0 END) FROM flights WHERE distance < 2000"
+    asked = parse(sql, FLIGHTS, dataset="flights")
+    ((true,),) = sqlite.execute(sql).fetchall()
+    both = {"all": [asked["share_of"], asked["where"]]}
+    assert sum(selected(both)) / sum(selected(asked["where"])) == pytest.approx(true)
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "words"),
+    [
+        ("SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)", 22, "write AVG(CASE WHEN ..."),
+        ("SELECT AVG(CASE late WHEN TRUE THEN 1 ELSE 0 END)", 17, "write AVG(CASE WHEN ..."),
+        ("SELECT COUNT(*) FILTER (WHERE late)", 8, "divide by COUNT(*), or move the condition"),
+        ("SELECT COUNT(*) FILTER (WHERE late) / COUNT(late)", 8, "/ COUNT(*)"),
+        ("SELECT COUNT(*) / COUNT(*)", 8, "write COUNT(*) FILTER (WHERE ...) / COUNT(*)"),
+        ("SELECT 100 * COUNT(*) FILTER (WHERE late) / COUNT(*)", 8, "is not answered"),
+        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), COUNT(*)", 47, "omit COUNT(*)"),
+        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)", 47, "is asked already"),
+        ("SELECT COUNT(*) FILTER (WHERE lat) / COUNT(*)", 31, "did you mean late?"),
+        ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", 1, "only counts can be FRESH"),
+    ],
+)
+def test_a_fault_in_a_share_points_at_its_piece(sql: str, column: int, words: str) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        parse(sql, FLIGHTS)
+    assert words in str(caught.value)
+    assert caught.value.field == f"line 1, column {column}"
 
 
 @pytest.mark.parametrize("name", RAW)

@@ -67,6 +67,24 @@ def test_tables_and_sums_take_them_too() -> None:
     }
 
 
+SHARE = "SELECT AVG(CASE WHEN age >= 30 THEN 1 ELSE 0 END)"
+
+
+def test_shares_take_them_too() -> None:
+    assert read(f"{SHARE} WITHIN 0.01 COSTING AT MOST 3%") == {
+        "kind": "share",
+        "share_of": AGE,
+        "where": None,
+        "error": {"value": 0.01},
+        "at_most": 0.03,
+    }
+    assert read(f"{SHARE} WITHIN 1% OF ROWS")["error"] == 0.01
+    for error, words in (("5%", "one COUNT only"), ("2", "not below 1")):
+        with pytest.raises(InvalidQuery, match=words) as caught:
+            read(f"{SHARE} WITHIN {error}")
+        assert "write WITHIN 0.01" in caught.value.fix
+
+
 @pytest.mark.parametrize(
     "sql",
     [

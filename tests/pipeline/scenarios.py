@@ -136,9 +136,16 @@ def _staged_ask(world: World) -> None:
             world.ask("flights", f"{offset}-{n}-{error}".replace(" ", ""), where, error=error)
     mean = {"kind": "sum", "attribute": "delay", "error": {"mean": 2.0}}
     world.ask("flights", f"{offset}-mean", AA, **mean)
+    share = {"kind": "share", "share_of": LATE, "error": {"value": 0.2}}
+    world.ask("flights", f"{offset}-share", AA, **share)
 
 
-STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask)
+def _compare(world: World) -> None:
+    windows = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
+    world.ask("flights", "difference", LATE, kind="difference", error=0.005, **windows)
+
+
+STAGED = (_staged, _gated_phase, _staged_ask, _gated_phase, _staged_ask, _compare)
 
 
 def _kept(world: World) -> None:

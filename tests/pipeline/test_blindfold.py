@@ -517,6 +517,14 @@ SUMS: Final[list[dict[str, Any]]] = [
     {"kind": "sum", "attribute": "delay", "where": SHORT},
     {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "count_rows": True},
     {"kind": "sum", "attribute": "delay", "where": AA, "error": {"mean": 3.0}},
+    {"kind": "share", "share_of": SHORT, "where": AA},
+    {
+        "kind": "difference",
+        "where": SHORT,
+        "window": {"last_phases": 1},
+        "minus_window": {"last_phases": 2},
+    },
+    {"kind": "share", "share_of": SHORT, "group_by": ["cancelled"], "error": {"value": 0.2}},
 ]
 
 KEPT: Final[dict[str, Any]] = {

@@ -73,7 +73,7 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
     assert await world.run(rounds=STAGED) == 0
     assert world.complaints() == []
     answers = world.answers().values()
-    assert [answer["status"] for answer in answers] == ["answered"] * 14
+    assert [answer["status"] for answer in answers] == ["answered"] * 17
     assert "measured" in {answer["path"] for answer in answers}
     assert "unverified" not in {answer["path"] for answer in answers}
 

@@ -82,6 +82,14 @@ PREDICATES = ask({"where": AA}, {"where": SHORT}, {"where": {"all": [AA, SHORT]}
 TABLES = ask(
     {"kind": "sum", "attribute": "delay", "where": AA},
     {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
+    {"kind": "share", "share_of": LATE, "where": AA},
+    {
+        "kind": "difference",
+        "where": SHORT,
+        "window": {"last_phases": 1},
+        "minus_window": {"previous_phases": 1},
+    },
+    {"kind": "share", "share_of": LATE, "group_by": ["carrier"], "error": {"value": 0.1}},
     {"where": {"any": [AA, LATE]}},
     {"kind": "table", "group_by": ["carrier"]},
     {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
@@ -118,7 +126,7 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
             define(mechanism={"profile": "calibrated", "base_share": 0}, accuracy={"error": 0.01}),
             *[rows, TABLES] * 2,
         ],
-        {"tables", "counts", "sums"},
+        {"tables", "counts", "sums", "shares"},
     ),
     "all kinds": (
         [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
@@ -247,8 +255,8 @@ def test_entries_of_an_earlier_release_are_checked_for_what_they_say(story: list
         for entry in entries:
             entry.pop("line", None)
             for look in entry.get("looks", ()):
-                # No earlier release measured sums.
-                for name in () if look["kind"] == "sums" else new & look.keys():
+                # No earlier release measured sums or shares.
+                for name in () if look["kind"] in {"sums", "shares"} else new & look.keys():
                     del look[name]
                 if look["kind"] in {"median", "mode"}:
                     del look["threshold"]

@@ -14,7 +14,15 @@ from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.mechanism import BundleQuote, Look, Quote, dearest
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate, Total
+from stream_dp.core.query import (
+    EVERYTHING,
+    AnyQuery,
+    Indicator,
+    KindQuery,
+    LinearQuery,
+    Predicate,
+    Total,
+)
 from stream_dp.core.synthetic import synthetic
 from stream_dp.errors import CorruptState
 from stream_dp.messages import FIELDS, Definition, KindsSpec, MechanismSpec
@@ -33,6 +41,7 @@ COUNTS: tuple[dict[str, Any], ...] = (
 TABLES: tuple[dict[str, Any], ...] = (
     {"kind": "table", "group_by": ["carrier"], "where": OLD},
     {"kind": "sum", "attribute": "age", "where": AA},
+    {"kind": "share", "share_of": LATE, "where": OLD},
 )
 BETWEEN: tuple[dict[str, Any], ...] = (
     {"where": AA, "low": 0.1, "high": 0.2},
@@ -201,6 +210,8 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "predicate",
         "table",
         "sum",
+        "share",
+        "difference",
     }
     for name, answerer in ANSWERERS.items():
         assert all(setting_of(one) == name for one in answerer.kinds)
@@ -320,6 +331,8 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
         LinearQuery(everything, window),
         LinearQuery(everything, window, (0,)),
         LinearQuery(everything, window, (), Total(1, (0.0, 1.0, 2.0, 3.0))),
+        LinearQuery(EVERYTHING, window, (), Indicator(everything)),
+        LinearQuery(everything, range(2), difference=(range(1, 2), window)),
         *(KindQuery(k, window, 1) for answerer in ANSWERERS.values() for k in answerer.kinds),
     ]
     assert {query.kind for query in others} == FIELDS.keys()

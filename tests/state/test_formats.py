@@ -48,7 +48,15 @@ from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import EVERYTHING, NOTHING, KindQuery, LinearQuery, Predicate, Total
+from stream_dp.core.query import (
+    EVERYTHING,
+    NOTHING,
+    Indicator,
+    KindQuery,
+    LinearQuery,
+    Predicate,
+    Total,
+)
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.sum_look import SumRelease
@@ -77,7 +85,7 @@ MEASURED = Universe(
 CARRIER, DELAY, CANCELLED = range(3)
 PRIVACY, ACCURACY = Privacy(4.0, 1e-6), Accuracy(0.05, 0.05)
 BUDGET = Budget.of(PRIVACY, approximate=True)
-KEY, OTHER_KEY = bytes(range(16)), bytes(range(16, 32))
+KEY, OTHER_KEY, PART_KEY = (bytes(range(k, k + 16)) for k in (0, 16, 32))
 WINDOW = range(1, 3)
 LATE = Predicate.of_mask((CARRIER, DELAY), np.arange(12).reshape(3, 4) % 5 == 1)
 """It is not a product of conditions on each attribute."""
@@ -236,6 +244,18 @@ EXAMPLES = {
             SumShape(-4, 120, 116, grouped=True, every_row=False),
             ((0, 5, -2), (7, 9, 3)),
             integers(2, 2, 3),
+        ),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v3-shares": Example(
+        SumRelease(
+            (KEY, OTHER_KEY, PART_KEY),
+            (CARRIER, CANCELLED),
+            2.0**-8,
+            SumShape(0, 256, 105, grouped=False, every_row=False),
+            ((0, 501, 236), (7, 526, 260)),
+            integers(2, 2, 1),
+            is_share=True,
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
@@ -441,6 +461,10 @@ IDENTITIES: dict[str, bytes] = {
     "linear query, a sum": LinearQuery(AA, WINDOW, (), Total(1, (-5.0, 5.0, 20.0, 40.0))).key,
     "linear query, a sum and rows": LinearQuery(
         AA, WINDOW, (2,), Total(1, (-5.0, 5.0, 20.0, 40.0)), EVERYTHING
+    ).key,
+    "linear query, a share": LinearQuery(EVERYTHING, WINDOW, (), Indicator(AA)).key,
+    "linear query, a share by group": LinearQuery(
+        LATE, WINDOW, (2,), Indicator(LATE.and_also(AA))
     ).key,
     "kind query, between": KindQuery("between", WINDOW, None, AA, (), (0.25, 0.5)).key,
     "kind query, prefix_batch": KindQuery("prefix_batch", WINDOW, 1, EVERYTHING, (AA, LATER)).key,

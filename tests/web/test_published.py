@@ -245,6 +245,25 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
             "group_by": ["city"],
         },
         {"query_id": "g", "kind": "sum", "attribute": "age", "count_rows": True},
+        {
+            "query_id": "h",
+            "kind": "share",
+            "share_of": {"attribute": "smoker", "eq": True},
+            "where": {"attribute": "age", "ge": 18},
+        },
+        {
+            "query_id": "i",
+            "kind": "difference",
+            "where": {"attribute": "age", "ge": 18},
+            "window": window,
+            "minus_window": {"previous_phases": 3},
+        },
+        {
+            "query_id": "j",
+            "kind": "difference",
+            "group_by": ["city"],
+            "minus_window": {"last_phases": 2},
+        },
     ]
     found = {name[2]: words for name, words in queries(record({"analyst": "x", "queries": asked}))}
     assert found == {
@@ -253,6 +272,9 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         "c": "quantile(age, 0.9)",
         "f": "sum(age) age >= 18 GROUP BY city",
         "g": "COUNT(*), sum(age)",
+        "h": "share(smoker = TRUE) age >= 18",
+        "i": "difference age >= 18, last 3 phases, minus the 3 phases before",
+        "j": "difference GROUP BY city, minus the last 2 phases",
     }
 
 

@@ -41,9 +41,10 @@ from stream_dp.core.residual.planner import Policy
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
-from stream_dp.core.residual.sum_look import SUMMED, SumRelease
+from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.counts import Counts
+from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
@@ -118,6 +119,7 @@ class Calibrated(LinearMechanism):
         self._relative = Relative(self.state)
         self._totals = Totals(self.state)
         self._means = Means(self.state)
+        self._differences = DifferencesOfWindows(self.state)
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -136,7 +138,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset({"predicate", "table", "sum"})
+        return frozenset({"predicate", "table", "sum", "share", "difference"})
 
     def opening_units(self, n_rows: int) -> int:
         return self.base_release(n_rows).units
@@ -248,6 +250,8 @@ class Calibrated(LinearMechanism):
         return bool(state.evidence(query).variances.max() <= limit * (1.0 + 1e-9))
 
     def _way(self, query: LinearQuery) -> Way:
+        if query.difference is not None:
+            return self._differences
         if query.target.mean is not None:
             return self._means
         if query.target.relative is not None:
@@ -315,7 +319,7 @@ class Calibrated(LinearMechanism):
         self.state.repeats.recall(remembered)
 
     def release_from_bytes(self, data: bytes) -> Release:
-        if FORMAT.is_of(data, SUMMED):
+        if FORMAT.is_of(data, SUMMED) or FORMAT.is_of(data, SHARED):
             return SumRelease.from_bytes(len(self.shape), data)
         return measured_from_bytes(self.shape, data)
 

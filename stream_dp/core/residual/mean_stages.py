@@ -10,19 +10,26 @@ The state of all this is what was published. All decisions follow from published
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.residual.belief.sums import SumEvidence
+from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums, ratio_bar
 from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 
 _MOST_PILOTS: Final = 8
 _AIM: Final = 0.98
 """The part of the error that a final look is planned for: its own estimate decides about its bar."""
+
+_LOW: Final = 3.0
+"""Standard deviations by which the counts of a final look may come out low without making a bar too wide."""
+
+_MOST_TRIES: Final = 8
+_LEAST_PART: Final = 0.7
 
 _KNOWN: Final = 0.6
 """A count is known well enough once its lower end is this part of it."""
@@ -63,7 +70,7 @@ def next_stage(
         prices: The prices of noise scales, in units of a line.
         room: Units that each block may spend, shape (len(window),).
     """
-    sums = planner.known.sums
+    sums, means = planner.known.sums, replace(planner, known=alone)
     demand = Demand.of_means(sums, _AIM * error, z)
     at_least = sums.counts - z * np.sqrt(sums.variance_of_counts)
     if demand is None or (at_least < _KNOWN * sums.counts).any():
@@ -76,8 +83,43 @@ def next_stage(
                 return None if found is None else MeanStage(found, final=False)
     if demand is None:
         return None
-    last = replace(planner, known=alone, demand=demand).look(prices, room)
+    aim, last = error, replace(means, demand=demand).look(prices, room)
+    for _ in range(_MOST_TRIES):
+        if last is None:
+            return None
+        widest = _widest_bar(sums, means.moments_after(last), z)
+        if widest <= error:
+            break
+        # The count that the look finds may be low, so that its bar comes out wider than planned.
+        aim *= max(error / widest, _LEAST_PART)
+        demand = Demand.of_means(sums, _AIM * aim, z)
+        assert demand is not None, "it was one for a larger aim"
+        last = replace(means, demand=demand).look(prices, room)
     return None if last is None else MeanStage(last, final=True)
+
+
+def _widest_bar(known: Sums, after: Moments, z: float) -> float:
+    """The widest bar of a mean that a look by itself finds if its counts come out low.
+
+    Args:
+        known: The best estimates.
+        after: The covariances of what the look finds.
+        z: The half width in standard deviations.
+    """
+    counts = known.counts - _LOW * np.sqrt(after.counts)
+    totals = known.totals / known.counts * counts
+    bars = [
+        ratio_bar(total, count, (of_total, of_count), both, z)
+        for total, count, of_total, of_count, both in zip(
+            totals.tolist(),
+            counts.tolist(),
+            after.totals.tolist(),
+            after.counts.tolist(),
+            after.both.tolist(),
+            strict=True,
+        )
+    ]
+    return max((math.inf if bar is None else bar for bar in bars), default=0.0)
 
 
 __all__ = ["MeanStage", "next_stage"]

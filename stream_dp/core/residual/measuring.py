@@ -23,8 +23,8 @@ BASE: Final = "base"
 GROWTH: Final = "growth"
 QUERY: Final = "query"
 
-FORMAT: Final = Format("measurement", 1, 2)
-"""Version 1 holds tables or counts, version 2 holds sums (``sum_look``)."""
+FORMAT: Final = Format("measurement", 1, 2, 3)
+"""Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``)."""
 
 _COUNTED: Final = 1
 _TABLES, _COUNTS, _FRESH = 1, 2, 3

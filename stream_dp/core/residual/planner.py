@@ -379,17 +379,35 @@ def count_look(
         room: Units that each block may spend, shape (len(window),).
         limit: The largest variance that is precise enough.
     """
-    squared_sensitivity = _squared_sensitivity(evidence)
+    first, most = most_precise_counts(evidence, prices, room)
+    levels = water_fill(evidence.by_block(), evidence.after_count(most), limit)
+    return None if levels is None else counts_at(evidence, prices, first, levels)
+
+
+def most_precise_counts(
+    evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The least step of counts that each block can pay for, and its precision: 0 where there is none."""
+    return _most_precise(prices, room, _squared_sensitivity(evidence))
+
+
+def counts_at(
+    evidence: Evidence, prices: Prices, first: npt.NDArray[np.int64], levels: Floats
+) -> Measure:
+    """The counts that bring the largest variance of each block down to a level.
+
+    Args:
+        evidence: What is known about the query.
+        prices: The prices of noise scales, in units of a line.
+        first: The least step that each block can pay for, shape (len(window),).
+        levels: The variances to reach, shape (len(window),). A block that is there already pays nothing.
+    """
     now = evidence.by_block()
-    first, most = _most_precise(prices, room, squared_sensitivity)
-    levels = water_fill(now, evidence.after_count(most), limit)
-    if levels is None:
-        return None
     pays = levels < now
     lacking = 1.0 / levels[pays] - 1.0 / now[pays]
-    steps = first
+    steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
-    return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
+    return _priced(evidence, prices, _squared_sensitivity(evidence), steps, pays, table=False)
 
 
 def count_alone(
@@ -457,34 +475,45 @@ def _priced(
     return Measure(table, chosen, charges)
 
 
-def water_fill(now: Floats, lowest: Floats, limit: float) -> Floats | None:
+def water_fill(
+    now: Floats, lowest: Floats, limit: float, weights: Floats | None = None
+) -> Floats | None:
     """Variances between ``lowest`` and ``now`` with a common level, whose sum is ``limit``.
 
     Args:
         now: Variances, infinity allowed, shape (blocks,).
         lowest: What each can be brought down to, shape (blocks,).
         limit: What they may sum to.
+        weights: What each counts for in the sum, shape (blocks,). None counts each once.
 
     Returns:
         ``now`` where the sum fits already; None where even ``lowest`` sums to more.
     """
-    if now.sum() <= limit:
+
+    def summed(levels: Floats) -> float:
+        if weights is None:
+            return float(levels.sum())
+        return float((levels * weights)[weights > 0.0].sum())
+
+    if summed(now) <= limit:
         return now
-    if not lowest.sum() <= limit:
+    if not summed(lowest) <= limit:
         return None
     # The sum of clip(level, lowest, now) is piecewise linear and grows: find the piece, then the level.
     corners = np.unique(np.concatenate([lowest, now[np.isfinite(now)]]))
     low, high = 0, len(corners)
     while high - low > 1:
         middle = (low + high) // 2
-        if np.clip(corners[middle], lowest, now).sum() <= limit:
+        if summed(np.clip(corners[middle], lowest, now)) <= limit:
             low = middle
         else:
             high = middle
     level = corners[low]
     rising = (lowest <= level) & (level < now)
     if rising.any():
-        level += (limit - np.clip(level, lowest, now).sum()) / np.count_nonzero(rising)
+        n_rising = np.count_nonzero(rising) if weights is None else weights[rising].sum()
+        if n_rising:
+            level += (limit - summed(np.clip(level, lowest, now))) / n_rising
     return np.asarray(np.clip(level, lowest, now))
 
 
@@ -533,6 +562,8 @@ __all__ = [
     "buys",
     "count_alone",
     "count_look",
+    "counts_at",
+    "most_precise_counts",
     "plan",
     "plan_fresh",
     "plan_total",

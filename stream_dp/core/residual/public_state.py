@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Final, Literal
 
 import numpy as np
@@ -55,6 +55,9 @@ _LACKING: Final = {
         "the window has too few rows for the promised accuracy; ask about more phases",
     ),
 }
+
+_MOST_SUBSETS: Final = 6
+"""Sizes of sets of attributes whose counts are known to be there after a look at a share."""
 
 _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
@@ -242,10 +245,8 @@ class PublicState:
         shape = release.shape
         of_sums, of_counts, of_rows = release.keys
         for number, (block, step, counted) in enumerate(release.steps):
-            n_rows = self.rows(range(block, block + 1))
-            self.belief.absorb_sums(
-                of_sums, release.attributes, block, release.estimates(n_rows, number)
-            )
+            estimate = release.estimates(self.rows(range(block, block + 1)), number)
+            self.belief.absorb_sums(of_sums, release.attributes, block, estimate)
             sigma = grid_sigma(counted) if shape.counts else None
             if sigma is not None:
                 # The counts serve queries for counts too, which may depend on one attribute less.
@@ -253,10 +254,21 @@ class PublicState:
                 self._counted.update((release.attributes, *every_but_one))
                 self._counts.update((of_counts, of_rows) if shape.rests else (of_counts,))
                 variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
-                self.belief.absorb_count(of_counts, block, counts, variance)
+                self.belief.absorb_count(
+                    of_counts, block, counts, variance, of_share=release.is_share
+                )
                 if shape.rests:
                     every = counts + release.values[number, 2]
                     self.belief.absorb_count(of_rows, block, every, 2.0 * variance)
+            if release.is_share:
+                # So do those of the part, and both may depend on some of the attributes alone.
+                fewer = range(1, min(len(release.attributes), _MOST_SUBSETS))
+                subsets = (combinations(release.attributes, k) for k in fewer)
+                self._counted.update((release.attributes, *chain.from_iterable(subsets)))
+                self._counts[of_rows] += 1
+                self.belief.absorb_count(
+                    of_rows, block, estimate.totals, estimate.of_totals, of_share=True
+                )
             units = self.prices.of(shape.rho(grid_sigma(step), sigma))
             self.allocator.rented(release.attributes, block, units)
 

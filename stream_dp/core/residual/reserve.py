@@ -97,7 +97,9 @@ class Reserve:
 
     def is_for(self, query: LinearQuery) -> bool:
         """Whether a query is a declared tile about the newest phase, as the definition promises it."""
-        if query.fresh or query.target != Target() or query.window.stop != self._n_phases:
+        if query.fresh or query.difference is not None or query.target != Target():
+            return False
+        if query.window.stop != self._n_phases:
             return False
         lengths = map(self._length, self._declared.get(query.key, ()))
         return len(query.window) in lengths

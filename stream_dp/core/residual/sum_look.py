@@ -2,6 +2,7 @@
 
 The look sees exact counts; its release is published as it is. What to measure, and how precisely, is decided
 elsewhere (``sum_plan``), from public numbers. Why its price is right stands in docs/guarantee.md, Theorem 14.
+A share is measured by the same look: a row counts for 1 in the part that is asked about, and for 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.packing import Integers, fields, integers
-from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.sums import SumEstimate, rows_query, sum_key
+from stream_dp.core.query import Indicator, LinearQuery, Total
+from stream_dp.core.residual.belief.sums import SumEstimate, part_query, rows_query, sum_key
 from stream_dp.core.residual.measuring import (
     FORMAT,
     exact_answers,
@@ -28,9 +29,12 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.sum_price import SumShape, WholeValues
 
 SUMMED: Final = 2
-"""The version of the stored bytes."""
+"""The version of the stored bytes of sums."""
 
-_SUMS: Final = 3
+SHARED: Final = 3
+"""The version of the stored bytes of shares."""
+
+_SUMS, _SHARES = 3, 4
 _GROUPED, _EVERY_ROW, _RESTS = 1, 2, 4
 
 Steps = tuple[tuple[int, int, int], ...]
@@ -65,15 +69,16 @@ class SumLook(Look):
     def description(self) -> dict[str, object]:
         query, shape = self.query, self.shape
         assert query.total is not None, "the query has a total"
+        is_share = isinstance(query.total, Indicator)
         return {
-            "kind": "sums",
+            "kind": "shares" if is_share else "sums",
             "predicate": query.key.hex(),
             "attributes": list(query.attributes),
-            "attribute": query.total.attribute,
+            **({} if isinstance(query.total, Indicator) else {"attribute": query.total.attribute}),
             "group_by": list(query.group_by),
             "answers": self.n_answers,
             "every_row": shape.every_row,
-            "rests": shape.rests,
+            **({} if is_share else {"rests": shape.rests}),
             "range": [shape.low, shape.high],
             "centre": shape.centre,
             "unit": self.values.unit,
@@ -101,9 +106,10 @@ class SumLook(Look):
         """The release of these values, int64, shape (blocks, vectors, answers)."""
         query, unit = self.query, self.values.unit
         counted = LinearQuery(query.predicate, query.window, query.group_by)
-        every = rows_query(query) if self.shape.rests else None
-        keys = (sum_key(query), counted.key, bytes(16) if every is None else every.key)
-        return SumRelease(keys, query.attributes, unit, self.shape, self.steps, values)
+        third = part_query(query) or (rows_query(query) if self.shape.rests else None)
+        keys = (sum_key(query), counted.key, bytes(16) if third is None else third.key)
+        is_share = isinstance(query.total, Indicator)
+        return SumRelease(keys, query.attributes, unit, self.shape, self.steps, values, is_share)
 
 
 def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
@@ -117,9 +123,13 @@ def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
         weights = [2 * number - centre for number in look.values.numbers]
         # A cell whose rows never count may have any weight, also one beyond 64 bits.
         bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
-        along = [len(weights) if a == query.total.attribute else 1 for a in attributes]
+        along = [
+            size if a in query.total.attributes else 1
+            for a, size in zip(attributes, marginal.shape, strict=True)
+        ]
         weighted = marginal * np.array(bounded, dtype=np.int64).reshape(along)
     else:
+        assert isinstance(query.total, Total), "a number of each row is kept"
         (above,) = data.totals(query.total.attribute, attributes, here)
         weighted = 2 * above + (2 * kept.base - centre) * marginal
     found = [exact_answers(query, attributes, weighted)]
@@ -138,12 +148,14 @@ class SumRelease:
 
     Attributes:
         keys: The keys of three queries: for the sum, for the count of its rows, and for the count of all rows
-            of the condition. The last is zeros if that was not measured.
+            of the condition. The last is zeros if that was not measured. For a share it is the key of the
+            count of its part.
         attributes: All that they depend on, ascending.
         unit: What a whole number stands for.
         shape: What the price follows from.
         steps: Block and steps.
         values: int64, shape (blocks, vectors, answers): sums, then counts, then rows without a number.
+        is_share: Whether a share was asked.
     """
 
     keys: tuple[bytes, bytes, bytes]
@@ -152,18 +164,19 @@ class SumRelease:
     shape: SumShape
     steps: Steps
     values: Integers = field(repr=False)
+    is_share: bool = False
 
     def to_bytes(self) -> bytes:
         n_blocks, _, n_answers = self.values.shape
-        shape = self.shape
+        shape, kind = self.shape, _SHARES if self.is_share else _SUMS
         flags = _GROUPED * shape.grouped | _EVERY_ROW * shape.every_row | _RESTS * shape.rests
         return FORMAT.pack(
-            fields("<B16s16s16sII", _SUMS, *self.keys, n_blocks, n_answers),
+            fields("<B16s16s16sII", kind, *self.keys, n_blocks, n_answers),
             pack_attributes(self.attributes),
             fields("<qqqdB", shape.low, shape.high, shape.centre, self.unit, flags),
             *(fields("<Iii", *step) for step in self.steps),
             integers(self.values),
-            version=SUMMED,
+            version=SHARED if self.is_share else SUMMED,
         )
 
     @classmethod
@@ -179,7 +192,8 @@ class SumRelease:
         """
         reader = FORMAT.read(data)
         (kind,) = reader.fields("B")
-        reader.require(reader.version == SUMMED and kind == _SUMS, "is of an unknown kind")
+        known = (reader.version, kind) in {(SUMMED, _SUMS), (SHARED, _SHARES)}
+        reader.require(known, "is of an unknown kind")
         *keys, n_blocks, n_answers = reader.fields("<16s16s16sII")
         attributes = read_attributes(reader, n_attributes)
         low, high, centre, unit, flags = reader.fields("<qqqdB")
@@ -193,10 +207,12 @@ class SumRelease:
         )
         reader.require(flags < 8 and low < high and shape.fits and unit > 0.0)
         reader.require(shape.counts or not shape.rests)
+        reader.require(kind == _SUMS or not shape.rests)
         steps = tuple(reader.fields("<Iii") for _ in range(n_blocks))
         values = reader.integers(n_blocks, shape.vectors, n_answers)
         reader.end()
-        return cls((keys[0], keys[1], keys[2]), attributes, unit, shape, steps, values)
+        triple = (keys[0], keys[1], keys[2])
+        return cls(triple, attributes, unit, shape, steps, values, kind == _SHARES)
 
     def estimates(self, n_rows: int, number: int) -> SumEstimate:
         """Returns the sums and counts that the release gives for one of its blocks.
@@ -219,4 +235,4 @@ class SumRelease:
         )
 
 
-__all__ = ["SUMMED", "SumLook", "SumRelease", "exact_sums"]
+__all__ = ["SHARED", "SUMMED", "SumLook", "SumRelease", "exact_sums"]

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -188,7 +188,32 @@ class SumPlanner:
 
     def variance_after(self, measure: MeasureSums) -> float:
         """The largest variance of any answer after a look, with sums in units of the largest value."""
-        window, now = self.known.window, self.known.by_block
+        found = float(self.moments_after(measure).totals.max())
+        if self.rows is None:
+            return found
+        looked, _, of_counts = self._looked(measure)
+        precision = np.where(looked, 0.5 / of_counts, 0.0)
+        return max(found, self.rows.variance_after(precision, table=False))
+
+    def moments_after(self, measure: MeasureSums) -> Moments:
+        """The covariances of the answers after a look, with sums in units of the largest value."""
+        looked, of_sums, of_counts = self._looked(measure)
+        now = self.known.by_block
+        then = self._after(measure.values, measure.shape, of_sums, of_counts)
+
+        def added_up(after: Any, before: Any) -> Floats:
+            chosen: Floats = np.where(looked, after, before)
+            return np.asarray(chosen.sum(axis=1))
+
+        return Moments(
+            added_up(then.totals, now.totals),
+            added_up(then.both, now.both),
+            added_up(then.counts, now.counts),
+        )
+
+    def _looked(self, measure: MeasureSums) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
+        """The blocks that are looked at, and the variances of noise on sums and on counts, 1 elsewhere."""
+        window = self.known.window
         of_sums, of_counts = np.ones(len(window)), np.ones(len(window))
         looked = np.zeros(len(window), dtype=np.bool_)
         for block, step, counted in measure.steps:
@@ -196,14 +221,7 @@ class SumPlanner:
             looked[at] = True
             of_sums[at] = float(grid_sigma(step)) ** 2
             of_counts[at] = float(grid_sigma(counted)) ** 2 if measure.shape.counts else 0.0
-        moments = self._after(measure.values, measure.shape, of_sums, of_counts)
-        totals = np.array(now.totals)
-        totals[:, looked] = np.asarray(moments.totals)[:, looked]
-        found = float(totals.sum(axis=1).max())
-        if self.rows is None:
-            return found
-        precision = np.where(looked, 0.5 / of_counts, 0.0)
-        return max(found, self.rows.variance_after(precision, table=False))
+        return looked, of_sums, of_counts
 
     def _after(
         self, values: WholeValues, shape: SumShape, of_sums: Floats, of_counts: Floats

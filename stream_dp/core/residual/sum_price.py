@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.query import Kept, LinearQuery
+from stream_dp.core.query import Indicator, Kept, LinearQuery, Total
 
 MOST_ROWS: Final = 2**40
 """Most rows of a block whose sums are measured. A table serves larger blocks."""
@@ -26,6 +26,7 @@ MOST_SIZE: Final = 2**22
 """Largest size of a row's ``x``: with ``MOST_ROWS`` a sum and its noise stay within 64 bits."""
 
 _MOST_CENTRE: Final = 2**62
+_UNITS_OF_SHARE: Final = 2**8
 _FINEST: Final = 20
 """The unit is at least the range divided by 2 to this power."""
 
@@ -36,8 +37,8 @@ class WholeValues:
 
     Attributes:
         unit: What one stands for, in the attribute's own unit.
-        numbers: One a cell of the attribute. Those of cells that do not count have no meaning. Empty where
-            each row counts for a number of its own.
+        numbers: One a cell of the total's attributes, row-major. Those of cells that do not count have no
+            meaning. Empty where each row counts for a number of its own.
         low: The least number of a cell that counts.
         high: The largest one, or one more than ``low``.
         slack: How far a number is from the value that it stands for, at most; in the attribute's own unit.
@@ -54,10 +55,15 @@ class WholeValues:
         """The values of a query with a total.
 
         The unit is the largest power of ten that divides all values, unless a range of more than a million
-        units makes it coarser. Where values are kept it is their own.
+        units makes it coarser. Where values are kept it is their own. For a share, a row counts for none or
+        for 256 units, so that a centre can be near twice any share.
         """
         assert query.total is not None, "the query has a total"
-        kept, counting = query.total.kept, _counting(query)
+        if isinstance(query.total, Indicator):
+            inside = query.total.predicate.mask.ravel().tolist()
+            numbers = tuple(_UNITS_OF_SHARE * is_inside for is_inside in inside)
+            return cls(1.0 / _UNITS_OF_SHARE, numbers, 0, _UNITS_OF_SHARE, 0.0)
+        kept, counting = query.total.kept, _counting(query, query.total)
         if kept is None:
             return _whole_values(query.total.values, counting)
         low, high = _ends(kept, counting)
@@ -97,7 +103,9 @@ def values_of(values: tuple[float, ...], counting: tuple[bool, ...]) -> list[flo
 def counted_values(query: LinearQuery) -> list[float]:
     """The values of the cells whose rows a sum can add up; the ends of them where values are kept."""
     assert query.total is not None, "the query has a total"
-    kept, counting = query.total.kept, _counting(query)
+    if isinstance(query.total, Indicator):
+        return [0.0, 1.0]
+    kept, counting = query.total.kept, _counting(query, query.total)
     if kept is None:
         return values_of(query.total.values, counting)
     return [kept.unit * end for end in _ends(kept, counting)]
@@ -109,12 +117,11 @@ def _power_of_ten(value: float) -> int:
     return exponent
 
 
-def _counting(query: LinearQuery) -> tuple[bool, ...]:
+def _counting(query: LinearQuery, total: Total) -> tuple[bool, ...]:
     """Whether the rows of each cell of the attribute can count."""
-    assert query.total is not None, "the query has a total"
-    predicate, attribute = query.predicate, query.total.attribute
+    predicate, attribute = query.predicate, total.attribute
     if attribute not in predicate.attributes:
-        return (True,) * len(query.total.values)
+        return (True,) * len(total.values)
     axis = predicate.attributes.index(attribute)
     others = tuple(a for a in range(predicate.mask.ndim) if a != axis)
     return tuple(np.asarray(predicate.mask.any(axis=others)).tolist())

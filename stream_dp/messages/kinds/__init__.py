@@ -19,10 +19,12 @@ from stream_dp.messages.kinds.base import QueryShape
 from stream_dp.messages.kinds.between import BETWEEN, BetweenSpec
 from stream_dp.messages.kinds.correlated_vector import CORRELATED_VECTOR, CorrelatedVectorSpec
 from stream_dp.messages.kinds.counts import COUNTS
+from stream_dp.messages.kinds.differences import DIFFERENCES
 from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPointSpec
 from stream_dp.messages.kinds.median import MEDIAN, StableMedianSpec
 from stream_dp.messages.kinds.mode import MODE, ModeSpec
 from stream_dp.messages.kinds.prefix_batch import PREFIX_BATCH, PrefixBatchSpec
+from stream_dp.messages.kinds.shares import SHARES
 from stream_dp.messages.kinds.sums import SUMS
 from stream_dp.messages.kinds.threshold import THRESHOLD, ThresholdSpec
 
@@ -32,6 +34,8 @@ QueryKind = Literal[
     "predicate",
     "table",
     "sum",
+    "share",
+    "difference",
     "threshold",
     "quantile",
     "median",
@@ -74,6 +78,8 @@ class KindsSpec(Request):
 _KINDS: Final = (
     COUNTS,
     SUMS,
+    SHARES,
+    DIFFERENCES,
     THRESHOLD,
     MEDIAN,
     MODE,

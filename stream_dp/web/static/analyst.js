@@ -199,9 +199,8 @@ function meansOf(found, cells) {
 const figures = (rows, bar) => `${whole(rows)}${bar === undefined || bar === null ? "" : ` ± ${whole(Math.round(bar))}`}`;
 
 /** A table as a drawing, and as a table with a column for each sum. */
-function drawTable(place, found, cells, [title, picture], sums) {
+function drawTable(place, found, cells, [title, picture], sums, valued = "") {
   const chart = h("div", { class: "chart" });
-  const valued = sums.length ? " with a value" : "";
   place.append(
     h("h3", {}, title),
     chart,
@@ -272,6 +271,15 @@ function sumAnswer(place, question, answer) {
   offerPhases(place, question);
 }
 
+const shareWithBar = (value, bar) => (value === undefined || value === null ? "not known" : `${share(value)}${bar === undefined || bar === null ? "" : ` ± ${share(bar)}`}`);
+
+function shareAnswer(place, question, answer) {
+  const bar = answer.share_bar;
+  place.append(h("p", { class: "figure" }, answer.share === undefined ? "not known" : share(answer.share), bar === undefined ? null : h("small", {}, ` ± ${share(bar)}`)));
+  if (answer.share !== undefined) place.append(answerBar(answer.share, bar));
+  drawShare(place, answer, {}, "of the rows of the condition: ");
+}
+
 function tableAnswer(place, question, { table: found }) {
   const cells = cellsOf(found);
   drawTable(place, found, cells, sharesOf(found, cells), []);
@@ -281,7 +289,13 @@ function sumByGroupAnswer(place, question, { table: found }) {
   const cells = cellsOf(found);
   const sums = [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]];
   if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
-  drawTable(place, found, cells, meansOf(found, cells), sums);
+  drawTable(place, found, cells, meansOf(found, cells), sums, " with a value");
+}
+
+function shareByGroupAnswer(place, question, { table: found }) {
+  const cells = cellsOf(found);
+  const known = cells.map((cell, index) => ({ ...cell, value: found.shares[index], error: found.share_bars[index] })).filter((cell) => cell.value !== null);
+  drawTable(place, found, cells, sharesOf(found, known.length ? known : cells), [["share of them", found.shares, found.share_bars, shareWithBar]], " of the condition");
 }
 
 function foundAnswer(place, question, answer) {
@@ -296,6 +310,8 @@ const DRAWINGS = {
   table: tableAnswer,
   sum: sumAnswer,
   sum_by_group: sumByGroupAnswer,
+  share: shareAnswer,
+  share_by_group: shareByGroupAnswer,
   quantile: foundAnswer,
   median: foundAnswer,
   mode: foundAnswer,

@@ -99,6 +99,7 @@ const cells = (answer) => {
   const error = answer.error_bar ?? answer.error_bar_simultaneous;
   return `${plural(answer.cells ?? (answer.table ?? answer.batch).values.length, "cell")}${error === undefined || error === null ? "" : ` ± ${share(error)}`}`;
 };
+const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
 const found = (answer) => answer.found?.label ?? "none that may be named";
 const side = (answer) => answer.side;
 
@@ -110,8 +111,12 @@ const FIGURES = {
   table: cells,
   threshold_curve: cells,
   sum_by_group: cells,
+  share_by_group: cells,
+  difference_by_group: cells,
+  difference: (answer) => withBar(h("strong", {}, signed(answer.value)), answer.error_bar),
   prefix_batch: cells,
   sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,
+  share: (answer) => (answer.share === undefined || answer.share === null ? "not known" : withBar(h("strong", {}, share(answer.share)), answer.share_bar)),
   quantile: found,
   median: found,
   mode: found,

@@ -36,7 +36,7 @@ def believing(truth: npt.NDArray[np.int64], scale: float, draw: np.random.Genera
 def test_weights_of_one_and_zero_ask_what_a_predicate_asks(mask: list[bool]) -> None:
     shape = (3, 4)
     predicate = Predicate.of_mask((0, 1), np.array(mask).reshape(shape))
-    weighted = TableForm(predicate, (), shape, (1, np.ones(4)))
+    weighted = TableForm(predicate, (), shape, ((1,), np.ones(4)))
     plain = TableForm(predicate, (), shape)
     belief = Belief(shape)
     belief.open_block(1000)

@@ -20,7 +20,15 @@ from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.shelf import Shelf
-from stream_dp.core.residual.belief.sums import SumEstimate, SumEvidence, groups_of, sum_key
+from stream_dp.core.residual.belief.sums import (
+    CountedAlone,
+    SumEstimate,
+    SumEvidence,
+    groups_of,
+    part_query,
+    rest_of_share,
+    sum_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,9 @@ class Belief:
         self._shape = shape
         self._tables = ResidualMemory(shape)
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
+        self._alone = Shelf[bytes, dict[int, _Count]](
+            dict, dict
+        )  # without those of looks at shares
         self._sums = Shelf[bytes, dict[int, SumEstimate]](dict, dict)
         self._summed: set[int] = set()  # what the looks with several sums depend on
 
@@ -76,7 +87,9 @@ class Belief:
         """Folds in a marginal of one block with independent noise of ``variance`` on each cell."""
         self._tables.absorb(attributes, block, table, variance)
 
-    def absorb_count(self, key: bytes, block: int, values: Floats, variance: float) -> None:
+    def absorb_count(
+        self, key: bytes, block: int, values: Floats, variance: float, *, of_share: bool = False
+    ) -> None:
         """Folds in measured answers to one query on one block.
 
         Args:
@@ -84,11 +97,13 @@ class Belief:
             block: The absolute index of the block.
             values: All its answers, shape (n_answers,).
             variance: The variance of the independent noise on each.
+            of_share: Whether a look at a share published it. The share itself remembers that look as a whole.
         """
-        counts = self._counts.own(key)
         count = _Count(np.asarray(values, dtype=np.float64), variance)
-        known = counts.get(block)
-        counts[block] = count if known is None else known.combined(count)
+        for shelf in (self._counts,) if of_share else (self._counts, self._alone):
+            counts = shelf.own(key)
+            known = counts.get(block)
+            counts[block] = count if known is None else known.combined(count)
 
     def evidence(
         self, form: Form, key: bytes, window: range, *, complement: bytes | None = None
@@ -102,19 +117,27 @@ class Belief:
             complement: Identifies the query about the rows that this one leaves out. Its counts serve as
                 well, because the number of rows is public. None for a query that more than one count answers.
         """
-        inside = self._inside(key, window)
+        counts = self._inside(self._counts, key, window, complement)
+        return Evidence(form, window, self._tables, counts)
+
+    def _inside(
+        self,
+        shelf: Shelf[bytes, dict[int, _Count]],
+        key: bytes,
+        window: range,
+        complement: bytes | None,
+    ) -> dict[int, _Count]:
+        """Returns what counts under a key, and under its complement's, say about blocks of the window."""
+        inside = {b: c for b, c in (shelf.get(key) or {}).items() if b in window}
         if complement is not None:
-            for block, outside in self._inside(complement, window).items():
+            for block, outside in (shelf.get(complement) or {}).items():
+                if block not in window:
+                    continue
                 n_rows = self.rows(range(block, block + 1))
                 count = _Count(n_rows - outside.values, outside.variance)
                 known = inside.get(block)
                 inside[block] = count if known is None else known.combined(count)
-        return Evidence(form, window, self._tables, inside)
-
-    def _inside(self, key: bytes, window: range) -> dict[int, _Count]:
-        """Returns the counts under a key that are about blocks of the window."""
-        counts = self._counts.get(key)
-        return {} if counts is None else {b: c for b, c in counts.items() if b in window}
+        return inside
 
     def absorb_sums(
         self, key: bytes, attributes: tuple[int, ...], block: int, estimate: SumEstimate
@@ -135,7 +158,8 @@ class Belief:
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        return SumEvidence(query, self._shape, self._tables, self._looks_at(query))
+        looks, counted = self._looks_at(query), self._counted_alone(query)
+        return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
 
     def sums_between(self, query: LinearQuery) -> tuple[SumEvidence, SumEvidence]:
         """Returns what is known of two totals between which the one of a query lies.
@@ -160,7 +184,29 @@ class Belief:
             for block, groups in (self._sums.get(key) or {}).items():
                 part, known = groups.added_up(cells), looks.get(block)
                 looks[block] = part if known is None else known.with_another(part)
+        rest = rest_of_share(query)
+        if rest is None:
+            return looks
+        for block, others in (self._sums.get(rest.key) or {}).items():
+            part, known = others.of_the_rest(), looks.get(block)
+            looks[block] = part if known is None else known.with_another(part)
         return looks
+
+    def _counted_alone(self, query: LinearQuery) -> dict[int, tuple[CountedAlone, ...]]:
+        """Returns the measured counts of a share's part and of its rows, by block; nothing for a sum."""
+        part = part_query(query)
+        if part is None:
+            return {}
+        found: dict[int, tuple[CountedAlone, ...]] = {}
+        rows = LinearQuery(query.predicate, query.window, query.group_by)
+        for counted in (part, rows):
+            if counted.predicate.constant and not counted.group_by:
+                continue  # the number of all rows is public
+            inside = self._inside(self._alone, counted.key, query.window, counted.complement_key)
+            for block, count in inside.items():
+                alone = CountedAlone(count.values, count.variance, counted is part)
+                found[block] = (*found.get(block, ()), alone)
+        return found
 
     def sums_alone(
         self, query: LinearQuery, looks: Mapping[int, SumEstimate] | None = None
@@ -209,6 +255,15 @@ class Evidence:
     def by_block(self) -> Floats:
         """Largest variance of any answer in each block, shape (len(window),)."""
         return np.asarray(self._by_block.max(axis=0))
+
+    @property
+    def variances_by_block(self) -> Floats:
+        """Variance of each answer in each block, shape (answers, len(window)), or (1, ...) if alike."""
+        return self._by_block
+
+    def variances_after_count(self, precision: Floats) -> Floats:
+        """``variances_by_block`` if a count were measured with this precision in each block."""
+        return self._after_count(precision)
 
     def after_count(self, precision: Floats) -> Floats:
         """``by_block`` if a count were measured with this precision (1/variance) in each block."""

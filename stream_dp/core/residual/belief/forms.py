@@ -245,8 +245,8 @@ class TableForm:
         predicate: The rows that count.
         group_by: Grouped attributes in the order asked.
         shape: Sizes of all attributes of the universe.
-        weights: An attribute that is not grouped, and what a row counts for by its cell of it, shape
-            (size,); None where each counts 1.
+        weights: Some attributes, ascending, and what a row counts for by its cell of them, of their sizes.
+            None where each counts 1.
         among: Attributes of the table that it is read off, where that has more than the answer depends on.
     """
 
@@ -255,10 +255,10 @@ class TableForm:
         predicate: Predicate,
         group_by: tuple[int, ...],
         shape: tuple[int, ...],
-        weights: tuple[int, Floats] | None = None,
+        weights: tuple[tuple[int, ...], Floats] | None = None,
         among: tuple[int, ...] = (),
     ) -> None:
-        weighted = () if weights is None else (weights[0],)
+        weighted = () if weights is None else weights[0]
         self.attributes = tuple(sorted({*predicate.attributes, *group_by, *weighted, *among}))
         self._sizes = tuple(shape[a] for a in self.attributes)
         rest = tuple(a for a in self.attributes if a not in group_by)
@@ -275,10 +275,11 @@ class TableForm:
         self.live: Mask | None = None if live.all() else live
         if weights is not None:
             along = [
-                n if a == weights[0] else 1
-                for a, n in zip(rest, self._masks.shape[1:], strict=True)
+                n if a in weights[0] else 1
+                for a, n in zip(self.attributes, self._sizes, strict=True)
             ]
-            self._masks = self._masks * weights[1].reshape(along)
+            each = np.broadcast_to(weights[1].reshape(along), self._sizes).transpose(self._order)
+            self._masks = np.multiply(self._masks, each.reshape(self._masks.shape))
         self._masks = self._masks[live]
         self._cells = np.flatnonzero(live)
         self._factors = (

@@ -13,6 +13,10 @@ covariances for weights (Gauss-Markov).
 Where the values of rows are kept (``Kept``), tables say how many rows there are, and not what they count for.
 So the total of a block is known from looks alone. In other blocks tables only say between which ends it lies
 (docs/guarantee.md, Theorem 19).
+
+A share is the mean of a number that is 1 in the part that is asked about and 0 elsewhere. Both its total and
+its count are counts of rows, so what was measured for such counts serves it too (docs/guarantee.md, Theorem
+17).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.query import LinearQuery, Mask, Predicate
+from stream_dp.core.query import Indicator, LinearQuery, Mask, Predicate, Total
 from stream_dp.core.residual.belief.forms import (
     Floats,
     Form,
@@ -68,14 +72,14 @@ class Sums:
 def form_of_total(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     """The sum, in units of its largest value; and with it the count of all rows, where that is asked too."""
     assert query.total is not None, "the query has a total"
-    total = _weighted(query, shape, np.array(query.total.values) / query.total.largest)
+    total = _weighted(query, shape, query.total.weights / query.total.largest)
     return total if query.rows is None else Together([total, _rows(query, shape)])
 
 
 def _weighted(query: LinearQuery, shape: tuple[int, ...], weights: Floats) -> TableForm:
     """Returns the form of the rows that have a number, each counted with its weight."""
     assert query.total is not None, "the query has a total"
-    along = query.total.attribute, weights
+    along = query.total.attributes, weights
     among = query.attributes
     return TableForm(query.predicate, query.group_by, shape, along, among=among)
 
@@ -84,7 +88,7 @@ def _rows(query: LinearQuery, shape: tuple[int, ...]) -> TableForm:
     """The count of all rows, read off the same table as the sum."""
     assert query.total is not None, "the query has a total"
     assert query.rows is not None, "the query counts rows"
-    along = query.total.attribute, np.ones(len(query.total.values))
+    along = query.total.attributes, np.ones_like(query.total.weights)
     return TableForm(query.rows, query.group_by, shape, along, among=query.attributes)
 
 
@@ -114,6 +118,16 @@ class SumEstimate:
             self.counts[chosen].sum(keepdims=True),
         )
         return SumEstimate(totals, counts, n * self.of_totals, n * self.of_counts, n * self.both)
+
+    def of_the_rest(self) -> SumEstimate:
+        """The same about a share: the rows that count and are not in its part."""
+        return SumEstimate(
+            self.counts - self.totals,
+            self.counts,
+            self.of_totals - 2.0 * self.both + self.of_counts,
+            self.of_counts,
+            self.of_counts - self.both,
+        )
 
     def with_another(self, other: SumEstimate) -> SumEstimate:
         """The best estimate from this one and an independent one."""
@@ -191,6 +205,25 @@ class Moments:
             np.where(where, math.inf, self.totals), np.where(where, 0.0, self.both), self.counts
         )
 
+    def with_one(self, variance: float, *, of_totals: bool) -> tuple[Moments, _Gains]:
+        """The covariances after an independent look at the totals alone, or at the counts alone.
+
+        Args:
+            variance: The variance of the look. Positive.
+            of_totals: Whether it is a look at the totals.
+        """
+        seen, other = (self.totals, self.counts) if of_totals else (self.counts, self.totals)
+        known = np.isfinite(seen)
+        held = np.where(known, seen, 0.0)
+        gain = np.where(known, held / (held + variance), 1.0)
+        moved = np.where(known, self.both / (held + variance), 0.0)
+        after, both = gain * variance, (1.0 - gain) * self.both
+        rest = np.where(known, np.maximum(other - moved * self.both, 0.0), other)
+        none = np.zeros_like(gain)
+        if of_totals:
+            return Moments(after, both, rest), _Gains(gain, none, moved, none)
+        return Moments(rest, both, after), _Gains(none, moved, none, gain)
+
     def of(self, slopes: Floats) -> Floats:
         """Variances of ``total - slope * count``, which are never below 0 but for rounding."""
         if not slopes.any():
@@ -233,10 +266,49 @@ def groups_of(
     assert total is not None, "the query has a total"
     conditions = dict(zip(query.predicate.attributes, factors, strict=True))
     for attribute in sorted(attributes):
-        if attribute != total.attribute:
-            others = {a: factor for a, factor in conditions.items() if a != attribute}
-            grouped = LinearQuery(Predicate.conjunction(others), query.window, (attribute,), total)
+        ungrouped = _without(total, attribute, conditions.get(attribute))
+        if ungrouped is not None:
+            others = Predicate.conjunction(_others(conditions, attribute))
+            grouped = LinearQuery(others, query.window, (attribute,), ungrouped)
             yield grouped.key, attribute, conditions.get(attribute)
+
+
+def _without(
+    total: Total | Indicator, attribute: int, condition: Mask | None
+) -> Total | Indicator | None:
+    """Returns what is added up without a condition on an attribute; None where that is something else."""
+    if isinstance(total, Total):
+        return None if attribute == total.attribute else total
+    factors = total.predicate.factors
+    if factors is None:
+        return None
+    of_part = dict(zip(total.predicate.attributes, factors, strict=True))
+    inside = of_part.get(attribute)
+    if inside is None or condition is None:
+        if inside is not condition:
+            return None
+    elif (inside != condition).any():
+        return None
+    return Indicator(Predicate.conjunction(_others(of_part, attribute)))
+
+
+def _others(conditions: Mapping[int, Mask], attribute: int) -> dict[int, Mask]:
+    return {a: factor for a, factor in conditions.items() if a != attribute}
+
+
+def part_query(query: LinearQuery) -> LinearQuery | None:
+    """The count of the rows in the part that a share is about; None for a sum."""
+    if not isinstance(query.total, Indicator):
+        return None
+    return LinearQuery(query.total.predicate, query.window, query.group_by)
+
+
+def rest_of_share(query: LinearQuery) -> LinearQuery | None:
+    """The share of the rows that are not in the part that this share is about; None for a sum."""
+    if not isinstance(query.total, Indicator):
+        return None
+    rest = query.predicate.and_also(query.total.predicate.complement)
+    return replace(query, total=Indicator(rest))
 
 
 def rows_query(query: LinearQuery) -> LinearQuery | None:
@@ -250,6 +322,21 @@ def rows_query(query: LinearQuery) -> LinearQuery | None:
     return LinearQuery(rows, query.window, query.group_by)
 
 
+@dataclass(frozen=True, slots=True)
+class CountedAlone:
+    """A count that bears on a share, in one block, and that no look at this share published.
+
+    Attributes:
+        values: The counts, in rows, shape (n_answers,).
+        variance: The variance of each.
+        of_part: Whether it is of the share's part, or of all its rows.
+    """
+
+    values: Floats
+    variance: float
+    of_part: bool
+
+
 class SumEvidence:
     """The public knowledge about one query with a total over one window. Only ``Belief`` makes it.
 
@@ -260,6 +347,7 @@ class SumEvidence:
         looks: What looks at these very sums said, by block.
         ends: Numbers of the cells, in the attribute's own unit, for which rows count in blocks without such
             looks. Only for values that are kept, and None for the values themselves.
+        counted: What looks at the count of a share's part alone, or of its rows alone, said, by block.
     """
 
     def __init__(
@@ -269,6 +357,7 @@ class SumEvidence:
         tables: ResidualMemory,
         looks: Mapping[int, SumEstimate],
         ends: Floats | None = None,
+        counted: Mapping[int, tuple[CountedAlone, ...]] | None = None,
     ) -> None:
         assert query.total is not None, "the query has a total"
         self.query = query
@@ -277,10 +366,11 @@ class SumEvidence:
         self._shape = shape
         self._tables = tables
         self._looks = {block: look for block, look in looks.items() if block in query.window}
-        values = np.array(query.total.values if ends is None else ends) / self.largest
+        self._counted = {b: counts for b, counts in (counted or {}).items() if b in query.window}
+        values = (query.total.weights if ends is None else ends) / self.largest
         self._bounds = ends is not None
         self._parts = [
-            _weighted(query, shape, each) for each in (values, np.ones(len(values)), values + 1.0)
+            _weighted(query, shape, each) for each in (values, np.ones_like(values), values + 1.0)
         ]
 
     @property
@@ -308,7 +398,7 @@ class SumEvidence:
         """The best estimates, and how good they are."""
         view = self._tables.view(self._parts[0].attributes, self.window)
         totals, counts = (part.values(view) for part in self._parts[:2])
-        if self._looks:
+        if self._looks or self._counted:
             moments = self.by_block
             of_totals, of_counts, both = (
                 each.sum(axis=1) for each in (moments.totals, moments.counts, moments.both)
@@ -325,14 +415,15 @@ class SumEvidence:
     def by_block(self) -> Moments:
         """Covariances in each block, each of shape (answers, len(window))."""
         from_tables = self._from_tables
-        if not self._looks:
+        if not self._looks and not self._counted:
             return from_tables
         found = [
             np.array(each) for each in (from_tables.totals, from_tables.both, from_tables.counts)
         ]
-        for block, look in self._looks.items():
-            at = block - self.window.start
-            after, _ = self._here(at).with_look(self._scaled(look))
+        for block in {**self._counted, **self._looks}:
+            at, after = block - self.window.start, self._here(block)
+            if (look := self._looks.get(block)) is not None:
+                after, _ = after.with_look(self._scaled(look))
             for each, new in zip(found, (after.totals, after.both, after.counts), strict=True):
                 each[:, at] = new
         return Moments(*found)
@@ -346,19 +437,33 @@ class SumEvidence:
         return after
 
     def _with_looks(self, totals: Floats, counts: Floats) -> tuple[Floats, Floats]:
-        for block, look in self._looks.items():
+        live = slice(None) if self.live is None else self.live
+        for block in {**self._counted, **self._looks}:
             view = self._tables.view(self._parts[0].attributes, range(block, block + 1))
             before = [part.values(view) for part in self._parts[:2]]
-            _, gains = self._here(block - self.window.start).with_look(self._scaled(look))
-            live = slice(None) if self.live is None else self.live
-            seen = look.totals[live] / self.largest, look.counts[live]
-            now = gains.moved(before[0], before[1], *seen)
+            now = before[0], before[1]
+            for count, gains in self._counted_here(block)[1]:
+                seen = count.values[live]
+                now = gains.moved(*now, seen, seen)
+            if (look := self._looks.get(block)) is not None:
+                _, gains = self._here(block).with_look(self._scaled(look))
+                now = gains.moved(*now, look.totals[live] / self.largest, look.counts[live])
             totals, counts = totals + (now[0] - before[0]), counts + (now[1] - before[1])
         return totals, counts
 
-    def _here(self, at: int) -> Moments:
-        known = self._from_tables
-        return Moments(known.totals[:, at], known.both[:, at], known.counts[:, at])
+    def _here(self, block: int) -> Moments:
+        """The covariances in a block without the looks at these very sums."""
+        return self._counted_here(block)[0]
+
+    def _counted_here(self, block: int) -> tuple[Moments, list[tuple[CountedAlone, _Gains]]]:
+        """These covariances, and the gains of the counts that were measured alone, one after another."""
+        known, at = self._from_tables, block - self.window.start
+        moments = Moments(known.totals[:, at], known.both[:, at], known.counts[:, at])
+        steps = []
+        for count in self._counted.get(block, ()):
+            moments, gains = moments.with_one(count.variance, of_totals=count.of_part)
+            steps.append((count, gains))
+        return moments, steps
 
     def _scaled(self, look: SumEstimate) -> Moments:
         unit = 1.0 / self.largest
@@ -406,13 +511,16 @@ def ratio_bar(
 
 
 __all__ = [
+    "CountedAlone",
     "Moments",
     "SumEstimate",
     "SumEvidence",
     "Sums",
     "form_of_total",
     "groups_of",
+    "part_query",
     "ratio_bar",
+    "rest_of_share",
     "rows_query",
     "sum_key",
 ]

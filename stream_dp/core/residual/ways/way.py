@@ -57,7 +57,8 @@ class Way(ABC):
         window, predicate = query.window, query.predicate
         if window.stop > len(self.state.belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        known = None if query.fresh else self.state.repeated(query)
+        plain = not query.fresh and query.difference is None
+        known = self.state.repeated(query) if plain else None
         if known is not None:
             return known
         n_rows = self.state.rows(window)
@@ -67,7 +68,7 @@ class Way(ABC):
         if refusal is not None:
             return refusal
         certain = predicate.constant is False or (predicate.constant and not query.group_by)
-        if certain and query.total is None:
+        if certain and query.total is None and query.difference is None:
             count = n_rows if predicate.constant else 0
             return self.state.answers.certain(query, count, n_rows)
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None

@@ -1,0 +1,72 @@
+"""The kind ``share``: which share of the rows of one condition satisfies another one too."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stream_dp.messages.forms import NoisyAnswer, Table
+from stream_dp.messages.kinds.base import KindMessages, QueryShape
+
+__all__ = ["SHARES", "ShareAnswer", "ShareByGroupAnswer", "ShareTable"]
+
+
+class ShareAnswer(NoisyAnswer):
+    """The share of the rows that satisfy ``where`` that satisfies ``share_of`` too.
+
+    Attributes:
+        share: The share, in [0, 1]. None where nothing is known of it.
+        share_bar: The half width around ``share``.
+        value: The share of the ``n`` rows that satisfy ``where``.
+        count: The estimated number of these rows.
+        error_bar: The half width around ``value``, as a share of the ``n`` rows. ``accuracy.error`` does not
+            bound it.
+        both: The estimated number of rows that satisfy both conditions.
+        both_bar: The half width around ``both``, in rows. None where nothing is known.
+    """
+
+    kind: Literal["share"] = "share"
+    share: float | None = None
+    share_bar: float | None = None
+    value: float
+    count: int
+    error_bar: float | None = None
+    both: int
+    both_bar: float | None = None
+
+
+class ShareTable(Table):
+    """The cells of a share with GROUP BY. ``values`` and ``counts`` are of the rows that satisfy ``where``.
+
+    Attributes:
+        shares: The share of these rows in each cell that satisfies ``share_of`` too. None where nothing is
+            known of it.
+        share_bars: The half width around each of ``shares``.
+        both: The estimated rows in each cell that satisfy both conditions.
+        both_bars: The half width around each of ``both``, in rows.
+    """
+
+    shares: tuple[float | None, ...]
+    share_bars: tuple[float | None, ...]
+    both: tuple[int, ...]
+    both_bars: tuple[float | None, ...]
+
+
+class ShareByGroupAnswer(NoisyAnswer):
+    """The share in each cell of a GROUP BY.
+
+    Attributes:
+        table: The cells. Each has its own error bars, in the units that ``ShareTable`` says.
+    """
+
+    kind: Literal["share_by_group"] = "share_by_group"
+    table: ShareTable
+
+
+SHARES = KindMessages(
+    queries={
+        "share": QueryShape(
+            needs=("share_of",), may_have=("where", "group_by", "error", "at_most")
+        ),
+    },
+    answers={"share": ShareAnswer, "share_by_group": ShareByGroupAnswer},
+)
