@@ -27,6 +27,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.measuring import BASE, FORMAT, Part, TablesLook, measured_from_bytes
 from stream_dp.core.residual.planner import Policy
 from stream_dp.core.residual.public_state import PublicState
@@ -184,9 +185,14 @@ class Calibrated(LinearMechanism):
 
     def _base_look(self, block: int) -> TablesLook:
         base = self.base_release(self.belief.rows(range(block, block + 1)))
-        parts = tuple(Part(attributes, block, step) for attributes, step in base.tables)
-        shapes = tuple(tuple(self.shape[a] for a in part.attributes) for part in parts)
-        return TablesLook(BASE, parts, shapes, (Charge(block, base.units),))
+        axes = axes_of(self.shape)
+        parts, shapes = [], []
+        for table, step in base.tables:
+            attributes, groups = axes.attributes(table), axes.groups(table)
+            sizes = tuple(self.shape[a] for a in attributes)
+            parts.append(Part(attributes, block, step, () if groups == sizes else groups))
+            shapes.append(groups)
+        return TablesLook(BASE, tuple(parts), tuple(shapes), (Charge(block, base.units),))
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self.state.allocator.lines.charge(look_charges)
@@ -272,7 +278,7 @@ class Calibrated(LinearMechanism):
     def lost(self, look: dict[str, object]) -> None:
         """Only the charge remains. A base release is taken again when the next phase opens."""
         match look:
-            case {"reason": "base", "tables": [[_, int(block), _], *_]}:
+            case {"reason": "base", "tables": [[_, int(block), *_], *_]}:
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
