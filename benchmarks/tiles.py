@@ -6,17 +6,22 @@ The rows are made here: countries and categories whose shares fall like 1/k, log
 states. The tiles are what a dashboard shows: every column, three pairs, filters, and tables under a filter,
 for the last day, the last seven days and all days. Fresh noise pays for each new tile, a table twice a count,
 and repeats are free.
+
+After that, three hundred ranges of an amount in 301 bins are asked about one day: about a number, whose bins
+have an order, and about a category of the same 301 values, which has none.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from time import perf_counter
 
 import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 from workloads import FAILURE_PROBABILITY, PRIVACY, console, verdict
 
@@ -112,6 +117,10 @@ def tiles() -> list[Tile]:
     return [*every, Tile(by_category, 7), Tile(by_category, None)]
 
 
+BINS = 301
+N_RANGES = 300
+
+
 @dataclass
 class Result:
     """What one way of answering made of all tiles."""
@@ -184,6 +193,43 @@ def fresh_noise(days: Sequence[Rows], accuracy: Accuracy) -> Result:
     return Result("fresh noise, exact cache", 0.0, float(spent.max()), within / asked, looks, 0.0)
 
 
+def range_prices(accuracy: Accuracy, n_rows: int, seed: int, noise: NoiseSource) -> list[Result]:
+    """What random ranges of 301 bins cost on demand, with an order, without one, and by fresh noise."""
+    rng = np.random.default_rng([6, seed, n_rows])
+    amounts = np.minimum(np.exp(rng.normal(4.2, 0.8, n_rows)), BINS - 1).astype(np.uint16)
+    ranges: list[npt.NDArray[np.bool_]] = []
+    while len(ranges) < N_RANGES:
+        low, high = sorted(rng.choice(BINS + 1, 2, replace=False).tolist())
+        if high - low < BINS:
+            ranges.append((np.arange(BINS) >= low) & (np.arange(BINS) < high))
+    found = []
+    for name, attribute in (
+        ("ranges of a number", Number("amount", tuple(range(1, BINS)), integer=True)),
+        ("ranges of a category", Category("amount", tuple(map(str, range(BINS))), other=False)),
+    ):
+        universe, promised = Universe((attribute,)), 0
+        driven = Driven(Calibrated(universe, PRIVACY, accuracy, base_share=0.0), noise)
+        data = Blocks(universe)
+        data.append(Block.seal(universe, Rows((amounts,))))
+        driven.open_phase(n_rows, data)
+        started = perf_counter()
+        for mask in ranges:
+            query = LinearQuery(Predicate.conjunction({0: mask}), range(1))
+            outcome = driven.ask(query, data)
+            assert isinstance(outcome, Answered)
+            promised += outcome.path is not Path.UNVERIFIED
+        seconds, spent = perf_counter() - started, driven.spent_share()
+        found.append(Result(name, 0.0, spent, promised / N_RANGES, driven.looks, seconds))
+    z = Terms.of(accuracy).z
+    price = 0.5 / (accuracy.error * n_rows / z) ** 2 / float(Budget.of(PRIVACY).rho)
+    different = len({mask.tobytes() for mask in ranges})
+    paid = min(different, math.floor(1.0 / price))
+    repeats = N_RANGES - different
+    fresh = "fresh noise, exact cache"
+    found.append(Result(fresh, 0.0, paid * price, (paid + repeats) / N_RANGES, paid, 0.0))
+    return found
+
+
 def planning_times(n_rows: int, queries: int | None) -> tuple[float, float]:
     """Seconds to plan 64 attributes of 8 cells at first, and then for a phase of another size.
 
@@ -200,6 +246,23 @@ def planning_times(n_rows: int, queries: int | None) -> tuple[float, float]:
         plan.release(n_rows + more, terms, None, budget, prices)
         times.append(perf_counter() - started)
     return times[0], float(np.median(times[1:]))
+
+
+def _table(title: str, found: Sequence[Result]) -> Table:
+    table = Table(title=title)
+    table.add_column("method")
+    for column in ("opening", "fullest line", "within error", "looks", "seconds"):
+        table.add_column(column, justify="right")
+    for one in found:
+        table.add_row(
+            one.name,
+            f"{one.base:.2%}",
+            f"{one.worst:.2%}",
+            f"{one.certified:.1%}",
+            f"{one.looks:,}",
+            f"{one.seconds:.1f}" if one.seconds else "",
+        )
+    return table
 
 
 def main() -> None:
@@ -221,26 +284,19 @@ def main() -> None:
             through_engine("calibrated, base_share 0", days, accuracy, noise, base_share=0.0),
             fresh_noise(days, accuracy),
         ]
-        table = Table(title=f"Orders, {n_rows:,} rows a day, error {error:g}, {asked.days} days")
-        table.add_column("method")
-        for column in ("opening", "fullest line", "within error", "looks", "seconds"):
-            table.add_column(column, justify="right")
-        for one in found:
-            table.add_row(
-                one.name,
-                f"{one.base:.2%}",
-                f"{one.worst:.2%}",
-                f"{one.certified:.1%}",
-                f"{one.looks:,}",
-                f"{one.seconds:.1f}" if one.seconds else "",
-            )
-        out.print(table)
+        title = f"Orders, {n_rows:,} rows a day, error {error:g}, {asked.days} days"
+        out.print(_table(title, found))
         limits = LIMITS.get((n_rows, error))
         if limits is not None and asked.days == 14:
             for one, most in zip(found, limits, strict=False):
                 words = f"{n_rows:,} rows, {error:g}, {one.name}"
                 verdicts.append(verdict(f"{words}: fullest line", one.worst, most=most))
                 verdicts.append(verdict(f"{words}: not certified", 1.0 - one.certified, most=0.0))
+    found = range_prices(Accuracy(0.02, FAILURE_PROBABILITY), 20_000, asked.seed, noise)
+    out.print(_table(f"{N_RANGES} ranges of {BINS} bins, 20,000 rows, error 0.02", found))
+    ratio = found[0].worst / found[1].worst
+    verdicts.append(verdict("ranges: price with an order by that without", ratio, most=0.3))
+    verdicts.append(verdict("ranges: not certified", 1.0 - found[0].certified, most=0.0))
     for words, n_rows, queries in (("", 20_000, None), (", scarce", 10_000, 100_000)):
         first, again = planning_times(n_rows, queries)
         verdicts.append(verdict(f"64 attributes{words}, seconds to plan", first, most=3.0))

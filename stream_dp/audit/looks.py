@@ -67,6 +67,7 @@ class Looks:
         self._definition = definition
         self._line = line
         self._sizes = tuple(map(_size, definition.attributes))
+        self._ordered = [isinstance(a, NumberAttribute) for a in definition.attributes]
         self._paid: dict[str, dict[int, _Paid]] = {}
         self._steps: dict[tuple[int, int], Due] = {}
         self._rows: Sequence[int] = ()
@@ -118,14 +119,27 @@ class Looks:
     # ------------------------------------------------------------ counts
 
     def _tables(self, look: Look) -> Owed:
-        """Disjoint cells of one block: a row leaves one and enters another."""
+        """Disjoint cells of one block, or disjoint groups of them: a row leaves one and enters another."""
         parts = look.get("tables")
         if not isinstance(parts, list) or not parts:
             raise Wrong("it lists no tables")
         for part in parts:
-            attributes, block, step = part
+            attributes, block, step, *grouped = part
             n_cells(self._sizes, attributes)
+            for groups in grouped:
+                self._are_groups(attributes, groups)
             yield block, self._measured(step, 2)
+
+    def _are_groups(self, attributes: Sequence[int], groups: Sequence[int]) -> None:
+        """Refuses numbers of groups that the cells of these attributes cannot be counted in."""
+        if len(groups) != len(attributes):
+            raise Wrong("it does not say of each attribute how its cells are grouped")
+        for attribute, n_groups in zip(attributes, groups, strict=True):
+            size, ordered = self._sizes[attribute], self._ordered[attribute]
+            if type(n_groups) is not int or not (
+                n_groups == size or (ordered and 2 <= n_groups < size)
+            ):
+                raise Wrong(f"it counts {n_groups} groups of an attribute of {size} cells")
 
     def _measured(self, step: int, squared_sensitivity: int) -> Due:
         """The price of Gaussian noise of a step of the grid."""

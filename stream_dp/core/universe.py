@@ -31,6 +31,8 @@ MAX_ATTRIBUTES = 64
 MAX_CELLS = 65_536
 MAX_KEPT_CELLS = 2**20
 """Largest universe of which a mechanism keeps every cell."""
+MAX_FLAT = 24
+"""Most cells of an ordered attribute whose neighbouring cells are never measured in groups."""
 MAX_NAME = 64
 MAX_VALUE = 256
 MAX_SCALAR = 4096
@@ -50,6 +52,35 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 _BOOLEAN_WORDS = (("false", "no", "off", "f", "n"), ("true", "yes", "on", "t", "y"))
 _LARGEST_EDGE = 1e300
 _EXACT = 2**53  # integers up to here are floats without rounding
+
+
+class Shape(tuple[int, ...]):  # noqa: SLOT001 - a tuple cannot have slots with names
+    """Cells of each attribute of a universe, of which some are ordered and have many cells.
+
+    Args:
+        sizes: The cells of each attribute.
+        ordered: The attributes with more than ``MAX_FLAT`` cells that have an order.
+    """
+
+    ordered: frozenset[int]
+
+    def __new__(cls, sizes: Iterable[int], ordered: Iterable[int]) -> Self:
+        self = super().__new__(cls, sizes)
+        self.ordered = frozenset(a for a in ordered if self[a] > MAX_FLAT)
+        return self
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...], frozenset[int]]:
+        return tuple(self), self.ordered
+
+    def __eq__(self, other: object) -> bool:
+        ordered = other.ordered if isinstance(other, Shape) else frozenset()
+        return tuple.__eq__(self, other) is True and self.ordered == ordered
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.ordered)) if self.ordered else tuple.__hash__(self)
 
 
 class _Attribute:
@@ -531,8 +562,10 @@ class Universe:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Cells of each attribute."""
-        return tuple(a.size for a in self.attributes)
+        """Cells of each attribute: a ``Shape`` where a number has more than ``MAX_FLAT`` cells."""
+        sizes = tuple(a.size for a in self.attributes)
+        numbers = [i for i, a in enumerate(self.attributes) if isinstance(a, Number)]
+        return Shape(sizes, numbers) if any(sizes[i] > MAX_FLAT for i in numbers) else sizes
 
     @cached_property
     def n_cells(self) -> int:

@@ -474,6 +474,50 @@ def _shares() -> Case:
     )
 
 
+def _levels() -> Case:
+    """A table of groups of neighbouring cells, which is all that is measured, and takes a whole line."""
+    name = NAMES[0]
+    queries = (
+        {"where": {"attribute": name, "ge": 21}},
+        {"where": {"attribute": name, "lt": 6}},
+    )
+    tiles = [query | {"window": {"last_phases": 1}} for query in queries]
+    definition = _definition(EPSILON, DELTA, mechanism={"workload": tiles})
+    definition |= {"attributes": [_number(name, *range(1, 26))]}
+
+    def opened(error: float) -> tuple[Document, list[Any]]:
+        accuracy = {"error": error, "failure_probability": 0.5}
+        _, mechanism = build(_read(definition | {"accuracy": accuracy}))
+        return definition | {"accuracy": accuracy}, list(mechanism.open_phase(20))
+
+    # About the smallest error that a line can pay for in advance. Scales are rounded to a grid.
+    low, high = 0.001, 0.99
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if opened(middle)[1] else (middle, high)
+    definition, (look,) = opened(1.05 * high)
+    assert [part.groups for part in look.parts] == [(5,)], "cells are counted in groups"
+    sides = tuple(
+        {"cells": [{name: 25, "count": 9 + one}, {name: 0, "count": 11 - one}]} for one in (0, 1)
+    )
+
+    def difference(replies: Mapping[str, Document]) -> float:
+        return float(replies["q0"]["count"]) - float(replies["q1"]["count"])
+
+    return Case(
+        "life",
+        definition,
+        (sides[0], sides[1]),
+        queries,
+        difference,
+        EPSILON,
+        DELTA,
+        enough=2,
+        runs=_FOR_GAUSSIANS,
+        copies=(WHOLE, "half the noise", "draws again"),
+    )
+
+
 def _tested(profile: Document, epsilon: float, delta: float) -> Case:
     """A profile that tests a prediction before it counts, about counts for which every test fails.
 
@@ -725,6 +769,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, sums": _sums,
         "calibrated, values": _values,
         "calibrated, shares": _shares,
+        "calibrated, levels": _levels,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,

@@ -466,6 +466,12 @@ def definition(dataset: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+def attributes_with_levels() -> list[dict[str, Any]]:
+    """The same attributes, of which the delay has 61 cells, and so two levels."""
+    carrier, delay, cancelled = definition("flights")["attributes"]
+    return [carrier, {**delay, "edges": list(range(60))}, cancelled]
+
+
 MEMORY = {
     "attributes": [
         {"name": "carrier", "type": "category", "values": ["AA", "UA"]},

@@ -47,6 +47,7 @@ from stream_dp.core.median.doubling import StageLook
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
+from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
@@ -63,6 +64,7 @@ from stream_dp.pipeline.sources import Packing, Source, SourceReader
 from stream_dp.settings import WorkerSettings
 from stream_dp.web.published import READ, Published
 from stream_dp.web.views import Views, health_document
+from tests.pipeline.referee import attributes_with_levels
 
 CANARY = "canary-7f3a"
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -109,8 +111,12 @@ def _whole(*statistics: object) -> list[Statistic]:
 
 
 def _of_tables(look: TablesLook, data: Blocks, _: Any) -> list[Statistic]:
-    """Each cell of each marginal."""
-    return [data.marginal(p.attributes, range(p.block, p.block + 1))[0].ravel() for p in look.parts]
+    """Each cell of each marginal, or each group of its cells."""
+    found: list[Statistic] = []
+    for part in look.parts:
+        (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
+        found.append(grouped(counts, part.groups or counts.shape).ravel())
+    return found
 
 
 def _of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -557,6 +563,16 @@ PROFILES: Final[dict[str, Life]] = {
         KEPT,
         [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
         frozenset({TablesLook, CountsLook, SumLook}),
+    ),
+    "calibrated, levels": Life(
+        {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
+        [
+            {"where": {"attribute": "delay", "lt": 33}},
+            {"where": {"attribute": "delay", "lt": 50}, "error": 0.004},
+            {"where": {"all": [AA, {"attribute": "delay", "lt": 41}]}},
+            {"kind": "table", "group_by": ["delay"]},
+        ],
+        frozenset({TablesLook, CountsLook}),
     ),
     "calibrated, errors of queries": Life(
         {"mechanism": {"base_share": 0.0}},

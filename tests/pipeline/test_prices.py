@@ -14,13 +14,14 @@ import pytest
 
 from stream_dp.audit import Report, verify
 from stream_dp.audit.lines import Line
-from stream_dp.audit.looks import is_approximate
+from stream_dp.audit.looks import Looks, is_approximate
+from stream_dp.audit.numbers import Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.sparse_vector import bypass
 from stream_dp.messages import Definition
 from stream_dp.state import ledger
-from tests.pipeline.referee import definition
+from tests.pipeline.referee import attributes_with_levels, definition
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}
@@ -96,6 +97,10 @@ TABLES = ask(
     {"where": AA, "fresh": True},
     {"kind": "table", "group_by": ["delay"], "fresh": True},
 )
+RANGES = ask(
+    {"where": {"attribute": "delay", "lt": 33}, "error": 0.005},
+    {"where": {"all": [AA, {"attribute": "delay", "lt": 41}]}, "error": 0.005},
+)
 QUERIES = ask(
     {"kind": "threshold", "attribute": "delay", "where": LATE},
     {"kind": "median", "attribute": "delay"},
@@ -127,6 +132,16 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
             *[rows, TABLES] * 2,
         ],
         {"tables", "counts", "sums", "shares"},
+    ),
+    "calibrated, levels": (
+        [
+            define(
+                attributes=attributes_with_levels(),
+                mechanism={"profile": "calibrated", "base_share": 0.05},
+            ),
+            *[rows, RANGES] * 2,
+        ],
+        {"tables", "counts"},
     ),
     "all kinds": (
         [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
@@ -421,6 +436,42 @@ def test_a_look_is_fresh_or_says_nothing_of_it(story: list[bytes]) -> None:
         fields[number]["looks"][0]["fresh"] = False
 
     assert "fresh" in faults(forged(story, change))[number]
+
+
+@pytest.mark.parametrize("story", ["calibrated, levels"], indirect=True)
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ([62], "counts 62 groups of an attribute of 61 cells"),
+        ([1], "counts 1 groups of an attribute of 61 cells"),
+        ([12, 2], "does not say of each attribute"),
+        ([12.0], "counts 12.0 groups"),
+    ],
+)
+def test_groups_that_no_row_can_be_in_once_are_found(
+    story: list[bytes], groups: list[Any], problem: str
+) -> None:
+    number, place, part = next(
+        (number, place, part)
+        for number, entry in enumerate(map(json.loads, story))
+        for place, look in enumerate(entry.get("looks", ()))
+        if look["kind"] == "tables"
+        for part, table in enumerate(look["tables"])
+        if table[0] == [1] and table[3:] == [[12]]
+    )
+
+    def change(fields: list[dict[str, Any]]) -> None:
+        fields[number]["looks"][place]["tables"][part][3] = groups
+
+    assert problem in faults(forged(story, change))[number]
+
+
+def test_categories_have_no_groups() -> None:
+    table = {"kind": "tables", "reason": "query", "tables": [[[0], 0, 200, [2]]]}
+    written = Definition.read(definition("flights"))
+    looks = Looks(written, Line.of(written, None, approximate=False))
+    with pytest.raises(Wrong, match="counts 2 groups of an attribute of 3 cells"):
+        looks.owed(table, [100])
 
 
 @pytest.mark.parametrize("story", ["all kinds"], indirect=True)

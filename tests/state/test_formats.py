@@ -83,6 +83,8 @@ MEASURED = Universe(
     )
 )
 CARRIER, DELAY, CANCELLED = range(3)
+AGES = Universe((Number("age", tuple(range(24)), integer=True), Boolean("member")))
+"""The first attribute has two levels: 5 groups and 25 cells."""
 PRIVACY, ACCURACY = Privacy(4.0, 1e-6), Accuracy(0.05, 0.05)
 BUDGET = Budget.of(PRIVACY, approximate=True)
 KEY, OTHER_KEY, PART_KEY = (bytes(range(k, k + 16)) for k in (0, 16, 32))
@@ -258,6 +260,12 @@ EXAMPLES = {
             is_share=True,
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v4-groups": Example(
+        TablesRelease(
+            (Part((0, 1), 3, -5, (5, 2)), Part((0,), 4, 6)), (integers(5, 2), integers(25))
+        ),
+        lambda data: Calibrated(AGES, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
     "remembered-answer-v2": Example(REMEMBERED, read_remembered, write_remembered),
     "gated-count-v1": Example(

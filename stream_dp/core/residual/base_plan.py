@@ -12,7 +12,8 @@ proves the three lemmas that the functions here name.
 A table over attributes S with noise of variance sigma_S^2 has the weight w_S = 1/sigma_S^2. It costs
 w_S (rho, replacing one row). Its sums give the residual over T, a subset of S, the precision
 w_S / prod over S without T of n_i. Precisions of several tables add up to p_T, and a query with squared norms
-|x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``.
+|x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``. An ordered attribute of many cells is in S and T at
+one of its levels (``belief.levels``), and the same lemmas hold with products of chains in place of subsets.
 
 All sizes scale: weights for a limit of V on the variance are those for 1, divided by V. So plans are made
 once for V = 1, and a phase only picks one of them.
@@ -24,7 +25,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +33,11 @@ from scipy.sparse import csr_array
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import GRID_STEPS, grid_sigma
-from stream_dp.core.residual.belief.forms import Floats, subsets
+from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, step_below
 from stream_dp.core.residual.residual_price import residual_price, standalone_price
-from stream_dp.core.residual.workload import Group, generic_workload, is_wide
+from stream_dp.core.residual.workload import Group, generic_workload, is_wide, planned_shape
 from stream_dp.core.searching import least
 
 GENERIC_QUERIES = 300
@@ -54,7 +56,8 @@ class BaseRelease:
 
     Attributes:
         share: The part of the line that the release may cost.
-        attributes: The attributes of each table, ascending.
+        attributes: The components of each table (``Axes``), ascending. Where an attribute is counted cell by
+            cell, its component is its index.
         steps: The step of each table on the public grid of scales.
         units: The units that the release costs.
     """
@@ -94,16 +97,16 @@ class Design:
     """
 
     def __init__(self, shape: tuple[int, ...], groups: Sequence[Group]) -> None:
+        self._axes = axes_of(shape)
         wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
-        tables = {t for attributes in wanted for t in _parts(attributes)}
-        self.tables = _drawable(tables, shape)
-        self._index = {
-            t: i for i, t in enumerate(sorted({t for table in self.tables for t in _parts(table)}))
-        }
+        tables = {t for attributes in wanted for t in _parts(self._axes, attributes)}
+        self.tables = _drawable(tables, self._axes)
+        known = {t for table in self.tables for t in _parts(self._axes, table)}
+        self._index = {t: i for i, t in enumerate(sorted(known))}
         entries = [
-            (self._index[t], j, 1.0 / math.prod(shape[a] for a in table if a not in t))
+            (self._index[t], j, _brought(self._axes, table, t))
             for j, table in enumerate(self.tables)
-            for t in _parts(table)
+            for t in _parts(self._axes, table)
         ]
         self._reach = _matrix(entries, (len(self._index), len(self.tables)))
         self._reach_t = self._reach.T.tocsr()
@@ -114,9 +117,13 @@ class Design:
         )
         self._norms_t = self.norms.T.tocsr()
         self.alone = np.array(
-            [standalone_price(g.norms, [shape[a] for a in g.attributes]) for g in self.groups]
+            [standalone_price(g.norms, self._axes.layout(g.attributes).chains) for g in self.groups]
         )
-        self._price = np.array([residual_price([shape[a] for a in t]) for t in self._index])
+        self._price = np.array([self._price_of(t) for t in self._index])
+
+    def _price_of(self, part: Part) -> float:
+        members = [self._axes.of(component) for component in part]
+        return residual_price([self._axes.chains[a] for a, _ in members], [t for _, t in members])
 
     def variances(self, weights: Floats) -> Floats:
         """The variance of each group, shape (groups,); infinite where a residual is not measured."""
@@ -217,10 +224,11 @@ class Design:
         return np.asarray(weights * (total / weights.sum()))
 
     def _covers(self, group: Group) -> bool:
-        return all(t in self._index for t, norm in _norms_by_part(group) if norm > 0.0)
+        by_part = _norms_by_part(self._axes, group.attributes, group.norms)
+        return all(t in self._index for t, norm in by_part if norm > 0.0)
 
     def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
-        for t, norm in _norms_by_part(group):
+        for t, norm in _norms_by_part(self._axes, group.attributes, group.norms):
             if norm > 0.0:
                 yield row, self._index[t], norm
 
@@ -283,7 +291,8 @@ class BasePlan:
     ) -> None:
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
-        self.groups = generic_workload(shape, terms=terms) if groups is None else groups
+        self._planned = planned_shape(shape) if groups is None else shape
+        self.groups = generic_workload(self._planned, terms=terms) if groups is None else groups
         self._bounds = groups is None and terms is not None
         if queries is None:
             queries = GENERIC_QUERIES if groups is None else max(1, len(groups))
@@ -337,7 +346,7 @@ class BasePlan:
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
         design = (
-            Design(self._shape, generic_workload(self._shape)) if self._bounds else self._design
+            Design(self._planned, generic_workload(self._planned)) if self._bounds else self._design
         )
         every = np.arange(len(design.groups))
         return design.cheapest(every, np.ones(len(every))).cost if len(every) else math.inf
@@ -443,7 +452,7 @@ class BasePlan:
 
     @cached_property
     def _design(self) -> Design:
-        return Design(self._shape, self.groups)
+        return Design(self._planned, self.groups)
 
     @cached_property
     def _claims(self) -> _Claims:
@@ -488,26 +497,27 @@ class Reach:
 
     def __init__(self, shape: tuple[int, ...], release: BaseRelease, limit: float) -> None:
         self._limit = limit
-        self._precision: dict[tuple[int, ...], float] = {}
+        self._axes = axes_of(shape)
+        self._precision: dict[Part, float] = {}
         for table, step in release.tables:
             weight = float(grid_sigma(step)) ** -2
-            for t in _parts(table):
-                rest = math.prod(shape[a] for a in table if a not in t)
-                self._precision[t] = self._precision.get(t, 0.0) + weight / rest
+            for t in _parts(self._axes, table):
+                brought = weight * _brought(self._axes, table, t)
+                self._precision[t] = self._precision.get(t, 0.0) + brought
 
     def phases(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The least number of phases about which a query is certified; infinite for none.
 
         Args:
             attributes: The attributes of the query, ascending.
-            norms: |x_T|^2 for each subset of them.
+            norms: |x_T|^2 for each T, in the order of ``Layout``.
         """
         return max(1.0, float(np.ceil(self.variance(attributes, norms) / self._limit - _SAME)))
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
         variance = 0.0
-        for t, norm in _norms_by_part(Group(attributes, tuple(norms), ())):
+        for t, norm in _norms_by_part(self._axes, attributes, norms):
             if norm > 0.0:
                 precision = self._precision.get(t, 0.0)
                 variance += norm / precision if precision else math.inf
@@ -528,17 +538,39 @@ def _weight(octave: int) -> float:
     return math.exp(octave * _STEP_LOG)
 
 
-def _parts(attributes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """All subsets but the empty one."""
-    return [t for k in range(1, len(attributes) + 1) for t in combinations(attributes, k)]
+def _parts(axes: Axes, table: Part) -> list[Part]:
+    """All parts that a table speaks of but the empty one: its attributes, at its levels or coarser ones."""
+    coarser = {
+        component: [axes.component(a, t) for t in range(1, level + 1)]
+        for component in table
+        for a, level in (axes.of(component),)
+    }
+    return [
+        t
+        for k in range(1, len(table) + 1)
+        for members in combinations(table, k)
+        for t in product(*(coarser[component] for component in members))
+    ]
 
 
-def _norms_by_part(group: Group) -> Iterator[tuple[tuple[int, ...], float]]:
-    """The subsets and their norms, without the empty one, which is public."""
-    for subset, norm in zip(subsets(len(group.attributes)), group.norms, strict=True):
-        if any(subset):
-            members = zip(group.attributes, subset, strict=True)
-            yield tuple(a for a, member in members if member), norm
+def _brought(axes: Axes, table: Part, part: Part) -> float:
+    """The precision that a table of precision 1 on each of its counts brings to a part that it speaks of."""
+    inside = {axes.of(component)[0] for component in part}
+    width, summed = 1, 1
+    for component in table:
+        attribute, level = axes.of(component)
+        width *= axes.chains[attribute].widths[level]
+        summed *= 1 if attribute in inside else axes.chains[attribute].size
+    return width / summed
+
+
+def _norms_by_part(
+    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]
+) -> Iterator[tuple[Part, float]]:
+    """The parts and their norms, without the empty one, which is public."""
+    parts = zip(axes.layout(attributes).parts, norms, strict=True)
+    next(parts)
+    return parts
 
 
 def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> csr_array:
@@ -548,18 +580,24 @@ def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -
     return csr_array((values, (rows, columns)), shape=shape, dtype=np.float64)
 
 
-def _drawable(tables: set[tuple[int, ...]], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The smallest of the tables: those whose noise is drawn in seconds."""
+def _drawable(tables: set[Part], axes: Axes) -> list[Part]:
+    """The smallest of the tables: those whose noise is drawn in seconds.
 
-    def cells(table: tuple[int, ...]) -> int:
-        return math.prod(shape[a] for a in table)
+    Tables over the same attributes, which differ in their levels, are kept together or not at all.
+    """
+    together: dict[Part, list[Part]] = {}
+    for table in tables:
+        together.setdefault(axes.attributes(table), []).append(table)
+
+    def cells(table: Part) -> int:
+        return math.prod(axes.groups(table))
 
     kept, left = [], _MAX_BASE_CELLS
-    for table in sorted(tables, key=lambda t: (cells(t), t)):
-        left -= cells(table)
-        if cells(table) > MAX_TABLE_CELLS or left < 0:
+    for attributes in sorted(together, key=lambda t: (cells(t), t)):
+        left -= sum(map(cells, together[attributes]))
+        if cells(attributes) > MAX_TABLE_CELLS or left < 0:
             break
-        kept.append(table)
+        kept += sorted(together[attributes], key=lambda t: (cells(t), t))
     return kept
 
 

@@ -28,6 +28,7 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.growing import MORE_QUERIES, Growth
 from stream_dp.core.residual.measuring import (
     BASE,
@@ -201,9 +202,14 @@ class Calibrated(LinearMechanism):
     def _tables_look(
         self, reason: str, block: int, tables: tuple[tuple[tuple[int, ...], int], ...], units: int
     ) -> TablesLook:
-        parts = tuple(Part(attributes, block, step) for attributes, step in tables)
-        shapes = tuple(tuple(self.shape[a] for a in part.attributes) for part in parts)
-        return TablesLook(reason, parts, shapes, (Charge(block, units),))
+        axes = axes_of(self.shape)
+        parts, shapes = [], []
+        for table, step in tables:
+            attributes, groups = axes.attributes(table), axes.groups(table)
+            sizes = tuple(self.shape[a] for a in attributes)
+            parts.append(Part(attributes, block, step, () if groups == sizes else groups))
+            shapes.append(groups)
+        return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, units),))
 
     def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         del query
@@ -309,7 +315,7 @@ class Calibrated(LinearMechanism):
     def lost(self, look: dict[str, object]) -> None:
         """Only the charge remains. A base release is taken again when the next phase opens."""
         match look:
-            case {"reason": "base", "tables": [[_, int(block), _], *_]}:
+            case {"reason": "base", "tables": [[_, int(block), *_], *_]}:
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:

@@ -18,15 +18,20 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.packing import Format, Integers, Reader, fields, integers
 from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.levels import axes_of, grouped
 
 BASE: Final = "base"
 GROWTH: Final = "growth"
 QUERY: Final = "query"
 
-FORMAT: Final = Format("measurement", 1, 2, 3)
-"""Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``)."""
+FORMAT: Final = Format("measurement", 1, 2, 3, 4)
+"""Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``).
+
+Version 4 holds tables, some of which count groups of neighbouring cells: it says how many of each attribute.
+"""
 
 _COUNTED: Final = 1
+_GROUPED: Final = 4
 _TABLES, _COUNTS, _FRESH = 1, 2, 3
 
 
@@ -38,11 +43,19 @@ class Part:
         attributes: Indices, ascending.
         block: Index of the block.
         step: The step of the public grid of scales.
+        groups: The groups of neighbouring cells that are counted, of each attribute: as many as it has cells,
+            or as a level of its chain has. Empty where all are cells.
     """
 
     attributes: tuple[int, ...]
     block: int
     step: int
+    groups: tuple[int, ...] = ()
+
+    @property
+    def description(self) -> list[object]:
+        grouped = [list(self.groups)] if self.groups else []
+        return [list(self.attributes), self.block, self.step, *grouped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ class TablesLook(Look):
         return {
             "kind": "tables",
             "reason": self.reason,
-            "tables": [[list(p.attributes), p.block, p.step] for p in self.parts],
+            "tables": [part.description for part in self.parts],
         }
 
     def reserve(self, noise: NoiseSource) -> None:
@@ -75,6 +88,7 @@ class TablesLook(Look):
         tables = []
         for part, shape in zip(self.parts, self.shapes, strict=True):
             (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
+            counts = grouped(counts, shape)
             draws = noise.gaussian(grid_sigma(part.step), counts.size)
             tables.append(counts + draws.reshape(shape))
         return TablesRelease(self.parts, tuple(tables))
@@ -82,18 +96,21 @@ class TablesLook(Look):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablesRelease:
-    """Published marginals: int64, of the attributes' sizes."""
+    """Published marginals: int64, of the attributes' sizes, or of the groups of each."""
 
     parts: tuple[Part, ...]
     tables: tuple[Integers, ...] = field(repr=False)
 
     def to_bytes(self) -> bytes:
+        several = any(part.groups for part in self.parts)
         chunks = [fields("<BI", _TABLES, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
             chunks.append(pack_attributes(part.attributes))
             chunks.append(fields("<Ii", part.block, part.step))
+            if several:
+                chunks.append(fields(f"<{table.ndim}I", *table.shape))
             chunks.append(integers(table))
-        return FORMAT.pack(*chunks, version=_COUNTED)
+        return FORMAT.pack(*chunks, version=_GROUPED if several else _COUNTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +212,9 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     """
     reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
-    known = reader.version == _COUNTED and kind in {_TABLES, _COUNTS, _FRESH}
-    reader.require(known, "is of an unknown kind")
+    several = reader.version == _GROUPED
+    known = kind in ({_TABLES} if several else {_TABLES, _COUNTS, _FRESH})
+    reader.require(known and reader.version in (_COUNTED, _GROUPED), "is of an unknown kind")
     if kind != _TABLES:
         key, n_blocks, n_answers = reader.fields("<16sII")
         attributes = read_attributes(reader, len(shape))
@@ -209,10 +227,21 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     for _ in range(n_parts):
         attributes = read_attributes(reader, len(shape))
         block, step = reader.fields("<Ii")
-        parts.append(Part(attributes, block, step))
-        tables.append(reader.integers(*(shape[a] for a in attributes)))
+        sizes = tuple(shape[a] for a in attributes)
+        counted = reader.fields(f"<{len(sizes)}I") if several else sizes
+        reader.require(_are_levels(shape, attributes, counted), "counts groups that it cannot have")
+        parts.append(Part(attributes, block, step, () if counted == sizes else counted))
+        tables.append(reader.integers(*counted))
     reader.end()
     return TablesRelease(tuple(parts), tuple(tables))
+
+
+def _are_levels(
+    shape: tuple[int, ...], attributes: tuple[int, ...], groups: tuple[int, ...]
+) -> bool:
+    """Whether each attribute has a level with this number of groups."""
+    chains = axes_of(shape).layout(attributes).chains
+    return all(n in chain.counts for chain, n in zip(chains, groups, strict=True))
 
 
 def pack_attributes(attributes: tuple[int, ...]) -> bytes:

@@ -28,7 +28,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.belief.packages import Package
 from stream_dp.core.residual.belief.shelf import Shelf
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
@@ -110,14 +111,23 @@ class Measure:
     """A look to take: the marginal over the query's attributes, or the answer alone.
 
     Attributes:
-        table: Whether the marginal.
+        package: The tables that are measured for the marginal; None for the answer alone.
         steps: Block and step of the public grid of scales, in the order of the blocks.
         charges: The price, one entry a block.
     """
 
-    table: bool
+    package: Package | None
     steps: tuple[tuple[int, int], ...]
     charges: tuple[Charge, ...]
+
+    @property
+    def table(self) -> bool:
+        """Whether the marginal is measured."""
+        return self.package is not None
+
+    def steps_of(self, step: int) -> tuple[int, ...]:
+        """The step of each table of a marginal that is measured at ``step``."""
+        return (step,) if self.package is None else _steps_of(self.package, step)
 
     @property
     def total(self) -> int:
@@ -178,6 +188,21 @@ class Prices:
             number * self.units(step, squared_sensitivity)
             for step, number in zip(known.tolist(), numbers.tolist(), strict=True)
         )
+
+    def of_package(self, step: int, package: Package) -> int:
+        """Units of a line that the tables of a package cost together, measured at this step."""
+        return sum(self.units(each, 2) for each in _steps_of(package, step))
+
+    def least_step_of(self, units: int, package: Package) -> int | None:
+        """The most precise step at which a package costs at most ``units``; None if there is none."""
+        step = self.least_step(units, 2)
+        if step is None or package.offsets == (0,):
+            return step
+        # The shares of its tables add up to little more than 1.
+        step = max(_FIRST_STEP, step - 1)
+        while step <= _LAST_STEP and self.of_package(step, package) > units:
+            step += 1
+        return step if step <= _LAST_STEP else None
 
     def least_step(self, units: int, squared_sensitivity: int) -> int | None:
         """The most precise step that costs at most ``units``; None if none is that cheap."""
@@ -293,7 +318,7 @@ def plan(
     count = count_look(evidence, prices, room, limit)
     if count is not None and not _may_buy(evidence, policy, allocator, count):
         return count
-    drawable = evidence.n_cells <= MAX_TABLE_CELLS
+    drawable = evidence.package.n_counts <= MAX_TABLE_CELLS
     table = _table(evidence, prices, room, limit) if drawable else None
     if table is not None and (
         count is None or buys(evidence, policy, allocator, count.total, table)
@@ -388,7 +413,8 @@ def most_precise_counts(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], Floats]:
     """The least step of counts that each block can pay for, and its precision: 0 where there is none."""
-    return _most_precise(prices, room, _squared_sensitivity(evidence))
+    squared_sensitivity = _squared_sensitivity(evidence)
+    return _most_precise(room, partial(prices.least_step, squared_sensitivity=squared_sensitivity))
 
 
 def counts_at(
@@ -407,7 +433,10 @@ def counts_at(
     lacking = 1.0 / levels[pays] - 1.0 / now[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
-    return _priced(evidence, prices, _squared_sensitivity(evidence), steps, pays, table=False)
+    squared_sensitivity = _squared_sensitivity(evidence)
+    return _priced(
+        evidence, partial(prices.units, squared_sensitivity=squared_sensitivity), steps, pays
+    )
 
 
 def count_alone(
@@ -418,7 +447,9 @@ def count_alone(
     Takes what ``count_look`` takes. The look covers all blocks of the window.
     """
     squared_sensitivity = _squared_sensitivity(evidence)
-    first, most = _most_precise(prices, room, squared_sensitivity)
+    first, most = _most_precise(
+        room, partial(prices.least_step, squared_sensitivity=squared_sensitivity)
+    )
     with np.errstate(divide="ignore"):
         lowest = 1.0 / most
     levels = water_fill(np.full(len(first), np.inf), lowest, limit)
@@ -426,32 +457,42 @@ def count_alone(
         return None
     steps = np.maximum(step_below(np.sqrt(levels) * _TIE), first)
     pays = np.ones(len(first), dtype=np.bool_)
-    return _priced(evidence, prices, squared_sensitivity, steps, pays, table=False)
+    return _priced(
+        evidence, partial(prices.units, squared_sensitivity=squared_sensitivity), steps, pays
+    )
 
 
 def _table(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64], limit: float
 ) -> Measure | None:
     """The same for the marginal over the query's attributes."""
-    now = evidence.by_block()
-    first, most = _most_precise(prices, room, 2)
-    levels = water_fill(now, np.minimum(evidence.after_table(most), now), limit)
+    now, package = evidence.by_block(), evidence.package
+    first, most = _most_precise(room, partial(prices.least_step_of, package=package))
+    can_pay = most > 0.0
+    most_of_each = np.where(can_pay, _precisions_of(package, first), 0.0)
+    levels = water_fill(now, np.minimum(evidence.after_table(most_of_each), now), limit)
     if levels is None:
         return None
     # By bisection the coarsest step that reaches the level: low does, high does not.
     low, high = first, np.full(len(first), _LAST_STEP + 1)
     while (high - low > 1).any():
         middle = np.maximum((low + high) // 2, low)
-        enough = evidence.after_table(_precision(middle)) <= levels * _TIE
+        enough = evidence.after_table(_precisions_of(package, middle)) <= levels * _TIE
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    return _priced(evidence, prices, 2, low, levels < now, table=True)
+    price = partial(prices.of_package, package=package)
+    return _priced(evidence, price, low, levels < now, package)
 
 
 def _most_precise(
-    prices: Prices, room: npt.NDArray[np.int64], squared_sensitivity: int
+    room: npt.NDArray[np.int64], least_step: Callable[[int], int | None]
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The least step that each block can pay for, and its precision: 0 where it can pay for none."""
-    steps = [prices.least_step(units, squared_sensitivity) for units in room.tolist()]
+    """The least step that each block can pay for, and its precision: 0 where it can pay for none.
+
+    Args:
+        room: Units that each block may spend, shape (blocks,).
+        least_step: The least step that costs at most some units.
+    """
+    steps = [least_step(units) for units in room.tolist()]
     can_pay = np.array([step is not None for step in steps])
     first = np.array([_LAST_STEP if step is None else step for step in steps], dtype=np.int64)
     return first, np.where(can_pay, _precision(first), 0.0)
@@ -459,20 +500,18 @@ def _most_precise(
 
 def _priced(
     evidence: Evidence,
-    prices: Prices,
-    squared_sensitivity: int,
+    price: Callable[[int], int],
     steps: npt.NDArray[np.int64],
     pays: npt.NDArray[np.bool_],
-    *,
-    table: bool,
+    package: Package | None = None,
 ) -> Measure:
     chosen = tuple(
         (block, step)
         for block, step, pay in zip(evidence.window, steps.tolist(), pays.tolist(), strict=True)
         if pay
     )
-    charges = tuple(Charge(b, prices.units(step, squared_sensitivity)) for b, step in chosen)
-    return Measure(table, chosen, charges)
+    charges = tuple(Charge(block, price(step)) for block, step in chosen)
+    return Measure(package, chosen, charges)
 
 
 def water_fill(
@@ -539,6 +578,30 @@ def _precision(steps: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(_precisions()[np.minimum(steps, _LAST_STEP) - _FIRST_STEP])
 
 
+def _steps_of(package: Package, step: int) -> tuple[int, ...]:
+    """The step of each table of a package that is measured at ``step``."""
+    if package.offsets == (0,):
+        return (step,)
+    return tuple(min(step + offset, _LAST_STEP) for offset in package.offsets)
+
+
+def _precisions_of(package: Package, steps: npt.NDArray[np.int64]) -> Floats:
+    """The precision of each table of a package at these steps, shape (tables, blocks)."""
+    if package.offsets == (0,):
+        return _precision(steps)[None]
+    return np.stack([_precision(steps + offset) for offset in package.offsets])
+
+
+def precision_after(evidence: Evidence, measure: Measure) -> Floats:
+    """The precision of a planned look in each block, as ``Evidence.variance_after`` takes it."""
+    n_tables = 1 if measure.package is None else len(measure.package.offsets)
+    precision = np.zeros((n_tables, len(evidence.window)))
+    for block, step in measure.steps:
+        each = [float(grid_sigma(own) ** -2) for own in measure.steps_of(step)]
+        precision[:, block - evidence.window.start] = each
+    return precision if measure.table else precision[0]
+
+
 def step_below(sigma: Floats) -> npt.NDArray[np.int64]:
     """The coarsest step whose scale is at most ``sigma``."""
     return np.searchsorted(_scales(), sigma, side="right") - 1 + _FIRST_STEP
@@ -567,6 +630,7 @@ __all__ = [
     "plan",
     "plan_fresh",
     "plan_total",
+    "precision_after",
     "step_below",
     "water_fill",
 ]

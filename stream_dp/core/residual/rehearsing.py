@@ -21,6 +21,7 @@ from stream_dp.core.mechanism import Look
 from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, table
+from stream_dp.core.residual.belief.levels import grouped
 from stream_dp.core.residual.belief.sums import rows_query
 from stream_dp.core.residual.measuring import CountsLook, CountsRelease, TablesLook, TablesRelease
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
@@ -40,7 +41,11 @@ def imagined(
         case TablesLook(parts=parts):
             views = [belief.tables.view(p.attributes, range(p.block, p.block + 1)) for p in parts]
             tables = [table(v.spectrum, axes=range(v.spectrum.ndim)) for v in views]
-            return TablesRelease(parts, tuple(map(_whole, tables)))
+            counted = (
+                grouped(cells, part.groups or cells.shape)
+                for cells, part in zip(tables, parts, strict=True)
+            )
+            return TablesRelease(parts, tuple(map(_whole, counted)))
         case CountsLook(query=query, attributes=attributes, steps=steps):
             values = np.zeros((len(steps), look.n_answers))
             for row, (block, _) in zip(values, steps, strict=True):

@@ -18,9 +18,10 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of, subsets
+from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of
+from stream_dp.core.residual.belief.levels import Chain, Layout, axes_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.planner import Terms
 from stream_dp.core.residual.residual_price import standalone_price
@@ -73,18 +74,39 @@ class Tile:
     weight: float = 1.0
 
 
-def conjunction_norms(sizes: Sequence[int], selected: Sequence[int]) -> tuple[float, ...]:
+def conjunction_norms(sizes: Sequence[int | Chain], selected: Sequence[int]) -> tuple[float, ...]:
     """The norms of a conjunction, from the number of cells that it selects of each attribute.
 
     Args:
-        sizes: The cells of each attribute.
+        sizes: The cells of each attribute, or its chain. A condition on an attribute with more than one level
+            is a range, and has the mean norms of all ranges of as many cells.
         selected: The cells that the condition on each attribute selects.
     """
     norms = [1.0]
     for size, cells in zip(sizes, selected, strict=True):
-        share = cells / size
-        norms = [n * part for n in norms for part in (share * share, share * (1.0 - share) * size)]
+        if isinstance(size, Chain) and size.finest > 1:
+            parts = size.range_norms(cells).tolist()
+        else:
+            n = size.size if isinstance(size, Chain) else size
+            share = cells / n
+            parts = [share * share, share * (1.0 - share) * n]
+        norms = [norm * part for norm in norms for part in parts]
     return tuple(norms)
+
+
+def planned_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape by which the generic workload is planned: without levels where they make too many tables."""
+    sums = [1, 0, 0, 0]  # the elementary symmetric sums count sets of attributes at any levels
+    for chain in axes_of(shape).chains:
+        for order in (3, 2, 1):
+            sums[order] += chain.finest * sums[order - 1]
+    return shape if sum(sums[1 : _most_conditions(shape) + 1]) <= _MOST_TABLES else tuple(shape)
+
+
+def _most_conditions(shape: tuple[int, ...]) -> int:
+    """The most conditions of a generic query."""
+    d = len(shape)
+    return min(d, 3 if math.comb(d, 2) + math.comb(d, 3) <= _MOST_WIDE_SETS else 2)
 
 
 def is_wide(shape: tuple[int, ...]) -> bool:
@@ -100,8 +122,9 @@ def generic_workload(
     """Conjunctions of up to three conditions, each order as often as the others.
 
     A condition selects one cell, a quarter or half of the cells of its attribute, one cell twice as often as
-    each of the others. On wide data all conditions of a query select one cell or all select half, and where
-    even that makes too many groups, there are no queries about three attributes.
+    each of the others. Where the attribute has levels, the cells are neighbours. On wide data all conditions
+    of a query select one cell or all select half, and where even that makes too many groups, there are no
+    queries about three attributes.
 
     Args:
         shape: Sizes of the universe's attributes.
@@ -109,18 +132,18 @@ def generic_workload(
         terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
             conditions bound closely enough.
     """
-    d, wide = len(shape), is_wide(shape)
-    most = 3 if math.comb(d, 2) + math.comb(d, 3) <= _MOST_WIDE_SETS else 2
-    orders = range(1, min(d, most) + 1)
+    d, wide, axes = len(shape), is_wide(shape), axes_of(shape)
+    orders = range(1, _most_conditions(shape) + 1)
     weights: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
         for attributes in combinations(range(d), order):
             sizes = [shape[a] for a in attributes]
+            chains = axes.layout(attributes).chains
             for selected, chance in (_alike if wide else _mixed)(sizes):
-                kind = attributes, conjunction_norms(sizes, selected)
+                kind = attributes, conjunction_norms(chains, selected)
                 if wide and terms is not None:
-                    kind = _bounding(kind, sizes, selected, terms) or kind
+                    kind = _bounding(kind, chains, selected, terms) or kind
                 weights[kind] = weights.get(kind, 0.0) + weight * chance
     return tuple(
         Group(*kind, tuple((phases, weight * part) for phases, part in windows))
@@ -130,7 +153,7 @@ def generic_workload(
 
 def _bounding(
     kind: tuple[tuple[int, ...], tuple[float, ...]],
-    sizes: Sequence[int],
+    sizes: Sequence[int | Chain],
     selected: Sequence[int],
     terms: Terms,
 ) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
@@ -143,7 +166,7 @@ def _bounding(
 
     Args:
         kind: The attributes of the conjunction, and its norms.
-        sizes: The cells of each attribute.
+        sizes: The cells of each attribute, or its chain.
         selected: The cells that the condition on each attribute selects.
         terms: The accuracy promised.
 
@@ -159,7 +182,10 @@ def _bounding(
     for without in range(len(sizes)):
         rest = [i for i in range(len(sizes)) if i != without]
         inner, cells = [sizes[i] for i in rest], [selected[i] for i in rest]
-        room = 2.0 * terms.error - math.prod(c / n for c, n in zip(cells, inner, strict=True))
+        room = 2.0 * terms.error - math.prod(
+            c / (size.size if isinstance(size, Chain) else size)
+            for c, size in zip(cells, inner, strict=True)
+        )
         if room <= 0.0:
             continue
         easier = (room / terms.error * terms.z / z) ** 2
@@ -234,28 +260,32 @@ def _group(query: LinearQuery, shape: tuple[int, ...], phases: int, weight: floa
     if query.total is None and (predicate.constant or predicate.factors is not None):
         # A cell of a table: one cell of each grouped attribute, and the conditions on the others.
         conditions = dict(zip(predicate.attributes, predicate.factors or (), strict=False))
-        selected = [
-            1 if a in query.group_by else int(np.count_nonzero(conditions[a])) for a in attributes
-        ]
-        norms = conjunction_norms([shape[a] for a in attributes], selected)
+        norms: tuple[float, ...] = (1.0,)
+        for attribute, chain in zip(
+            attributes, axes_of(shape).layout(attributes).chains, strict=True
+        ):
+            condition = None if attribute in query.group_by else conditions[attribute]
+            parts = _norms_along(chain, condition)
+            norms = tuple(norm * part for norm in norms for part in parts)
     else:
         form = (form_of if query.total is None else form_of_total)(query, shape)
         # The largest part of each cell: no cell needs more than this.
         norms = tuple(form.norms.max(axis=0).tolist())
         attributes = form.attributes
-    price = (
-        None if query.total is None else _price_of_sum(query, norms, [shape[a] for a in attributes])
-    )
+    price = None
+    if query.total is not None:
+        price = _price_of_sum(query, norms, axes_of(shape).layout(attributes))
     return Group(attributes, norms, windows, bool(query.group_by), price)
 
 
-def _price_of_sum(query: LinearQuery, norms: Sequence[float], sizes: Sequence[int]) -> float:
+def _price_of_sum(query: LinearQuery, norms: Sequence[float], layout: Layout) -> float:
     """The rho at which the cheaper of a sum look and a table gives a total a variance of 1 in one block."""
     assert query.total is not None, "the query has a total"
     of_table = math.fsum(
-        norm * math.prod(n for n, inside in zip(sizes, subset, strict=True) if not inside)
-        for norm, subset in zip(norms, subsets(len(sizes)), strict=True)
-        if any(subset)
+        norm
+        * math.prod(c.size for c, level in zip(layout.chains, levels, strict=True) if not level)
+        for norm, levels in zip(norms, layout.levels, strict=True)
+        if any(levels)
     )
     return min(of_table, _price_of_look(query))
 
@@ -276,8 +306,19 @@ def _price_of_look(query: LinearQuery) -> float:
     return rho * half * half * (1.0 + (centre * ratio) ** 2)
 
 
+def _norms_along(chain: Chain, condition: Mask | None) -> Sequence[float]:
+    """The norms of a condition on an attribute, or of any cell of one that is grouped by."""
+    if chain.finest == 1:
+        n_cells = 1 if condition is None else int(np.count_nonzero(condition))
+        return conjunction_norms([chain], [n_cells])
+    if condition is None:
+        return tuple(chain.of_any_cell)
+    return tuple(chain.norms(condition.astype(np.float64)))
+
+
 _MOST_NARROW_SETS = 64
 _MOST_WIDE_SETS = 512
+_MOST_TABLES = 1200
 
 __all__ = [
     "ALL_PHASES",
@@ -288,6 +329,7 @@ __all__ = [
     "declared_workload",
     "generic_workload",
     "is_wide",
+    "planned_shape",
     "price_on_demand",
     "too_many_cells",
 ]

@@ -210,8 +210,8 @@ def _gap(
     found = _table([columns[a] for a in attributes], published.shape)
     # One cell: averaged over an attribute it weighs 1/n^2, centred along it 1 - 1/n.
     norms = np.ones(1)
-    for n in published.shape:
-        norms = np.multiply.outer(norms, [1.0 / n**2, 1.0 - 1.0 / n]).ravel()
+    for chain in view.layout.chains:
+        norms = np.multiply.outer(norms, chain.of_any_cell).ravel()
     deviation = math.sqrt(float(view.variance(norms[None, :])[0]))
     return Gap(float(np.abs(found - published).max()), z * deviation / view.n_rows)
 

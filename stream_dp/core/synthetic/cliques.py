@@ -106,11 +106,10 @@ def _together(
     beyond = view.spectrum[1:, 1:] - centred
     energy = float(np.square(beyond).sum())
     # The noise of the pair itself, and what that of each alone brings through their product.
-    of_other, of_one, of_both = view.variances[1:]
     n_free = (one.size - 1) * (other.size - 1)
-    noise = of_both * n_free
-    noise += of_one * (one.size - 1) * _spread(other / n_rows)
-    noise += of_other * (other.size - 1) * _spread(one / n_rows)
+    noise = view.noise((True, True))
+    noise += view.noise((True, False)) * _spread(other / n_rows)
+    noise += view.noise((False, True)) * _spread(one / n_rows)
     if energy <= noise * chdtri(n_free, _FALSE_ALARM) / n_free:
         return None
     return non_negative(apart + (1.0 - noise / energy) * beyond, n_rows)

@@ -589,7 +589,7 @@ def test_too_many_cells_are_refused_before_any_work() -> None:
 
 def test_more_noise_than_is_drawn_at_once_is_refused_before_it_is_paid() -> None:
     """Large blocks have a table measured for a sum, each one; the pool would refuse, and end the worker."""
-    numbers = Number("x", tuple(range(1023)))
+    numbers = Number("x", tuple(range(23)))
     wide = Universe(
         (
             numbers,

@@ -112,9 +112,9 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
     # its share where attribute i is not in T, and its spread where it is.
     over_residuals = forms.T
     for share, spread in zip(events.shares, events.spreads, strict=True):
-        parts = np.array([[1.0, 0.0], [share, math.sqrt(spread)]])
+        parts = np.array([[1.0, *[0.0] * len(spread)], [share, *map(math.sqrt, spread)]])
         over_residuals = over_residuals.reshape(2, -1).T @ parts
-    norms = np.square(over_residuals).reshape(forms.shape)
+    norms = np.square(over_residuals).reshape(len(forms), len(view.variances))
     deviations = np.sqrt(view.variance(norms))
     n_sides = n_own + int(np.count_nonzero(np.isfinite(deviations)))
     centres = forms @ events.counts

@@ -8,7 +8,6 @@ way; see ``sums``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
+from stream_dp.core.residual.belief.packages import Package, package
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.belief.sums import (
@@ -243,10 +243,11 @@ class Evidence:
     def n_rows(self) -> float:
         return self.view.n_rows
 
-    @property
-    def n_cells(self) -> int:
-        """Cells of a table over the form's attributes."""
-        return math.prod(n - 1 for n in self.view.spectrum.shape)
+    @cached_property
+    def package(self) -> Package:
+        """What is measured where a table over the form's attributes is: its cells, or groups of these too."""
+        layout = self.view.layout
+        return package(layout, self.form.typical if layout.graded else None)
 
     def by_tables(self) -> tuple[Floats, Floats]:
         """``values`` and ``variances`` as they are without the remembered counts."""
@@ -270,11 +271,20 @@ class Evidence:
         return np.asarray(self._after_count(precision).max(axis=0))
 
     def after_table(self, precision: Floats) -> Floats:
-        """``by_block`` if the marginal over the attributes were measured with this precision."""
+        """``by_block`` if the marginal over the attributes were measured with this precision in each block.
+
+        Args:
+            precision: The precision of each table of the ``package``, shape (tables, len(window)).
+        """
         return np.asarray(self._after_table(precision).max(axis=0))
 
     def variance_after(self, precision: Floats, *, table: bool) -> float:
-        """The largest variance of any answer after a look with this precision in each block."""
+        """The largest variance of any answer after a look with this precision in each block.
+
+        Args:
+            precision: What ``after_table`` takes, or what ``after_count`` takes.
+            table: Whether the look is at tables.
+        """
         after = self._after_table(precision) if table else self._after_count(precision)
         return float(after.sum(axis=1).max())
 
@@ -283,10 +293,10 @@ class Evidence:
 
         A table of precision p adds at most ``p * max(reach_T / |x_T|^2)`` to the precision of the
         answer: the derivative of ``1 / sum(|x_T|^2 / (1/v_T + reach_T p))`` is a weighted mean of
-        these ratios, with weights that sum to at most 1.
+        these ratios, with weights that sum to at most 1. Several tables count as one, at their precisions.
         """
-        norms = self.form.norms
-        ratios = np.divide(norms, self._reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
+        norms, reach = self.form.norms, self.package.brought
+        ratios = np.divide(norms, reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
         return float(ratios[:, 1:].min())
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
@@ -312,7 +322,9 @@ class Evidence:
         return _inverse(_inverse(self._by_block) + precision)
 
     def _after_table(self, precision: Floats) -> Floats:
-        raised = _inverse(self._precisions + self._reach[:, None] * precision)
+        reach = self.package.reach
+        brought = reach * precision if reach.shape[1] == 1 else reach @ precision
+        raised = _inverse(self._precisions + brought)
         from_tables = variance(self.form.norms, raised)
         return _inverse(_inverse(from_tables) + self._counted)
 
@@ -328,14 +340,6 @@ class Evidence:
     @cached_property
     def _precisions(self) -> Floats:
         return _inverse(self._of_tables)
-
-    @cached_property
-    def _reach(self) -> Floats:
-        """Precision that a table of precision 1 over all attributes brings to each T, shape (2^k,)."""
-        reach = [1.0]
-        for size in self.view.spectrum.shape:
-            reach = [r * part for r in reach for part in (1.0 / (size - 1), 1.0)]
-        return np.array(reach)
 
     @cached_property
     def _from_tables(self) -> Floats:

@@ -9,6 +9,10 @@ every axis of T). The parts are orthogonal, so a query with weights q answers
 and where the residuals carry uncorrelated errors of variance v_T in their own subspaces, the answer's
 variance is ``sum of v_T * |x_T|^2`` (Xiao, He, Zhang, Kifer 2023, who plan releases with it).
 
+An ordered attribute of many cells has a part for each of its levels (``levels``) in place of one. Then T says
+for each attribute at which level it is in T, and there are more norms and variances than subsets. Everything
+else, and above all the spectrum, is as for other attributes: it holds the levels of an attribute added up.
+
 Layout. The *spectrum* of an array over A with sizes n_1..n_k is one array of shape
 ``(n_1 + 1, ..., n_k + 1)`` that holds all parts: index 0 along an axis means that the attribute is
 not in T, index 1 + j is its cell j. *Subsets* are listed in the order of ``subsets(k)``, in which the
@@ -28,10 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.query import LinearQuery, Predicate, factors_of
+from stream_dp.core.residual.belief.levels import Axes, Levels, axes_of
+from stream_dp.core.universe import Shape
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Slices: TypeAlias = tuple[int | slice, ...]
 
 MAX_SPECTRUM = 2**22
 """Most entries of a spectrum that is worth building: 32 MiB. Three attributes of 160 cells, or 13 of 2."""
@@ -43,14 +48,6 @@ _NEGLIGIBLE = 1e-20
 def subsets(k: int) -> tuple[tuple[bool, ...], ...]:
     """Returns which of k attributes are in T, for each T."""
     return tuple(product((False, True), repeat=k))
-
-
-@cache
-def part_slices(k: int) -> tuple[Slices, ...]:
-    """Returns where each subset's part lies in a spectrum over k attributes."""
-    return tuple(
-        tuple(slice(1, None) if member else 0 for member in subset) for subset in subsets(k)
-    )
 
 
 def spectrum(array: Floats, *, first_axis: int = 0, average: bool) -> Floats:
@@ -81,8 +78,8 @@ def variance(norms: Floats, variances: Floats) -> Floats:
     """``norms @ variances``, where an infinite variance counts only for a part that is there.
 
     Args:
-        norms: Squared norms |x_T|^2, shape (rows, 2^k).
-        variances: v_T, shape (2^k,) or (2^k, n); infinity where nothing was measured.
+        norms: Squared norms |x_T|^2, shape (rows, parts).
+        variances: v_T, shape (parts,) or (parts, n); infinity where nothing was measured.
     """
     return variance_of_parted(norms, *part_infinite(variances))
 
@@ -117,12 +114,17 @@ class View(Protocol):
         ...
 
     @property
+    def levels(self) -> Sequence[Levels]:
+        """T for each entry of ``variances``: the level of each attribute, and 0 where it is not in T."""
+        ...
+
+    @property
     def variances(self) -> Floats:
-        """v_T for each subset, shape (2^k,); 0 for the empty one, whose residual is public."""
+        """v_T for each T, shape (parts,); 0 for the empty one, whose residual is public."""
         ...
 
     def variance(self, norms: Floats) -> Floats:
-        """Returns the variance of answers with squared norms |x_T|^2, shape (rows, 2^k), in shape (rows,)."""
+        """Returns the variance, shape (rows,), of answers with norms |x_T|^2 of shape (rows, parts)."""
         ...
 
 
@@ -144,7 +146,12 @@ class Form(Protocol):
 
     @property
     def norms(self) -> Floats:
-        """|x_T|^2, shape (rows, 2^k): a row for each live answer, or one that serves all."""
+        """|x_T|^2, shape (rows, parts): a row for each live answer, or one that serves all."""
+        ...
+
+    @property
+    def typical(self) -> Floats:
+        """|x_T|^2 of queries like this one, shape (parts,), by which a table for all of them is planned."""
         ...
 
     @property
@@ -172,13 +179,14 @@ class Events:
     Attributes:
         counts: Shape (2^k, answers): rows for which the conditions in the subset hold.
         shares: c_i / n_i, the share of each attribute's cells that its condition selects.
-        spreads: c_i (1 - c_i / n_i), the squared norm of each centred condition.
+        spreads: The squared norm of each centred condition, at each level of its attribute. With one level
+            that is c_i (1 - c_i / n_i). Where the norms of the answers differ, it is the largest.
         complement: Whether the answer is the number of rows outside the conjunction.
     """
 
     counts: Floats
     shares: tuple[float, ...]
-    spreads: tuple[float, ...]
+    spreads: tuple[tuple[float, ...], ...]
     complement: bool
 
 
@@ -192,6 +200,8 @@ class Conjunction:
     Args:
         attributes: Ascending.
         factors: The cells in which each condition holds: some, not all, of its attribute's.
+        complement: Whether the rows outside are counted.
+        shape: Sizes of all attributes of the universe. Without it, all attributes have one level.
     """
 
     conjunctive = True
@@ -199,13 +209,18 @@ class Conjunction:
     n_answers = 1
 
     def __init__(
-        self, attributes: tuple[int, ...], factors: tuple[Mask, ...], *, complement: bool = False
+        self,
+        attributes: tuple[int, ...],
+        factors: tuple[Mask, ...],
+        *,
+        complement: bool = False,
+        shape: tuple[int, ...] = (),
     ) -> None:
         self.attributes = attributes
         self.complement = complement
         self._factors = factors
         self._shares: list[float] = []
-        self._spreads: list[float] = []
+        self._spreads: list[tuple[float, ...]] = []
         norms = [1.0]
         for factor in factors:
             size = factor.size
@@ -213,8 +228,34 @@ class Conjunction:
             spread = share * (1.0 - share) * size
             norms = [norm * part for norm in norms for part in (share * share, spread)]
             self._shares.append(share)
-            self._spreads.append(spread)
+            self._spreads.append((spread,))
+        if isinstance(shape, Shape):
+            norms = self._with_levels(axes_of(shape))
         self.norms = np.array([norms])
+        self._shape = shape
+
+    def _with_levels(self, axes: Axes) -> list[float]:
+        """The norms where attributes have levels."""
+        norms = [1.0]
+        for index, (attribute, factor) in enumerate(
+            zip(self.attributes, self._factors, strict=True)
+        ):
+            if attribute in axes.graded:
+                found = axes.chains[attribute].norms(factor.astype(np.float64))
+                self._spreads[index] = tuple(found[1:].tolist())
+            parts = (self._shares[index] ** 2, *self._spreads[index])
+            norms = [norm * part for norm in norms for part in parts]
+        return norms
+
+    @property
+    def typical(self) -> Floats:
+        if not isinstance(self._shape, Shape):
+            return np.asarray(self.norms[0])
+        chains = axes_of(self._shape).layout(self.attributes).chains
+        norms = np.ones(1)
+        for chain, factor in zip(chains, self._factors, strict=True):
+            norms = np.multiply.outer(norms, chain.typical_norms(factor)).ravel()
+        return norms
 
     def values(self, view: View) -> Floats:
         counts = view.spectrum
@@ -261,6 +302,7 @@ class TableForm:
         weighted = () if weights is None else weights[0]
         self.attributes = tuple(sorted({*predicate.attributes, *group_by, *weighted, *among}))
         self._sizes = tuple(shape[a] for a in self.attributes)
+        self._chains = axes_of(shape).layout(self.attributes).chains
         rest = tuple(a for a in self.attributes if a not in group_by)
         self._order = tuple(self.attributes.index(a) for a in (*group_by, *rest))
         self._n_grouped = len(group_by)
@@ -297,23 +339,56 @@ class TableForm:
 
     @cached_property
     def norms(self) -> Floats:
-        squares = np.square(self._weights)
-        for axis in range(1, squares.ndim):
-            squares = np.add.reduceat(squares, [0, 1], axis=axis)
+        weights = self._weights
+        rest = [self._chains[i] for i in self._order[self._n_grouped :]]
+        for axis, chain in enumerate(rest, start=1):
+            weights = chain.resolved(weights, axis)
+        squares = np.square(weights)
+        for axis, chain in enumerate(rest, start=1):
+            squares = np.add.reduceat(squares, chain.offsets, axis=axis)
         squares[squares < _NEGLIGIBLE] = 0.0
-        # A grouped attribute selects one cell of n: 1/n^2 averaged over, 1 - 1/n centred.
-        grouped = np.ones(())
-        for axis in self._order[: self._n_grouped]:
-            n = self._sizes[axis]
-            grouped = np.multiply.outer(grouped, np.array([1.0 / n**2, 1.0 - 1.0 / n]))
-        together = np.einsum("g,ar->agr", grouped.ravel(), squares.reshape(len(squares), -1))
-        k = len(self.attributes)
-        norms = together.reshape(-1, *(2,) * k).transpose(
-            0, *(1 + p for p in np.argsort(self._order))
-        )
-        norms = norms.reshape(-1, 2**k)
-        alike = self.conjunctive  # the cells of a table of a conjunction all have the same norms
+        grouped, alike = self._norms_of_cells()
+        together = grouped[:, :, None] * squares.reshape(len(squares), 1, -1)
+        sizes = [1 + self._chains[i].finest for i in self._order]
+        norms = together.reshape(-1, *sizes).transpose(0, *(1 + p for p in np.argsort(self._order)))
+        norms = norms.reshape(len(norms), -1)
+        alike = alike and self.conjunctive  # then the cells of a table all have the same norms
         return np.asarray(norms[:1] if alike else norms)
+
+    @property
+    def typical(self) -> Floats:
+        if self._factors is None:
+            return np.asarray(self.norms.mean(axis=0))
+        norms = np.ones(1)
+        for attribute, chain in zip(self.attributes, self._chains, strict=True):
+            if attribute in self._grouped:
+                along = chain.of_cells.mean(axis=0)
+            else:
+                along = chain.typical_norms(self._factors[attribute])
+            norms = np.multiply.outer(norms, along).ravel()
+        return norms
+
+    def _norms_of_cells(self) -> tuple[Floats, bool]:
+        """Norms of the live cells of the grouped attributes, shape (rows, parts), and whether all are alike.
+
+        A cell selects one of n: 1/n^2 averaged over, 1 - 1/n centred. Along a chain the cells differ in how
+        much of that is at which level.
+        """
+        norms, alike = np.ones((1, 1)), True
+        for axis in self._order[: self._n_grouped]:
+            chain = self._chains[axis]
+            own = chain.of_cells
+            if chain.finest == 1:
+                own = own[:1]
+            norms = norms[:, None, :, None] * own[None, :, None, :]
+            norms = norms.reshape(norms.shape[0] * norms.shape[1], -1)
+            if chain.finest > 1:
+                alike = False
+            elif not alike:
+                norms = np.repeat(norms, chain.size, axis=0)
+        if not alike:
+            norms = np.tile(norms, (self.n_answers // len(norms), 1))[self._cells]
+        return norms, alike
 
     def values(self, view: View) -> Floats:
         known = table(view.spectrum.transpose(self._order), axes=range(self._n_grouped))
@@ -327,18 +402,21 @@ class TableForm:
         # of an attribute that is grouped.
         counts = view.spectrum
         shares, spreads, conditions = [], [], []
-        for attribute, n in zip(self.attributes, self._sizes, strict=True):
+        for attribute, n, chain in zip(self.attributes, self._sizes, self._chains, strict=True):
             parts = counts.reshape(n + 1, -1).T
             if attribute in self._grouped:
                 share = 1.0 / n
+                norms = chain.of_any_cell
                 without = parts[:, :1]
                 counts = np.concatenate([without, parts[:, 1:] + share * without], axis=1)
             else:
                 factor = self._factors[attribute]
                 share = np.count_nonzero(factor) / n
+                norms = chain.norms(factor.astype(np.float64))
                 counts = parts @ _columns(factor, share)
             shares.append(share)
-            spreads.append(share * (1.0 - share) * n)
+            several = chain.finest > 1
+            spreads.append(tuple(norms[1:].tolist()) if several else (share * (1.0 - share) * n,))
             conditions.append(counts.shape[1] - 1)
         counts = counts.reshape([1 + c for c in conditions])
         every = np.empty((2 ** len(conditions), len(self._cells)))
@@ -365,6 +443,10 @@ class Together:
         self._parts = parts
         self.norms = np.concatenate([part.norms for part in parts])
         self.n_answers = len(self.norms)
+
+    @property
+    def typical(self) -> Floats:
+        return np.asarray(self.norms.mean(axis=0))
 
     def values(self, view: View) -> Floats:
         return np.concatenate([part.values(view) for part in self._parts])
@@ -394,10 +476,10 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
     predicate = query.predicate
     if not query.group_by:
         if predicate.factors is not None:
-            return Conjunction(predicate.attributes, predicate.factors)
+            return Conjunction(predicate.attributes, predicate.factors, shape=shape)
         outside = factors_of(~predicate.mask)
         if outside is not None:
-            return Conjunction(predicate.attributes, outside, complement=True)
+            return Conjunction(predicate.attributes, outside, complement=True, shape=shape)
     return TableForm(predicate, query.group_by, shape)
 
 
@@ -418,7 +500,6 @@ __all__ = [
     "conjunctions_log",
     "form_of",
     "part_infinite",
-    "part_slices",
     "spectrum",
     "subsets",
     "table",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stream_dp.core.residual.belief.forms import Floats, View, subsets, table
+from stream_dp.core.residual.belief.forms import Floats, View, table
 
 MAX_FIT_CELLS = 2**17
 """Above this the unknown interactions are left out instead: a fit would take too long."""
@@ -67,10 +67,11 @@ def maximum_entropy(
 
 def _measured(view: View, k: int) -> list[tuple[int, ...]]:
     """The largest proper subsets with every interaction measured, as axes."""
+    # Along a chain, what finer levels would say is left out where only groups were measured.
     known = {
-        frozenset(axis for axis, member in enumerate(subset) if member)
-        for subset, v in zip(subsets(k), view.variances, strict=True)
-        if math.isfinite(v)
+        frozenset(axis for axis, level in enumerate(levels) if level)
+        for levels, v in zip(view.levels, view.variances, strict=True)
+        if max(levels, default=0) <= 1 and math.isfinite(v)
     }
     # A marginal brings all its subsets along, so what is known is closed downwards.
     proper = [s for s in known if 0 < len(s) < k]

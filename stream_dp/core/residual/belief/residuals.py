@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,10 @@ import numpy as np
 from stream_dp.core.residual.belief.forms import (
     Floats,
     part_infinite,
-    part_slices,
     spectrum,
-    subsets,
     variance_of_parted,
 )
+from stream_dp.core.residual.belief.levels import Layout, Levels, Part, axes_of
 from stream_dp.core.residual.belief.local_fit import fit
 from stream_dp.core.residual.belief.shelf import Shelf
 
@@ -42,8 +40,9 @@ _MAX_TOTALS = 8
 class WindowView:
     """The measurements of some attributes in one window; see ``forms.View``."""
 
-    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats) -> None:
+    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats, layout: Layout) -> None:
         self.n_rows = n_rows
+        self.layout = layout
         self.spectrum = spectrum
         self.variances = variances
         self._parted = part_infinite(variances)
@@ -53,6 +52,21 @@ class WindowView:
 
     def variance(self, norms: Floats) -> Floats:
         return variance_of_parted(norms, *self._parted)
+
+    @property
+    def levels(self) -> tuple[Levels, ...]:
+        return self.layout.levels
+
+    def noise(self, members: tuple[bool, ...]) -> float:
+        """The expected squared norm of the noise of what some of the attributes say together."""
+        dimensions = self.layout.dimensions
+        return math.fsum(
+            v * dimensions[index]
+            for index, (levels, v) in enumerate(
+                zip(self.levels, self.variances.tolist(), strict=True)
+            )
+            if tuple(map(bool, levels)) == members
+        )
 
     @cached_property
     def likely(self) -> Floats:
@@ -117,9 +131,9 @@ class ResidualMemory:
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self._shape = shape
+        self._axes = axes_of(shape)
         self._rows_before = [0]
-        self._interactions = Shelf[tuple[int, ...], _Interaction](_Interaction, _Interaction.copied)
+        self._interactions = Shelf[Part, _Interaction](_Interaction, _Interaction.copied)
         self._views: dict[tuple[tuple[int, ...], int, int], WindowView] = {}
         self._view_entries = 0
 
@@ -145,20 +159,22 @@ class ResidualMemory:
         Args:
             attributes: Indices, ascending, at least one.
             block: The absolute index of the block.
-            table: Noisy counts, shape (size of each attribute).
-            variance: The variance of the independent noise on each cell.
+            table: Noisy counts, shape (size of each attribute), or the groups of a level in place of a size.
+            variance: The variance of the independent noise on each count.
         """
         if not 0 <= block < len(self):
             raise IndexError(f"no block {block}; there are {len(self)}")
-        parts = spectrum(np.asarray(table, dtype=np.float64), average=False)
-        k = len(attributes)
-        for subset, part_slice in zip(subsets(k)[1:], part_slices(k)[1:], strict=True):
-            members = tuple(compress(attributes, subset))
-            summed = math.prod(
-                self._shape[a] for a, member in zip(attributes, subset, strict=True) if not member
-            )
-            interaction = self._interactions.own(members)
-            interaction.add(block, parts[part_slice], variance * summed)
+        layout = self._axes.layout(attributes)
+        table = np.asarray(table, dtype=np.float64)
+        if layout.graded:
+            levels = layout.levels_of(table.shape)
+            parts = layout.split(table, levels)
+        else:
+            levels = layout.finest
+            whole = spectrum(table, average=False)
+            parts = {i: whole[part_slice] for i, part_slice in enumerate(layout.slices)}
+        for index, raised in layout.variances(levels, variance):
+            self._interactions.own(layout.parts[index]).add(block, parts[index], raised)
         self._views.clear()
         self._view_entries = 0
 
@@ -183,31 +199,35 @@ class ResidualMemory:
         return bool(np.isfinite(interaction.variances(window.start, window.stop)).all())
 
     def variances(self, attributes: tuple[int, ...], window: range) -> Floats:
-        """v_T in each block, shape (2^k, len(window)); 0 for the empty T."""
-        k = len(attributes)
-        result = np.full((2**k, len(window)), math.inf)
+        """v_T in each block, shape (parts, len(window)); 0 for the empty T."""
+        layout = self._axes.layout(attributes)
+        result = np.full((len(layout.parts), len(window)), math.inf)
         result[0] = 0.0
-        for index, interaction in self._known(attributes):
+        for index, interaction in self._known(layout):
             result[index] = interaction.variances(window.start, window.stop)
         return result
 
     def _assemble(self, attributes: tuple[int, ...], window: range) -> WindowView:
-        k = len(attributes)
+        layout = self._axes.layout(attributes)
         n_rows = float(self.rows(window))
-        parts = np.zeros([self._shape[a] + 1 for a in attributes])
-        parts[part_slices(k)[0]] = n_rows
-        variances = np.full(2**k, math.inf)
+        parts = np.zeros([chain.size + 1 for chain in layout.chains])
+        parts[layout.slices[0]] = n_rows
+        variances = np.full(len(layout.parts), math.inf)
         variances[0] = 0.0
-        for index, interaction in self._known(attributes):
+        for index, interaction in self._known(layout):
             estimate, variances[index] = interaction.total(window.start, window.stop)
-            if estimate is not None:
-                parts[part_slices(k)[index]] = estimate
-        return WindowView(n_rows, parts, variances)
+            if estimate is None:
+                continue
+            if layout.graded:
+                parts[layout.slices[index]] += layout.spread(index, estimate)
+            else:
+                parts[layout.slices[index]] = estimate
+        return WindowView(n_rows, parts, variances, layout)
 
-    def _known(self, attributes: tuple[int, ...]) -> list[tuple[int, _Interaction]]:
+    def _known(self, layout: Layout) -> list[tuple[int, _Interaction]]:
         found = []
-        for index, subset in enumerate(subsets(len(attributes))):
-            interaction = self._interactions.get(tuple(compress(attributes, subset)))
+        for index, part in enumerate(layout.parts):
+            interaction = self._interactions.get(part)
             if interaction is not None:
                 found.append((index, interaction))
         return found

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING
@@ -21,6 +18,7 @@ from stream_dp.core.residual.planner import (
     Terms,
     Unproven,
     plan,
+    precision_after,
 )
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.targets import terms_of, too_dear
@@ -86,19 +84,24 @@ class Counts(Way):
 def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:
     """The look at counts, or at a table, that was planned."""
     attributes, shape = query.attributes, state.shape
-    if not measure.table:
+    if measure.package is None:
         n_answers = math.prod(shape[a] for a in query.group_by)
         return CountsLook(query, attributes, measure.steps, n_answers, measure.charges)
     sizes = tuple(shape[a] for a in attributes)
-    parts = tuple(Part(attributes, block, step) for block, step in measure.steps)
-    return TablesLook(QUERY, parts, (sizes,) * len(parts), measure.charges)
+    parts = tuple(
+        Part(attributes, block, own, () if groups == sizes else groups)
+        for block, step in measure.steps
+        for groups, own in zip(measure.package.groups, measure.steps_of(step), strict=True)
+    )
+    shapes = tuple(part.groups or sizes for part in parts)
+    return TablesLook(QUERY, parts, shapes, measure.charges)
 
 
 def drawable(state: PublicState, query: LinearQuery, measure: Measure) -> Refused | None:
     """The refusal of a measurement that needs more noise than is drawn at once; None for all others."""
-    measured = query.attributes if measure.table else query.group_by
-    n_draws = len(measure.steps) * math.prod(state.shape[a] for a in measured)
-    return None if n_draws <= MOST_DRAWN else TOO_MANY_DRAWS
+    n_answers = math.prod(state.shape[a] for a in query.group_by)
+    each = n_answers if measure.package is None else measure.package.n_counts
+    return None if len(measure.steps) * each <= MOST_DRAWN else TOO_MANY_DRAWS
 
 
 def unproven(
@@ -114,9 +117,7 @@ def unproven(
 
 def bar_after(evidence: Evidence, measure: Measure, z: float) -> float | None:
     """The largest error bar after a look, ``z`` deviations wide: a share of the rows. None for no bar."""
-    precision = np.zeros(len(evidence.window))
-    for block, step in measure.steps:
-        precision[block - evidence.window.start] = float(grid_sigma(step) ** -2)
+    precision = precision_after(evidence, measure)
     variance = evidence.variance_after(precision, table=measure.table)
     bar = z * math.sqrt(variance) / evidence.n_rows + ROUNDING
     return bar if bar < 1.0 else None
