@@ -80,6 +80,8 @@ VALUES: dict[str, Any] = {
     "error": 0.05,
     "at_most": 0.5,
     "fresh": True,
+    "share_of": LATE,
+    "minus_window": {"previous_phases": 1},
 }
 ASKED = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
 QUERIES: list[dict[str, Any]] = [

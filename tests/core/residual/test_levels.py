@@ -446,7 +446,7 @@ def test_sums_have_the_variance_of_generalised_least_squares(seed: int) -> None:
     numbers = rng.normal(size=EVEN)
     wide = cells(EVEN, at=3, size=11)
     for by in ((), (1,)):
-        form = TableForm(Predicate.conjunction({0: wide}), by, shape, (0, numbers))
+        form = TableForm(Predicate.conjunction({0: wide}), by, shape, ((0,), numbers))
         values, variances = known(form, memory)
         for cell, (value, variance) in enumerate(zip(values, variances, strict=True)):
             weights = np.repeat((wide * numbers)[:, None], 3, axis=1)
