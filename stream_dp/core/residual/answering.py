@@ -64,6 +64,7 @@ class AnswerMaker:
         self._shape = shape
         self._accuracy = accuracy
         self._z = two_sided(math.log(accuracy.failure_probability))
+        self._confidence = 1.0 - accuracy.failure_probability
         self._belief = belief
         self._evidence = evidence
         self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
@@ -72,10 +73,24 @@ class AnswerMaker:
         self, query: LinearQuery, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
         values = evidence.values.tolist()
+        if len(values) == 1 and evidence.form.conjunctive and not query.group_by:
+            return self._by_variance_of_one(evidence, values[0], z, path)
         bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
         simultaneous = self._simultaneous_by_variance(evidence, values)
         anytime = self._anytime(evidence, values)
         return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
+
+    def _by_variance_of_one(
+        self, evidence: Evidence, value: float, z: float, path: Path
+    ) -> Answered:
+        """The same for one count of a conjunction, which most queries ask for."""
+        variance, n = float(evidence.variances[0]), evidence.n_rows
+        deviation = math.sqrt(variance)
+        anytime = self._anytime(evidence, [value])[0] / n + ROUNDING
+        bar = z * deviation / n + ROUNDING
+        simultaneous = self._z_simultaneous(evidence.form) * deviation / n + ROUNDING
+        row = (min(max(value, 0.0), n), bar, simultaneous, anytime)
+        return self._answered(row, round(n), path)
 
     def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
         """The answer of a fresh look: its own noise is all that it errs by."""
@@ -327,22 +342,22 @@ class AnswerMaker:
     def answered(
         self, query: LinearQuery, rows: Iterable[Row], n: int, path: Path
     ) -> Answered | TableAnswered:
-        confidence = 1.0 - self._accuracy.failure_probability
-        cells = [
-            Answered(
-                count,
-                n,
-                bar if bar < 1.0 else None,
-                min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
-                confidence,
-                path,
-                anytime if anytime < 1.0 else None,
-            )
-            for count, bar, simultaneous, anytime in rows
-        ]
+        cells = [self._answered(row, n, path) for row in rows]
         if not query.group_by:
             return cells[0]
         return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
+
+    def _answered(self, row: Row, n: int, path: Path) -> Answered:
+        count, bar, simultaneous, anytime = row
+        return Answered(
+            count,
+            n,
+            bar if bar < 1.0 else None,
+            min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
+            self._confidence,
+            path,
+            anytime if anytime < 1.0 else None,
+        )
 
     def certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from stream_dp.core.outcome import Answered, Path, TableAnswered, widest_bar
@@ -22,6 +23,9 @@ _REMEMBERED = Format("remembered answer", 1, 2)
 
 Version 2 says first whether the answer was reached in stages.
 """
+
+_ONE: Final = Struct("<B?4d")
+"""Version 2 of one number, which is what most answers are: read and written at once."""
 
 _CLOSE: Final = 1.0 + 1e-6
 """The factor by which a remembered bar may pass the error asked for: scales and bars are floats."""
@@ -92,18 +96,12 @@ class Repeats:
         known = self._verified.get(key)
         if known is not None and not _widest(outcome) < _widest_of(self._read(query, known)[0]):
             return
-        cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-        rows = [
-            fields(
-                "<4d",
-                c.count,
-                _or_nan(c.error_bar),
-                _or_nan(c.error_bar_simultaneous),
-                _or_nan(c.error_bar_anytime),
-            )
-            for c in cells
-        ]
-        value = _REMEMBERED.pack(fields("<?", query.target.relative is not None), *rows)
+        staged = query.target.relative is not None
+        if isinstance(outcome, Answered):
+            value = _ONE.pack(2, staged, *_row(outcome))
+        else:
+            rows = [fields("<4d", *_row(cell)) for cell in outcome.cells]
+            value = _REMEMBERED.pack(fields("<?", staged), *rows)
         self._verified[key] = self._fresh[key] = value
         self._as_of[key] = self._seen(query)
 
@@ -129,6 +127,9 @@ class Repeats:
 
     def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
         """The rows of a remembered answer, and whether it was reached in stages."""
+        if known[0] == 2 and len(known) == _ONE.size:
+            _, staged, *row = _ONE.unpack(known)
+            return [tuple(row)], staged
         reader = _REMEMBERED.read(known)
         (staged,) = (False,) if reader.version == 1 else reader.fields("<?")
         n_answers = math.prod(self._shape[a] for a in query.group_by)
@@ -166,6 +167,15 @@ class Repeats:
             self._as_of[key] = seen
             return None
         return better
+
+
+def _row(answered: Answered) -> Row:
+    return (
+        answered.count,
+        _or_nan(answered.error_bar),
+        _or_nan(answered.error_bar_simultaneous),
+        _or_nan(answered.error_bar_anytime),
+    )
 
 
 def _widest(outcome: Answered | TableAnswered) -> float:
