@@ -180,8 +180,7 @@ class AnswerMaker:
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         if query.rows is not None:
             cells = self._with_rows(query, cells)
-        confidence = 1.0 - self._accuracy.failure_probability
-        return Summed(tuple(cells), n, confidence, path)
+        return Summed(tuple(cells), n, self._confidence, path)
 
     def _between(
         self, query: LinearQuery, evidence: SumEvidence, z: float
