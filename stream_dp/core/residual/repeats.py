@@ -127,7 +127,7 @@ class Repeats:
 
     def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
         """The rows of a remembered answer, and whether it was reached in stages."""
-        if len(known) == _ONE.size and known[0] == 2:
+        if not query.group_by and len(known) == _ONE.size and known[0] == 2:
             _, staged, *row = _ONE.unpack(known)
             return [tuple(row)], staged
         reader = _REMEMBERED.read(known)
