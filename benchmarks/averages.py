@@ -27,7 +27,7 @@ from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Sum, Summed
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, total_of
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total, total_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
 from stream_dp.core.residual.planner import Prices
@@ -162,7 +162,7 @@ def _holds(cell: Sum, exact: float) -> bool:
 
 def exact_means(query: LinearQuery, data: Blocks) -> npt.NDArray[np.float64]:
     """The exact means of what is added up: of representatives, or of the amounts that are kept."""
-    assert query.total is not None, "it is about a sum"
+    assert isinstance(query.total, Total), "it is about a sum"
     (table,) = data.marginal((AMOUNT, STATUS), range(1))
     kept = query.total.kept
     if kept is None:

@@ -169,7 +169,7 @@ function cost(answer) {
   return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${left}`;
 }
 
-const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it` : "");
+const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
 
 function cellsOf(found) {
   const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);

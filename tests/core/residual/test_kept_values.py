@@ -27,7 +27,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
 from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery, compile_group_by, compile_total
+from stream_dp.core.query import LinearQuery, Total, compile_group_by, compile_total
 from stream_dp.core.residual.belief.sums import SumEvidence
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
@@ -573,7 +573,7 @@ def test_bundles_imagine_the_look_and_not_its_values() -> None:
 def test_sums_of_an_attribute_without_kept_values_have_the_keys_that_they_always_had() -> None:
     plain = Universe((replace(ORDERS.attributes[0], measure=None), ORDERS.attributes[1]))  # type: ignore[arg-type]
     query, here = asked(plain), asked(ORDERS)
-    assert query.total is not None
+    assert isinstance(query.total, Total)
     assert query.total.identity == (AMOUNT, query.total.values)
     assert query.key != here.key
 
