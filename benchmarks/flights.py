@@ -37,9 +37,10 @@ from stream_dp.client import Client
 from stream_dp.client import Query as Asking
 from stream_dp.client.odometer import Odometer
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.query import LinearQuery, compile_where
+from stream_dp.core.query import LinearQuery
 from stream_dp.lab.trial import Truth
 from stream_dp.messages import Answer, CountAnswer
 from stream_dp.samples import FLIGHTS_DEFINITION

@@ -35,7 +35,8 @@ from workloads import (
 )
 
 from stream_dp.core.accounting import Budget
-from stream_dp.core.query import Predicate, compile_where
+from stream_dp.core.conditions import compile_where
+from stream_dp.core.query import Predicate
 from stream_dp.core.universe import Number, Rows, Universe
 
 HERE = Path(__file__).resolve().parent

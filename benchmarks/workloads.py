@@ -27,11 +27,12 @@ from rich.table import Table
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, compile_where
+from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.workload import Group
 from stream_dp.core.sparse_vector.composition import Concentrated

@@ -10,9 +10,10 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import compile_total
 from stream_dp.core.outcome import Answered, Path, Summed, TableAnswered
 from stream_dp.core.parameters import Target
-from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, compile_total
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.sum_price import counted_values
 from stream_dp.core.universe import Number, Rows
 from stream_dp.lab.noise import SeededNoise

@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 from stream_dp.core.accounting import Charge, summed
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import identity
-from stream_dp.core.query import EVERYTHING, AnyQuery, compile_where
+from stream_dp.core.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import as_sent, compile_query

@@ -8,18 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stream_dp.core.conditions import compile_group_by, compile_share, compile_total, compile_where
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
-from stream_dp.core.query import (
-    AnyQuery,
-    KindQuery,
-    LinearQuery,
-    Predicate,
-    compile_group_by,
-    compile_share,
-    compile_total,
-    compile_where,
-)
+from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields

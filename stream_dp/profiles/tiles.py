@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stream_dp.core.query import (
-    EVERYTHING,
-    LinearQuery,
-    compile_group_by,
-    compile_total,
-    compile_where,
-)
+from stream_dp.core.conditions import compile_group_by, compile_total, compile_where
+from stream_dp.core.query import EVERYTHING, LinearQuery
 from stream_dp.core.residual import workload
 from stream_dp.core.residual.workload import too_many_cells
 from stream_dp.core.universe import Universe

@@ -41,18 +41,12 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from stream_dp.core.accounting import epsilon_of, gaussian_rho
+from stream_dp.core.conditions import compile_share, compile_where
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.query import (
-    EVERYTHING,
-    LinearQuery,
-    Total,
-    compile_share,
-    compile_where,
-    total_of,
-)
+from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset

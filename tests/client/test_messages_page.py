@@ -14,9 +14,9 @@ import pytest
 from pydantic import BaseModel
 
 from stream_dp.audit import verify
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import Path as AnswerPath
 from stream_dp.core.outcome import RefusalCode
-from stream_dp.core.query import compile_where
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     ANSWERS,

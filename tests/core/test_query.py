@@ -9,14 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stream_dp.core.query import (
-    EVERYTHING,
-    NOTHING,
-    LinearQuery,
-    Predicate,
-    compile_group_by,
-    compile_where,
-)
+from stream_dp.core.conditions import compile_group_by, compile_where
+from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
 

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from stream_dp.core import query, universe
+from stream_dp.core import conditions, universe
 from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.residual.base_plan import base_plan
@@ -116,9 +116,9 @@ def test_the_page_for_contributors_links_every_decision() -> None:
             "characters of one value in a row (of a nested value, its characters as JSON)",
             universe.MAX_SCALAR,
         ),
-        ("nesting of `where`", query.MAX_DEPTH),
-        ("conditions in `where`", query.MAX_NODES),
-        ("cells of the attributes that one query touches", query.MAX_TOUCHED_CELLS),
+        ("nesting of `where`", conditions.MAX_DEPTH),
+        ("conditions in `where`", conditions.MAX_NODES),
+        ("cells of the attributes that one query touches", conditions.MAX_TOUCHED_CELLS),
         ("attributes of a data set", universe.MAX_ATTRIBUTES),
         ("cells of one attribute", universe.MAX_CELLS),
         ("name of an attribute", universe.MAX_NAME),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import Refused
-from stream_dp.core.query import LinearQuery, compile_where
+from stream_dp.core.query import LinearQuery
 from stream_dp.messages import TOPICS
 from stream_dp.pipeline.answering import MOST_PAID, _outcome
 from stream_dp.pipeline.compiling import MOST_CELLS

@@ -22,12 +22,13 @@ from stream_dp.audit.looks import Looks, _ends_of_bins
 from stream_dp.audit.numbers import Wrong
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import compile_group_by, compile_total
 from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
 from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import LinearQuery, Total, compile_group_by, compile_total
+from stream_dp.core.query import LinearQuery, Total
 from stream_dp.core.residual.belief.sums import SumEvidence
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.measuring import QUERY, Part, TablesLook

@@ -19,18 +19,12 @@ from stream_dp.audit.looks import Looks
 from stream_dp.audit.numbers import Wrong
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import compile_share, compile_where
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, Refused, Summed
 from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import (
-    EVERYTHING,
-    Indicator,
-    LinearQuery,
-    Predicate,
-    compile_share,
-    compile_where,
-)
+from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import Moments, ratio_bar, rest_of_share
 from stream_dp.core.residual.calibrated import Calibrated

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from stream_dp.core.accounting import UNITS
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.kinds.threshold.answerer import MOST_DRAWN, Thresholds
 from stream_dp.core.outcome import Path, RefusalCode, Refused, TableAnswered
-from stream_dp.core.query import compile_where
 from stream_dp.core.universe import Category, Number, Universe
 from stream_dp.errors import CorruptState
 
