@@ -9,13 +9,14 @@ Where a comparison would cut a bin the query is refused with the nearest edges, 
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -41,6 +42,41 @@ from stream_dp.errors import InvalidQuery
 MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
+
+_MOST_KEPT: Final = 4096
+_KEPT_CELLS: Final = 4096
+"""Cells of the attributes of a condition that is kept: all that are kept take some 16 MiB at the most."""
+
+
+class Conditions:
+    """The conditions of one schema. The last ones that were compiled are kept, for the same are asked again.
+
+    Args:
+        universe: The universe of the data set.
+    """
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._kept: OrderedDict[str, Predicate] = OrderedDict()
+
+    def compiled(self, where: dict[str, Any] | None) -> Predicate:
+        """Compiles the tree of ``where``, as ``compile_where`` does, with the same errors."""
+        if where is None:
+            return EVERYTHING
+        try:
+            written = json.dumps(where)
+        except (RecursionError, TypeError, ValueError):
+            return compile_where(self._universe, where)  # which says what is wrong with it
+        known = self._kept.get(written)
+        if known is None:
+            known = compile_where(self._universe, where)
+            if known.n_cells <= _KEPT_CELLS:
+                self._kept[written] = known
+                if len(self._kept) > _MOST_KEPT:
+                    self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(written)
+        return known
 
 
 def compile_where(
@@ -600,6 +636,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_NODES",
     "MAX_TOUCHED_CELLS",
+    "Conditions",
     "compile_group_by",
     "compile_share",
     "compile_total",

@@ -152,6 +152,13 @@ class Predicate:
         return self.mask.reshape([sizes.get(attribute, 1) for attribute in attributes])
 
     @property
+    def n_cells(self) -> int:
+        """The number of cells of its attributes together."""
+        if self.factors is None:
+            return self.mask.size
+        return math.prod([factor.size for factor in self.factors])
+
+    @cached_property
     def complement_key(self) -> bytes:
         """The ``key`` of the complement, which need not be made for it."""
         if self.factors and len(self.factors) > 1:

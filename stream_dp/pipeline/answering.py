@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 from stream_dp.core.accounting import Charge, summed
-from stream_dp.core.conditions import compile_where
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
@@ -82,7 +81,7 @@ def _cells(dataset: Dataset, name: str) -> int:
 def _is_whole_curve(dataset: Dataset, query: QueryFields) -> bool:
     """Returns whether a threshold query asks for every threshold. Its condition then holds for every row."""
     try:
-        return compile_where(dataset.universe, query.where) == EVERYTHING
+        return dataset.conditions.compiled(query.where) == EVERYTHING
     except InvalidQuery:
         return False
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.core.conditions import compile_group_by, compile_share, compile_total, compile_where
+from stream_dp.core.conditions import compile_group_by, compile_share, compile_total
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
@@ -123,7 +123,7 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _count(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    predicate = compile_where(universe, query.where)
+    predicate = dataset.conditions.compiled(query.where)
     group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
     target, fresh = _checked_target(dataset, query), bool(query.fresh)
     if fresh and target.relative is not None:
@@ -213,7 +213,7 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
             reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     assert minus is not None, "the message was checked"
-    predicate = compile_where(universe, query.where)
+    predicate = dataset.conditions.compiled(query.where)
     group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
     if predicate.constant is not None and not (group_by and predicate.constant):
         rows = "every row satisfies it" if predicate.constant else "no row can satisfy it"
@@ -250,8 +250,8 @@ def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
             reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)
-    predicate = compile_where(universe, query.where)
-    predicates = _each(universe, query.wheres)
+    predicate = dataset.conditions.compiled(query.where)
+    predicates = _each(dataset, query.wheres)
     numbers = _numbers(query)
     return Compiled(
         (predicate.key, tuple(each.key for each in predicates), attribute, numbers),
@@ -259,12 +259,12 @@ def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
     )
 
 
-def _each(universe: Universe, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate, ...]:
+def _each(dataset: Dataset, wheres: Sequence[dict[str, Any]]) -> tuple[Predicate, ...]:
     """The conditions of a batch."""
     predicates = []
     for number, where in enumerate(wheres):
         try:
-            predicates.append(compile_where(universe, where))
+            predicates.append(dataset.conditions.compiled(where))
         except InvalidQuery as fault:
             field = fault.field.replace("where", f"wheres[{number}]", 1)
             raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None

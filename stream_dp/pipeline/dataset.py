@@ -18,6 +18,7 @@ from typing import Any, Final, TypedDict
 
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import Conditions
 from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.query import AnyQuery
@@ -175,6 +176,11 @@ class Dataset:
         return f"Dataset({self.name!r}, phase={self.phase})"
 
     # ------------------------------------------------------------ public facts
+
+    @property
+    def conditions(self) -> Conditions:
+        """The conditions of its queries, compiled."""
+        return self._conditions
 
     @property
     def universe(self) -> Universe:
@@ -338,6 +344,7 @@ class Dataset:
 
     def _build(self, definition: Definition) -> None:
         self._universe, self._mechanism = build(definition)
+        self._conditions = Conditions(self._universe)
         self._data = Blocks(self._universe)
         self._standings.clear()
         self.definition = definition

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import compile_group_by, compile_where
+from stream_dp.core.conditions import Conditions, compile_group_by, compile_where
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
@@ -487,3 +490,57 @@ def test_a_window_is_consecutive_blocks(window: range) -> None:
         LinearQuery(EVERYTHING, window)
     with pytest.raises(ValueError, match="twice"):
         LinearQuery(EVERYTHING, range(1), (0, 0))
+
+
+# ---------------------------------------------------------------- conditions that are kept
+
+
+AA = leaf("carrier", "eq", "AA")
+
+
+def test_a_condition_that_is_asked_again_is_the_one_that_was_kept() -> None:
+    conditions = Conditions(FLIGHTS)
+    tree = {"all": [AA, {"not": leaf("arr_delay", "ge", 10)}]}
+    assert conditions.compiled(tree) == compile_where(FLIGHTS, tree)
+    assert conditions.compiled(copy.deepcopy(tree)) is conditions.compiled(tree)
+    assert conditions.compiled(None) is EVERYTHING
+
+
+def test_constants_of_different_types_are_told_apart() -> None:
+    conditions = Conditions(FLIGHTS)
+
+    def outcome(compiled: Callable[[dict[str, Any]], Predicate], tree: dict[str, Any]) -> object:
+        try:
+            return compiled(tree).key
+        except InvalidQuery as refused:
+            return str(refused)
+
+    for attribute in ("carrier", "arr_delay", "cancelled"):
+        for constant in (1, 1.0, True, "1", 0, False, 7, "7"):
+            tree = leaf(attribute, "eq", constant)
+            assert outcome(conditions.compiled, tree) == outcome(
+                partial(compile_where, FLIGHTS), tree
+            )
+
+
+def test_only_the_last_conditions_are_kept_and_only_small_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stream_dp.core.conditions._MOST_KEPT", 2)
+    conditions = Conditions(FLIGHTS)
+    trees = [leaf("arr_delay", "ge", edge) for edge in (0, 10, 30)]
+    first, *others = [conditions.compiled(tree) for tree in trees]
+    assert [conditions.compiled(tree) for tree in trees[1:]] == others
+    assert all(conditions.compiled(t) is o for t, o in zip(trees[1:], others, strict=True))
+    assert conditions.compiled(trees[0]) is not first
+    monkeypatch.setattr("stream_dp.core.conditions._KEPT_CELLS", 1)
+    large = Conditions(FLIGHTS)
+    assert large.compiled(trees[0]) is not large.compiled(trees[0])
+
+
+def test_a_condition_nested_too_deep_to_be_written_is_refused_as_always() -> None:
+    tree = AA
+    for _ in range(5000):
+        tree = {"not": tree}
+    with pytest.raises(InvalidQuery, match="nested deeper"):
+        Conditions(FLIGHTS).compiled(tree)

@@ -63,10 +63,6 @@ _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
 
 
-_MOST_COMPLEMENTS: Final = 2**14
-"""Keys of complements that are kept, because it takes long to work one out."""
-
-
 class PublicState:
     """What a data set of the calibrated profile has published, promises and may still spend.
 
@@ -114,7 +110,6 @@ class PublicState:
         self._tables = Counter[int]()
         self._counts = Counter[bytes]()
         self._counted: set[tuple[int, ...]] = set()
-        self._complements: dict[bytes, bytes | None] = {}
         self.reserve: Reserve | None = None
 
     # ------------------------------------------------------------ what is known
@@ -131,13 +126,7 @@ class PublicState:
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
-        if query.attributes not in self._counted:
-            return None
-        if query.key not in self._complements:
-            if len(self._complements) >= _MOST_COMPLEMENTS:
-                self._complements.clear()
-            self._complements[query.key] = query.complement_key
-        return self._complements[query.key]
+        return query.complement_key if query.attributes in self._counted else None
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
