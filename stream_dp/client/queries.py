@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -403,7 +404,8 @@ def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dic
     if not isinstance(condition, str):
         return dict(condition)
     item = parse(condition)
-    if item["kind"] != "predicate" or "fresh" in item:
+    selects = re.match(r"\s*select\b", condition, re.IGNORECASE) is not None
+    if selects or item["kind"] != "predicate" or "fresh" in item:
         raise InvalidInput(field, f"{condition!r} is not a condition", "omit SELECT")
     if item.keys() & {"error", "at_most"}:
         problem = "a batch has one price for all of them"

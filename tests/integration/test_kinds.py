@@ -74,6 +74,7 @@ ASKED: dict[str, tuple[Query, Check]] = {
         ),
     ),
     "sum": (Query.sum("age", "smoker"), lambda a: near(a.value, 0.25, a.error_bar)),
+    "share": (Query.share("smoker"), lambda a: near(a.share, 0.25, a.share_bar)),
     "threshold": (
         Query.threshold("age", "age < 45"),
         lambda a: near(a.value, 0.45, a.error_bar),
@@ -100,7 +101,8 @@ ASKED: dict[str, tuple[Query, Check]] = {
 
 def test_no_kind_is_left_out() -> None:
     assert KINDS.keys() == ANSWERERS.keys()
-    assert ASKED.keys() == FIELDS.keys()
+    # A difference needs two windows, and this data set has one phase: see tests/pipeline/test_differences.py.
+    assert ASKED.keys() == FIELDS.keys() - {"difference"}
 
 
 def test_every_kind_is_answered_on_one_budget(deployment: Any) -> None:
