@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core import conditions
 from stream_dp.core.universe import Universe
-from stream_dp.pipeline import answering, compiling, deciding, decoding, worker
+from stream_dp.pipeline import answering, deciding, decoding, worker
 from stream_dp.pipeline.holding import MOST_ATTEMPTS
 from stream_dp.pipeline.quarantine import lift
 
@@ -163,7 +164,7 @@ async def test_an_error_while_compiling_refuses_the_query_at_once(
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(compiling, "compile_where", fail)
+    monkeypatch.setattr(conditions, "compile_where", fail)
     defined.ask("flights", "q", AA)
     assert await _deaths(defined) == 0
     assert defined.answer("q")["reason"]["code"] == "invalid_query"
