@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.conditions import Conditions
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
@@ -61,7 +62,10 @@ class Run:
     def query(self, fields: dict[str, Any], window: range | None = None) -> AnyQuery:
         """A query's message, compiled for a window; for all phases where none is given."""
         query = QueryFields.model_validate({"query_id": "q", **fields})
-        held: Any = SimpleNamespace(universe=self.universe, mechanism=self.mechanism)
+        conditions = Conditions(self.universe)
+        held: Any = SimpleNamespace(
+            universe=self.universe, mechanism=self.mechanism, conditions=conditions
+        )
         return compile_query(held, query).on(window or range(len(self.data)))
 
     def ask(self, query: AnyQuery) -> Outcome:
