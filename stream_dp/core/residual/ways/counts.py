@@ -13,15 +13,13 @@ from stream_dp.core.residual.measuring import QUERY, CountsLook, Part, TablesLoo
 from stream_dp.core.residual.planner import (
     Bounded,
     Certified,
-    Decision,
     Measure,
-    Terms,
     Unproven,
     plan,
     precision_after,
 )
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 
 
@@ -55,15 +53,14 @@ class Counts(Way):
         if settled is not None:
             return settled
         state = self.state
-        evidence, most = state.evidence(query), state.most(query)
+        evidence = state.evidence(query)
         terms = terms_of(state.terms, query, state.rows(query.window))
-        decision = self._plan(query, evidence, terms, most)
-        if most is not None and isinstance(decision, Unproven):
-            dearer = self._plan(query, evidence, terms, None)
-            if isinstance(dearer, Measure):
-                return too_dear(dearer.charges, most)
-            decision = dearer
+        decision = self.planned(
+            query, lambda lines: plan(evidence, terms, state.policy, state.prices, lines)
+        )
         match decision:
+            case Refused():
+                return decision
             case Certified():
                 return state.answers.by_variance(query, evidence, terms.z, Path.CERTIFIED)
             case Measure():
@@ -72,13 +69,6 @@ class Counts(Way):
                 return state.answers.by_bounds(query, evidence, decision, terms.error)
             case Unproven():
                 return unproven(state, query, evidence, decision)
-
-    def _plan(
-        self, query: LinearQuery, evidence: Evidence, terms: Terms, most: int | None
-    ) -> Decision:
-        """The plan that takes at most ``most`` units of any line."""
-        state = self.state
-        return plan(evidence, terms, state.policy, state.prices, state.lines_for(query, most))
 
 
 def look_of(state: PublicState, query: LinearQuery, measure: Measure) -> Look:

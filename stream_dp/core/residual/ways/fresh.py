@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 from stream_dp.core.mechanism import Look, Quote, Release
-from stream_dp.core.outcome import Outcome
+from stream_dp.core.outcome import Outcome, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING, variance_of
 from stream_dp.core.residual.measuring import CountsRelease
-from stream_dp.core.residual.planner import Measure, plan_fresh
-from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.planner import Lack, Measure, plan_fresh
+from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 
@@ -43,17 +43,18 @@ class Fresh(Way):
         if settled is not None:
             return settled
         state = self.state
-        evidence, most = state.evidence(query), state.most(query)
+        evidence = state.evidence(query)
         terms = terms_of(state.terms, query, state.rows(query.window))
-        decision = plan_fresh(evidence, terms, state.prices, state.lines_for(query, most))
-        if isinstance(decision, Measure):
-            return drawable(state, query, decision) or decision
-        if most is not None:
-            dearer = plan_fresh(evidence, terms, state.prices, state.lines_for(query, None))
-            if isinstance(dearer, Measure):
-                return too_dear(dearer.charges, most)
-            decision = dearer
-        return state.lacking(decision)
+        decision = self.planned(
+            query, lambda lines: plan_fresh(evidence, terms, state.prices, lines)
+        )
+        match decision:
+            case Refused():
+                return decision
+            case Measure():
+                return drawable(state, query, decision) or decision
+            case Lack():
+                return state.lacking(decision)
 
 
 __all__ = ["Fresh"]

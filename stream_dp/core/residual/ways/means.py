@@ -17,9 +17,7 @@ from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of, sum_planner
-from stream_dp.core.residual.ways.way import Way, paid_with
-
-_NOTHING: Final[Mapping[int, int]] = {}
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 
 _NOTE: Final = (
     "the price is that of a first look, which finds out how many rows there are; the look that "
@@ -40,7 +38,7 @@ class Means(Way):
         if settled is not None:
             return settled
         known = self.state.answers.summed(query, Path.CERTIFIED, z=self._z)
-        return known if self._holds(query, known) else self._next(query, _NOTHING)
+        return known if self._holds(query, known) else self._next(query, NOTHING_PAID)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(look, SumLook), "no other look is taken for the error of a mean"
@@ -90,7 +88,7 @@ class Means(Way):
     def _unverified(self, query: LinearQuery, most: int | None, paid: Mapping[int, int]) -> Outcome:
         """The outcome that what may be paid does not allow."""
         if most is not None and not paid:
-            dearer = self._stage(query, None, _NOTHING)
+            dearer = self._stage(query, None, NOTHING_PAID)
             if dearer is not None:
                 return too_dear(dearer.measure.charges, most)
         refusal = self.state.refusal(Lack.BUDGET)

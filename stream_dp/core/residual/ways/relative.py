@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Look, Quote, Release
@@ -17,9 +16,7 @@ from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.targets import percent, too_dear
 from stream_dp.core.residual.ways.counts import drawable, unproven
-from stream_dp.core.residual.ways.way import Way, paid_with
-
-_NOTHING: Final[Mapping[int, int]] = {}
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 
 
 class Relative(Way):
@@ -50,7 +47,9 @@ class Relative(Way):
         evidence, relative = self.state.evidence(query), _relative(query)
         most = self.state.most(query)
         assert most is not None, "a relative error has a price that it may not pass"
-        expected = self._stages.expected(evidence, self.state.room(query, most, _NOTHING), relative)
+        expected = self._stages.expected(
+            evidence, self.state.room(query, most, NOTHING_PAID), relative
+        )
         charges, bar = (step.charges, math.inf) if expected is None else expected
         share = bar / evidence.n_rows
         note = (
@@ -61,7 +60,7 @@ class Relative(Way):
 
     def _first(self, query: LinearQuery) -> Outcome | Look:
         settled = self.settled(query)
-        return self._next(query, _NOTHING) if settled is None else settled
+        return self._next(query, NOTHING_PAID) if settled is None else settled
 
     def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
         """The next look, or the answer where none is needed or possible.
@@ -89,7 +88,7 @@ class Relative(Way):
         """The outcome that what may be paid does not allow."""
         state, most = self.state, self.state.most(query)
         if most is not None and not paid:
-            room = state.room(query, None, _NOTHING)
+            room = state.room(query, None, NOTHING_PAID)
             expected = self._stages.expected(evidence, room, _relative(query))
             if expected is not None and max(charge.rho for charge in expected[0]) > most:
                 return too_dear(expected[0], most, about=True)

@@ -13,7 +13,7 @@ from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
-from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.counts import bar_after, drawable, look_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 
@@ -46,15 +46,15 @@ class Totals(Way):
         settled = self.settled(query)
         if settled is not None:
             return settled
-        state, most = self.state, self.state.most(query)
+        state = self.state
         terms = terms_of(state.terms, query, state.rows(query.window))
         planner = sum_planner(state, query, terms)
-        decision = planner.plan(terms, state.policy, state.prices, state.lines_for(query, most))
-        if most is not None and isinstance(decision, Lack):
-            decision = planner.plan(terms, state.policy, state.prices, state.lines_for(query, None))
-            if isinstance(decision, Measure | MeasureSums):
-                return too_dear(decision.charges, most)
+        decision = self.planned(
+            query, lambda lines: planner.plan(terms, state.policy, state.prices, lines)
+        )
         match decision:
+            case Refused():
+                return decision
             case Measure():
                 return drawable(state, query, decision) or decision
             case MeasureSums():

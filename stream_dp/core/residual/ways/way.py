@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.forms import MAX_SPECTRUM
-from stream_dp.core.residual.planner import MAX_TABLE_CELLS
+from stream_dp.core.residual.planner import (
+    MAX_TABLE_CELLS,
+    BudgetAllocator,
+    Lack,
+    Measure,
+    Unproven,
+)
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.targets import terms_of
+from stream_dp.core.residual.sum_plan import MeasureSums
+from stream_dp.core.residual.targets import terms_of, too_dear
 
 MOST_DRAWN: Final = 2**22
 """Draws of noise for one query: its measurements fit into one commit."""
@@ -28,6 +35,12 @@ _TOO_MANY_CELLS: Final = Refused(
     RefusalCode.TOO_MANY_CELLS,
     "the attributes have too many cells together; ask about fewer at once",
 )
+
+
+NOTHING_PAID: Final[Mapping[int, int]] = {}
+"""What a query has taken of the lines before its first look."""
+
+_Plan = TypeVar("_Plan")
 
 
 class Way(ABC):
@@ -73,6 +86,24 @@ class Way(ABC):
             return self.state.answers.certain(query, count, n_rows)
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None
 
+    def planned(
+        self, query: LinearQuery, plan: Callable[[BudgetAllocator], _Plan]
+    ) -> _Plan | Refused:
+        """The plan within what a query may pay; a refusal with the price where only a dearer one answers.
+
+        Args:
+            query: The query.
+            plan: Plans with these lines.
+        """
+        most = self.state.most(query)
+        decision = plan(self.state.lines_for(query, most))
+        if most is None or not isinstance(decision, Unproven | Lack):
+            return decision
+        dearer = plan(self.state.lines_for(query, None))
+        if isinstance(dearer, Measure | MeasureSums):
+            return too_dear(dearer.charges, most)
+        return dearer
+
     def _too_many_cells(self, query: LinearQuery) -> bool:
         shape = self.state.shape
         n_entries = math.prod([shape[a] + 1 for a in query.attributes])
@@ -88,4 +119,4 @@ def paid_with(paid: Mapping[int, int], charges: tuple[Charge, ...]) -> dict[int,
     return total
 
 
-__all__ = ["MOST_DRAWN", "TOO_MANY_DRAWS", "Way", "paid_with"]
+__all__ = ["MOST_DRAWN", "NOTHING_PAID", "TOO_MANY_DRAWS", "Way", "paid_with"]
