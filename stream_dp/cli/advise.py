@@ -19,7 +19,7 @@ from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
@@ -40,6 +40,7 @@ from stream_dp.profiles.advice import (
     recommended,
 )
 from stream_dp.profiles.building import universe_of
+from stream_dp.profiles.lines import privacy_of
 from stream_dp.profiles.tiles import tiles_of
 
 __all__ = ["command"]
@@ -149,7 +150,7 @@ def command(
         drawn = drawn and Rows(drawn.codes[index : index + 1])
     need = Need(
         universe=universe,
-        privacy=Privacy(read.privacy.epsilon, read.privacy.delta),
+        privacy=privacy_of(read),
         accuracy=Accuracy(read.accuracy.error, read.accuracy.failure_probability),
         n_rows=n_rows,
         phases=phases,

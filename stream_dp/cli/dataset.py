@@ -297,14 +297,15 @@ def _warn_of_opening(opening: Opening) -> None:
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
     """Warns if no query about a single phase could be answered as promised."""
-    from stream_dp.core.parameters import Accuracy, Privacy
+    from stream_dp.core.parameters import Accuracy
     from stream_dp.profiles.advice import Need, least_error
+    from stream_dp.profiles.lines import privacy_of
 
     promised = definition.accuracy
     least = least_error(
         Need(
             universe=universe,
-            privacy=Privacy(definition.privacy.epsilon, definition.privacy.delta),
+            privacy=privacy_of(definition),
             accuracy=Accuracy(promised.error, promised.failure_probability),
             n_rows=n_rows,
             phases=1,

@@ -49,8 +49,8 @@ def gaussian_rho(sigma: Fraction, *, squared_sensitivity: int) -> Fraction:
 
     Args:
         sigma: Scale in rows, positive.
-        squared_sensitivity: Largest squared L2 distance between the counts of replace-one
-            neighbours: 1 for one predicate, 2 for disjoint cells (a row leaves one, enters another).
+        squared_sensitivity: Largest squared L2 distance between the counts of neighbours that differ in one
+            row: 1 for one predicate, and for disjoint cells ``Budget.table``.
 
     Canonne, Kamath, Steinke 2020, Theorem 14.
     """
@@ -139,20 +139,26 @@ class Budget:
 
     Attributes:
         privacy: The promise that a full line still keeps.
-        rho: The largest sum of rho.
+        rho: The largest sum of rho, at the price of one row.
         delta: The largest sum of delta'; 0 for a data set whose looks are all pure zCDP.
+        table: The squared sensitivity of counts of which each row is in one: 2 where a row moves from one to
+            another, 1 where it becomes blank.
     """
 
     privacy: Privacy
     rho: Fraction
     delta: Fraction
+    table: int = 2
 
     @classmethod
     def of(cls, privacy: Privacy, *, approximate: bool = False) -> Budget:
         """The budget that ``privacy`` allows.
 
+        A person of whom k rows count in each of P phases moves every count by k in each, which costs P k^2
+        times as much as one row (docs/guarantee.md, Theorem 20).
+
         Args:
-            privacy: The lifetime guarantee to every row.
+            privacy: The guarantee.
             approximate: Whether some looks are (e, d)-private with d > 0. Then half of delta is
                 kept for them; else the conversion from zCDP has all of it.
 
@@ -166,7 +172,11 @@ class Budget:
                 'give one such as 1e-9, or a profile that needs none: "counts" or "bypass"',
             )
         kept = privacy.delta / 2.0 if approximate else 0.0
-        return cls(privacy, rho_max(privacy.epsilon, privacy.delta - kept), Fraction(kept))
+        rho = rho_max(privacy.epsilon, privacy.delta - kept)
+        if privacy.unit is None:
+            return cls(privacy, rho, Fraction(kept))
+        assert not approximate, "only zCDP is known to grow with the square of the rows"
+        return cls(privacy, rho / privacy.unit.squares, Fraction(kept), table=1)
 
     def charge(self, block: int, rho: Fraction, delta: Fraction = Fraction(0)) -> Charge:
         """The price of a look on one block, rounded up to whole units.
@@ -179,11 +189,14 @@ class Budget:
     def epsilon(self, charge: Charge) -> float:
         """The loss in words for people: epsilon, at the promised delta, of a line that spent this.
 
-        Conversion is at what the delta' of the looks leave of delta, at least half of it.
+        Conversion is at what the delta' of the looks leave of delta, at least half of it. The loss is that of
+        a person with as many rows as count in as many phases as the unit has, whose lines all spent this.
         """
         spent = Fraction(charge.delta, UNITS) * self.delta
         left = math.nextafter(float(Fraction(self.privacy.delta) - spent), 0.0)
-        return epsilon_of(Fraction(charge.rho, UNITS) * self.rho, left)
+        unit = self.privacy.unit
+        rows = 1 if unit is None else unit.squares
+        return epsilon_of(Fraction(charge.rho, UNITS) * self.rho * rows, left)
 
 
 def _units(part: Fraction, whole: Fraction) -> int:

@@ -15,12 +15,39 @@ from stream_dp.errors import InvalidDefinition
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """What the promise protects if it is more than a row: all rows of one person in some phases.
+
+    At most ``rows_per_phase`` rows of a person count in a phase. Neighbours differ in that all rows of one
+    person in these phases are blank, that is, count nowhere. So the number of rows that count is private.
+
+    Attributes:
+        rows_per_phase: The most rows of a person that count in a phase; 1 to 255.
+        phases: The phases of a person that the promise is about; 1 to 10,000.
+        lifetime: Whether these are all phases in which the person ever counts, so that a person who has used
+            up ``squares`` counts no more. Otherwise they are any consecutive ones.
+    """
+
+    rows_per_phase: int
+    phases: int
+    lifetime: bool = False
+
+    @property
+    def squares(self) -> int:
+        """The largest sum, over the phases, of the square of the rows of a person that count in each."""
+        return self.phases * self.rows_per_phase**2
+
+
+@dataclass(frozen=True, slots=True)
 class Privacy:
-    """The lifetime promise for one row: (epsilon, delta)-differential privacy, replace-one neighbours.
+    """The promise to one row for life, or to a larger unit: (epsilon, delta)-differential privacy.
+
+    Neighbours of a row differ in what that row says; the number of rows is public.
 
     Attributes:
         epsilon: Positive.
         delta: In [0, 1). Zero is pure differential privacy, which not every mechanism can give.
+        unit: The person, and the phases, that are protected; None for a row.
 
     Raises:
         InvalidDefinition: A value is out of range or not a finite number.
@@ -28,6 +55,7 @@ class Privacy:
 
     epsilon: float
     delta: float
+    unit: Unit | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _finite("privacy.epsilon", self.epsilon))
@@ -98,4 +126,4 @@ def _finite(field: str, value: object) -> float:
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
-__all__ = ["Accuracy", "Privacy", "Target", "as_written"]
+__all__ = ["Accuracy", "Privacy", "Target", "Unit", "as_written"]

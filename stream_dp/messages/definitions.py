@@ -31,6 +31,9 @@ from stream_dp.messages.workload import Workload
 MAX_MEASURED_PHASE = 2**40
 """The most rows of a phase of which values are kept: their sums stay within 64 bits."""
 
+MAX_SQUARES = 2**16 - 1
+"""The most units that are kept of a person for life: each phase takes the square of the rows that count."""
+
 MAX_SYNTHETIC_ROWS = 10_000
 """The most cells of all attributes together. With 64 attributes of 65,536 cells a message still fits."""
 
@@ -109,16 +112,43 @@ AttributeSpec = Annotated[
 ]
 
 
+class UnitSpec(Request):
+    """The person to whom the guarantee is given, in place of a row.
+
+    Attributes:
+        key: The name of the column that says whose row it is.
+        rows_per_phase: The most rows of a person that count in a phase.
+        phases: The guarantee covers all rows of a person in any so many consecutive phases.
+        lifetime: Whether it covers all rows of a person for ever instead. A person whose rows have counted
+            as often as the guarantee allows then counts no more.
+    """
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    rows_per_phase: Annotated[int, Field(ge=1, le=255)]
+    phases: Annotated[int, Field(ge=1, le=10_000)]
+    lifetime: bool = False
+
+
 class PrivacySpec(Request):
-    """The lifetime guarantee (epsilon, delta) to every row.
+    """The guarantee (epsilon, delta) to every row for ever, or to every person.
 
     Attributes:
         delta: The delta. With 0 the guarantee is pure, which ``counts``, ``weights`` and ``bypass`` can keep.
             A new definition must not exceed 1/``phase.min_rows``.
+        unit: The person whom it protects. Default: a row.
     """
 
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
+    unit: UnitSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``unit`` out where it is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {
+            name: value for name, value in written.items() if name != "unit" or value is not None
+        }
 
 
 class AccuracySpec(Request):
@@ -160,6 +190,7 @@ class ProfileSpec(Request):
         paid_at_opening: Whether opening a phase spends all that its queries will cost.
         takes_errors: Whether a query may name an error and a price of its own.
         takes_measures: Whether it looks at sums, so that the values of rows are worth keeping.
+        takes_persons: Whether it can protect a person with many rows.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -169,6 +200,7 @@ class ProfileSpec(Request):
     paid_at_opening: ClassVar[bool] = False
     takes_errors: ClassVar[bool] = False
     takes_measures: ClassVar[bool] = False
+    takes_persons: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -195,6 +227,7 @@ class CalibratedSpec(ProfileSpec):
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True
     takes_measures: ClassVar[bool] = True
+    takes_persons: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -428,6 +461,37 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
+    def _persons_are_protected(self) -> Definition:
+        unit = self.privacy.unit
+        if unit is None:
+            return self
+        if not self.mechanism.takes_persons:
+            raise ValueError(
+                f"privacy.unit: the profile {self.mechanism.profile} promises something to rows only: use "
+                '"calibrated", or remove unit'
+            )
+        if self.kinds != KindsSpec():
+            raise ValueError(
+                "privacy.unit: other kinds promise something to rows only: remove kinds, or unit"
+            )
+        if unit.key in {"count", *(attribute.name for attribute in self.attributes)}:
+            raise ValueError(
+                "privacy.unit.key is the name of an attribute, or of the count of a cell: name another "
+                "column, or remove the attribute"
+            )
+        if not unit.key.isprintable() or unit.key != unit.key.strip():
+            raise ValueError(
+                "privacy.unit.key has unprintable characters or blanks at its ends: remove them"
+            )
+        squares = unit.phases * unit.rows_per_phase**2
+        if unit.lifetime and squares > MAX_SQUARES:
+            raise ValueError(
+                f"privacy.unit.phases: so many phases of so many rows are {squares:,} units, and "
+                f"{MAX_SQUARES:,} can be kept of a person: use fewer, or remove lifetime"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
         if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
             raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
@@ -536,6 +600,7 @@ __all__ = [
     "PrivacySpec",
     "ProfileSpec",
     "SequentialSpec",
+    "UnitSpec",
     "WeightsSpec",
     "WholeTableSpec",
     "large_delta",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy
 from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
@@ -16,6 +16,7 @@ from stream_dp.profiles.bypass import BYPASS
 from stream_dp.profiles.calibrated import CALIBRATED
 from stream_dp.profiles.counts import COUNTS
 from stream_dp.profiles.gated import GATED
+from stream_dp.profiles.lines import privacy_of
 from stream_dp.profiles.median import MEDIAN
 from stream_dp.profiles.memory import MEMORY
 from stream_dp.profiles.sequential import SEQUENTIAL
@@ -61,7 +62,7 @@ def build(definition: Definition) -> tuple[Universe, Mechanism]:
         InvalidDefinition: The definition's parts do not fit together; names the field and the fix.
     """
     universe = universe_of(definition)
-    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
+    privacy = privacy_of(definition)
     accuracy = Accuracy(definition.accuracy.error, definition.accuracy.failure_probability)
     setup = Setup(definition, universe, privacy, accuracy)
     return universe, profile_of(definition).make(definition.mechanism, setup)

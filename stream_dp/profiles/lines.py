@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from stream_dp.core.accounting import UNITS, Budget, Charge
 from stream_dp.core.kinds.base import loss_of
-from stream_dp.core.parameters import Privacy, as_written
+from stream_dp.core.parameters import Privacy, Unit, as_written
 from stream_dp.messages import Definition
 from stream_dp.profiles.kinds import chosen
 
-__all__ = ["EpsilonLine", "LineUnit", "Price", "RhoLine", "budget_of", "prices_of"]
+__all__ = ["EpsilonLine", "LineUnit", "Price", "RhoLine", "budget_of", "prices_of", "privacy_of"]
 
 
 class LineUnit(ABC):
@@ -57,11 +57,18 @@ class RhoLine(LineUnit):
         return min(privacy.epsilon, budget_of(definition).epsilon(Charge(0, units, units)))
 
 
+def privacy_of(definition: Definition) -> Privacy:
+    """Returns the promise of a data set."""
+    said = definition.privacy
+    unit = said.unit
+    person = None if unit is None else Unit(unit.rows_per_phase, unit.phases, unit.lifetime)
+    return Privacy(said.epsilon, said.delta, person)
+
+
 def budget_of(definition: Definition) -> Budget:
     """Returns the budget of each line of a data set, where lines count rho."""
     approximate = any(answerer.approximate for answerer, _ in chosen(definition.kinds))
-    privacy = Privacy(definition.privacy.epsilon, definition.privacy.delta)
-    return Budget.of(privacy, approximate=approximate)
+    return Budget.of(privacy_of(definition), approximate=approximate)
 
 
 class Price(NamedTuple):
