@@ -22,7 +22,7 @@ from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
-from stream_dp.core.residual.belief.sums import SumEvidence, ratio_bar, rows_query
+from stream_dp.core.residual.belief.sums import SumEvidence, is_total, ratio_bar, rows_query
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import Bounded, Unproven
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -225,20 +225,23 @@ class AnswerMaker:
     def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
         """The same with the count of all rows."""
         n, z = self._belief.rows(query.window), self._z
-        every = rows_query(query)
+        known = self._belief.total_known
+        every = rows_query(query, total_known=known)
         if every is None:
-            if query.rows == query.predicate and not (query.rows.constant and not query.group_by):
+            assert query.rows is not None, "all rows are counted"
+            public = is_total(query.rows, query.group_by, known=known)
+            if query.rows == query.predicate and not public:
                 return [replace(c, rows=c.count, rows_bar=c.count_bar) for c in cells]
             return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
-        known = self._evidence(every)
+        evidence = self._evidence(every)
         bars = [
             z * deviation + ROUNDING * n
-            for deviation in _deviations(known.variances, len(known.values))
+            for deviation in _deviations(evidence.variances, len(evidence.values))
         ]
         found = list(
-            zip(known.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
+            zip(evidence.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
         )
-        live = known.form.live
+        live = evidence.form.live
         if live is not None:
             some = iter(found)
             found = [next(some) if is_live else (0.0, 0.0) for is_live in live.tolist()]

@@ -87,7 +87,7 @@ def _sums(
     if shape.counts:
         found.append(counts)
     if shape.rests:
-        every = rows_query(query)
+        every = rows_query(query, total_known=belief.total_known)
         assert every is not None, "the look counts them"
         found.append(_counts(evidence_of(every)) - counts)
     return np.array(found)

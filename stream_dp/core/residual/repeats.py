@@ -13,6 +13,7 @@ from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, Row
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.planner import Terms
 from stream_dp.core.residual.targets import terms_of
 
@@ -146,8 +147,10 @@ class Repeats:
         A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
         bounds that the first answer may rest on, as a measured answer does.
         """
-        constant = query.predicate.constant
-        if constant is False or (constant and not query.group_by):
+        known = self._belief.total_known
+        if query.predicate.constant is False or is_total(
+            query.predicate, query.group_by, known=known
+        ):
             return None
         key, seen = _repeat_key(query), self._seen(query)
         if self._as_of.get(key) == seen:

@@ -106,7 +106,9 @@ class SumLook(Look):
         """The release of these values, int64, shape (blocks, vectors, answers)."""
         query, unit = self.query, self.values.unit
         counted = LinearQuery(query.predicate, query.window, query.group_by)
-        third = part_query(query) or (rows_query(query) if self.shape.rests else None)
+        third = part_query(query) or (
+            rows_query(query, total_known=not self.shape.blank) if self.shape.rests else None
+        )
         keys = (sum_key(query), counted.key, bytes(16) if third is None else third.key)
         is_share = isinstance(query.total, Indicator)
         return SumRelease(keys, query.attributes, unit, self.shape, self.steps, values, is_share)

@@ -23,7 +23,7 @@ from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
-from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
+from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums, is_total
 from stream_dp.core.residual.planner import (
     BudgetAllocator,
     Certified,
@@ -155,7 +155,7 @@ class SumPlanner:
     def _rows_alike(self) -> bool:
         """Whether all rows of the condition have a number, so that both counts are one."""
         query = self.known.query
-        public = query.predicate.constant and not query.group_by
+        public = is_total(query.predicate, query.group_by, known=self.known.total_known)
         return query.rows == query.predicate and not public
 
     def plan(

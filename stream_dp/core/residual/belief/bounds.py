@@ -45,14 +45,13 @@ class Sides:
     """Everything that bounds some answers from above or below, and how well each is known.
 
     Attributes:
-        n_rows: Rows of the window.
-        centres: Estimates, rows outside the conjunction where ``complement``, shape (sides, answers).
+        n_rows: Rows of the window; no more can count.
+        centres: Estimates of the answers, shape (sides, answers).
         deviations: Their standard deviations, shape (sides,); infinite where nothing was measured.
         n_upper: The number of upper sides. They come first.
         values: Best estimates of the answers themselves, which are sides of both kinds.
         own: Their standard deviations, shape (answers,) or (1,).
         n_sides: The number of finite sides, which share the probability of failing.
-        complement: Whether the sides bound the rows that are not asked for.
     """
 
     n_rows: float
@@ -62,7 +61,6 @@ class Sides:
     values: Floats
     own: Floats
     n_sides: int
-    complement: bool
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds that hold together, for each answer, except with a probability.
@@ -81,8 +79,6 @@ class Sides:
         split = self.n_upper
         low = (self.centres[split:] - reaches[split:]).max(axis=0, initial=0.0)
         high = (self.centres[:split] + reaches[:split]).min(axis=0, initial=self.n_rows)
-        if self.complement:
-            low, high = self.n_rows - high, self.n_rows - low
         reach = z * self.own
         low = np.minimum(np.maximum(low, self.values - reach), self.n_rows)
         high = np.maximum(np.minimum(high, self.values + reach), 0.0)
@@ -106,8 +102,12 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
     events = form.events(view)
     if events is None:
         none = np.empty((0, len(values)))
-        return Sides(view.n_rows, none, none[:, 0], 0, values, own, n_own, complement=False)
+        return Sides(view.n_rows, none, none[:, 0], 0, values, own, n_own)
     forms, n_upper = _forms(len(events.shares))
+    if events.complement:
+        # What bounds the rows of the conjunction from below bounds all others from above.
+        forms, n_upper = np.concatenate([-forms[n_upper:], -forms[:n_upper]]), len(forms) - n_upper
+        forms[:, 0] += 1.0
     # A form over counts of sub-conjunctions, written over residuals of norm 1: condition i contributes
     # its share where attribute i is not in T, and its spread where it is.
     over_residuals = forms.T
@@ -118,7 +118,7 @@ def sides(form: Form, view: View, values: Floats, variances: Floats) -> Sides:
     deviations = np.sqrt(view.variance(norms))
     n_sides = n_own + int(np.count_nonzero(np.isfinite(deviations)))
     centres = forms @ events.counts
-    return Sides(view.n_rows, centres, deviations, n_upper, values, own, n_sides, events.complement)
+    return Sides(view.n_rows, centres, deviations, n_upper, values, own, n_sides)
 
 
 @cache

@@ -25,6 +25,7 @@ from stream_dp.core.residual.belief.sums import (
     SumEstimate,
     SumEvidence,
     groups_of,
+    is_total,
     part_query,
     rest_of_share,
     sum_key,
@@ -50,11 +51,12 @@ class Belief:
 
     Args:
         shape: The sizes of the universe's attributes.
+        total_known: Whether all rows count, so that their number is public.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
         self._shape = shape
-        self._tables = ResidualMemory(shape)
+        self._tables = ResidualMemory(shape, total_known=total_known)
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
         self._alone = Shelf[bytes, dict[int, _Count]](
             dict, dict
@@ -69,6 +71,11 @@ class Belief:
         return len(self._tables)
 
     @property
+    def total_known(self) -> bool:
+        """Whether all rows count, so that their number is public."""
+        return self._tables.total_known
+
+    @property
     def tables(self) -> ResidualMemory:
         """The knowledge from the tables alone."""
         return self._tables
@@ -78,7 +85,7 @@ class Belief:
         self._tables.open_block(n_rows)
 
     def rows(self, window: range) -> int:
-        """Rows of the window; public."""
+        """Rows of the window, those that do not count included; public."""
         return self._tables.rows(window)
 
     def absorb_table(
@@ -115,7 +122,7 @@ class Belief:
             key: Identifies the query, whatever the window.
             window: The absolute indices of the blocks.
             complement: Identifies the query about the rows that this one leaves out. Its counts serve as
-                well, because the number of rows is public. None for a query that more than one count answers.
+                well, if the number of rows is public. None for a query that more than one count answers.
         """
         counts = self._inside(self._counts, key, window, complement)
         return Evidence(form, window, self._tables, counts)
@@ -129,7 +136,7 @@ class Belief:
     ) -> dict[int, _Count]:
         """Returns what counts under a key, and under its complement's, say about blocks of the window."""
         inside = {b: c for b, c in (shelf.get(key) or {}).items() if b in window}
-        if complement is not None:
+        if complement is not None and self.total_known:
             for block, outside in (shelf.get(complement) or {}).items():
                 if block not in window:
                     continue
@@ -200,8 +207,8 @@ class Belief:
         found: dict[int, tuple[CountedAlone, ...]] = {}
         rows = LinearQuery(query.predicate, query.window, query.group_by)
         for counted in (part, rows):
-            if counted.predicate.constant and not counted.group_by:
-                continue  # the number of all rows is public
+            if is_total(counted.predicate, counted.group_by, known=self.total_known):
+                continue
             inside = self._inside(self._alone, counted.key, query.window, counted.complement_key)
             for block, count in inside.items():
                 alone = CountedAlone(count.values, count.variance, counted is part)
@@ -212,7 +219,7 @@ class Belief:
         self, query: LinearQuery, looks: Mapping[int, SumEstimate] | None = None
     ) -> SumEvidence:
         """Returns what some looks alone say about a query with a total, by block; none if left out."""
-        nothing = ResidualMemory(self._shape)
+        nothing = ResidualMemory(self._shape, total_known=self.total_known)
         for block in range(query.window.stop):
             nothing.open_block(self.rows(range(block, block + 1)))
         return SumEvidence(query, self._shape, nothing, looks or {})
@@ -297,7 +304,21 @@ class Evidence:
         """
         norms, reach = self.form.norms, self.package.brought
         ratios = np.divide(norms, reach, out=np.full(norms.shape, np.inf), where=norms > 0.0)
-        return float(ratios[:, 1:].min())
+        return float(ratios[:, 1 if self.view.total_known else 0 :].min())
+
+    def covariances_with_total(self) -> Floats:
+        """The covariance of each live answer with the estimated number of rows that count, shape (answers,).
+
+        It is 0 where that number is public, and has no meaning where nothing is known of it.
+        """
+        of_total = np.where(np.isfinite(self._of_tables[0]), self._of_tables[0], 0.0)
+        weights = np.sqrt(self.form.norms[:, :1])
+        shared = weights * of_total
+        # A count with noise of its own takes the place of what the tables say, by this part.
+        kept = np.where(
+            self._counted > 0.0, 1.0 / (1.0 + self._counted * self._from_tables), 1.0
+        )
+        return np.asarray((shared * kept).sum(axis=1))
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds in rows on each live answer that fail together with this probability."""

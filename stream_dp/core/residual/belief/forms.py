@@ -105,7 +105,22 @@ class View(Protocol):
 
     @property
     def n_rows(self) -> float:
-        """Rows of the window."""
+        """Rows of the window; no more can count."""
+        ...
+
+    @property
+    def total_known(self) -> bool:
+        """Whether all of them count."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """The best estimate of the rows that count; 0 where nothing is known of their number."""
+        ...
+
+    @property
+    def likely_total(self) -> float:
+        """The same within what is possible; ``n_rows`` where nothing is known."""
         ...
 
     @property
@@ -120,7 +135,7 @@ class View(Protocol):
 
     @property
     def variances(self) -> Floats:
-        """v_T for each T, shape (parts,); 0 for the empty one, whose residual is public."""
+        """v_T for each T, shape (parts,); 0 for the empty one where all rows count."""
         ...
 
     def variance(self, norms: Floats) -> Floats:
@@ -231,6 +246,8 @@ class Conjunction:
             self._spreads.append((spread,))
         if isinstance(shape, Shape):
             norms = self._with_levels(axes_of(shape))
+        if complement:
+            norms[0] = (1.0 - math.prod(self._shares)) ** 2
         self.norms = np.array([norms])
         self._shape = shape
 
@@ -255,6 +272,8 @@ class Conjunction:
         norms = np.ones(1)
         for chain, factor in zip(chains, self._factors, strict=True):
             norms = np.multiply.outer(norms, chain.typical_norms(factor)).ravel()
+        if self.complement:
+            norms[0] = self.norms[0, 0]
         return norms
 
     def values(self, view: View) -> Floats:
@@ -263,7 +282,7 @@ class Conjunction:
             weights = np.empty(factor.size + 1)
             weights[0], weights[1:] = share, factor
             counts = weights @ counts.reshape(weights.size, -1)
-        return view.n_rows - counts if self.complement else counts
+        return np.atleast_1d(view.total - counts if self.complement else counts)
 
     def events(self, view: View) -> Events:
         counts = view.spectrum

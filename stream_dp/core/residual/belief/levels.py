@@ -352,10 +352,19 @@ class Layout:
             reach = [r * part for r in reach for part in along]
         return np.array(reach)
 
-    def variances(self, levels: Levels, variance: float) -> list[tuple[int, float]]:
-        """The variance that a table at these levels brings to each part but the empty one."""
+    def variances(
+        self, levels: Levels, variance: float, *, total_known: bool = True
+    ) -> list[tuple[int, float]]:
+        """The variance that a table at these levels brings to each part.
+
+        Args:
+            levels: The level of each attribute.
+            variance: The variance of the noise on each count.
+            total_known: Whether the number of all rows is public, so that the empty part is left out.
+        """
         found = []
-        for index, part in enumerate(self.levels[1:], start=1):
+        first = 1 if total_known else 0
+        for index, part in enumerate(self.levels[first:], start=first):
             if any(t > level for t, level in zip(part, levels, strict=True)):
                 continue
             summed, width = 1, 1

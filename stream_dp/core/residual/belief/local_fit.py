@@ -31,9 +31,9 @@ def fit(view: View) -> Floats:
     k = view.spectrum.ndim
     sizes = tuple(n - 1 for n in view.spectrum.shape)
     if math.prod(sizes) > MAX_FIT_CELLS:
-        return non_negative(table(view.spectrum, axes=range(k)), view.n_rows)
+        return non_negative(table(view.spectrum, axes=range(k)), view.likely_total)
     targets = {axes: _published(view, axes) for axes in _measured(view, k)}
-    return maximum_entropy(sizes, targets, view.n_rows)
+    return maximum_entropy(sizes, targets, view.likely_total)
 
 
 def maximum_entropy(
@@ -83,7 +83,7 @@ def _published(view: View, axes: tuple[int, ...]) -> Floats:
     """The best estimate of the counts over ``axes``, made non-negative."""
     part_slice = tuple(slice(None) if axis in axes else 0 for axis in range(view.spectrum.ndim))
     part = view.spectrum[part_slice]
-    return non_negative(table(part, axes=range(part.ndim)), view.n_rows)
+    return non_negative(table(part, axes=range(part.ndim)), view.likely_total)
 
 
 def non_negative(counts: Floats, n_rows: float) -> Floats:

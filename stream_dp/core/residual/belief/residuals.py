@@ -40,8 +40,17 @@ _MAX_TOTALS = 8
 class WindowView:
     """The measurements of some attributes in one window; see ``forms.View``."""
 
-    def __init__(self, n_rows: float, spectrum: Floats, variances: Floats, layout: Layout) -> None:
+    def __init__(
+        self,
+        n_rows: float,
+        spectrum: Floats,
+        variances: Floats,
+        layout: Layout,
+        *,
+        total_known: bool = True,
+    ) -> None:
         self.n_rows = n_rows
+        self.total_known = total_known
         self.layout = layout
         self.spectrum = spectrum
         self.variances = variances
@@ -52,6 +61,17 @@ class WindowView:
 
     def variance(self, norms: Floats) -> Floats:
         return variance_of_parted(norms, *self._parted)
+
+    @property
+    def total(self) -> float:
+        return float(self.spectrum[self.layout.slices[0]])
+
+    @property
+    def likely_total(self) -> float:
+        """The number of rows to go by where one is needed: what was estimated, if it was and is possible."""
+        if not math.isfinite(self.variances[0]):
+            return self.n_rows
+        return min(max(self.total, 0.0), self.n_rows)
 
     @property
     def levels(self) -> tuple[Levels, ...]:
@@ -128,9 +148,12 @@ class ResidualMemory:
 
     Args:
         shape: Sizes of the universe's attributes.
+        total_known: Whether all rows count, so that their number is public. Otherwise the number of rows that
+            count is estimated like every other residual: it is that of no attributes at all.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
+        self.total_known = total_known
         self._axes = axes_of(shape)
         self._rows_before = [0]
         self._interactions = Shelf[Part, _Interaction](_Interaction, _Interaction.copied)
@@ -148,7 +171,7 @@ class ResidualMemory:
         self._rows_before.append(self._rows_before[-1] + n_rows)
 
     def rows(self, window: range) -> int:
-        """Rows of the window; public."""
+        """Rows of the window, those that do not count included; public."""
         return self._rows_before[window.stop] - self._rows_before[window.start]
 
     def absorb(
@@ -173,8 +196,9 @@ class ResidualMemory:
             levels = layout.finest
             whole = spectrum(table, average=False)
             parts = {i: whole[part_slice] for i, part_slice in enumerate(layout.slices)}
-        for index, raised in layout.variances(levels, variance):
-            self._interactions.own(layout.parts[index]).add(block, parts[index], raised)
+        for index, raised in layout.variances(levels, variance, total_known=self.total_known):
+            part = np.asarray(parts[index])
+            self._interactions.own(layout.parts[index]).add(block, part, raised)
         self._views.clear()
         self._view_entries = 0
 
@@ -199,10 +223,11 @@ class ResidualMemory:
         return bool(np.isfinite(interaction.variances(window.start, window.stop)).all())
 
     def variances(self, attributes: tuple[int, ...], window: range) -> Floats:
-        """v_T in each block, shape (parts, len(window)); 0 for the empty T."""
+        """v_T in each block, shape (parts, len(window)); 0 for the empty T where all rows count."""
         layout = self._axes.layout(attributes)
         result = np.full((len(layout.parts), len(window)), math.inf)
-        result[0] = 0.0
+        if self.total_known:
+            result[0] = 0.0
         for index, interaction in self._known(layout):
             result[index] = interaction.variances(window.start, window.stop)
         return result
@@ -211,9 +236,9 @@ class ResidualMemory:
         layout = self._axes.layout(attributes)
         n_rows = float(self.rows(window))
         parts = np.zeros([chain.size + 1 for chain in layout.chains])
-        parts[layout.slices[0]] = n_rows
         variances = np.full(len(layout.parts), math.inf)
-        variances[0] = 0.0
+        if self.total_known:
+            parts[layout.slices[0]], variances[0] = n_rows, 0.0
         for index, interaction in self._known(layout):
             estimate, variances[index] = interaction.total(window.start, window.stop)
             if estimate is None:
@@ -222,7 +247,7 @@ class ResidualMemory:
                 parts[layout.slices[index]] += layout.spread(index, estimate)
             else:
                 parts[layout.slices[index]] = estimate
-        return WindowView(n_rows, parts, variances, layout)
+        return WindowView(n_rows, parts, variances, layout, total_known=self.total_known)
 
     def _known(self, layout: Layout) -> list[tuple[int, _Interaction]]:
         found = []

@@ -311,15 +311,20 @@ def rest_of_share(query: LinearQuery) -> LinearQuery | None:
     return replace(query, total=Indicator(rest))
 
 
-def rows_query(query: LinearQuery) -> LinearQuery | None:
+def rows_query(query: LinearQuery, *, total_known: bool) -> LinearQuery | None:
     """The count of rows that a query asks for next to its total, if that is a number of its own.
 
     None where it asks for none, where it is the public number of all rows, and where all rows have a number.
     """
     rows = query.rows
-    if rows is None or rows == query.predicate or (rows.constant and not query.group_by):
+    if rows is None or rows == query.predicate or is_total(rows, query.group_by, known=total_known):
         return None
     return LinearQuery(rows, query.window, query.group_by)
+
+
+def is_total(predicate: Predicate, group_by: tuple[int, ...], *, known: bool) -> bool:
+    """Whether a count is the number of all rows, where that is known."""
+    return known and predicate.constant is True and not group_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +382,11 @@ class SumEvidence:
     def kept(self) -> bool:
         """Whether the values of rows are added up, which no table knows."""
         return self.query.total is not None and self.query.total.kept is not None
+
+    @property
+    def total_known(self) -> bool:
+        """Whether the number of rows that count is public."""
+        return self._tables.total_known
 
     @property
     def looked(self) -> bool:
@@ -518,6 +528,7 @@ __all__ = [
     "Sums",
     "form_of_total",
     "groups_of",
+    "is_total",
     "part_query",
     "ratio_bar",
     "rest_of_share",

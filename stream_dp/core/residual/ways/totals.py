@@ -68,7 +68,8 @@ class Totals(Way):
 
 def sum_planner(state: PublicState, query: LinearQuery, terms: Terms) -> SumPlanner:
     """The planner of a sum: what is known about it, and how precise ``terms`` want it."""
-    n_rows, every = state.rows(query.window), rows_query(query)
+    n_rows = state.rows(query.window)
+    every = rows_query(query, total_known=state.belief.total_known)
     return SumPlanner(
         state.belief.sums(query),
         None if every is None else state.evidence(every),

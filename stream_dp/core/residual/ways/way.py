@@ -12,6 +12,7 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.forms import MAX_SPECTRUM
+from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.planner import (
     MAX_TABLE_CELLS,
     BudgetAllocator,
@@ -80,7 +81,9 @@ class Way(ABC):
         refusal = self.state.limits.refusal(terms_of(self.state.terms, query, n_rows))
         if refusal is not None:
             return refusal
-        certain = predicate.constant is False or (predicate.constant and not query.group_by)
+        certain = predicate.constant is False or is_total(
+            predicate, query.group_by, known=self.state.belief.total_known
+        )
         if certain and query.total is None and query.difference is None:
             count = n_rows if predicate.constant else 0
             return self.state.answers.certain(query, count, n_rows)
