@@ -178,6 +178,11 @@ class Budget:
         assert not approximate, "only zCDP is known to grow with the square of the rows"
         return cls(privacy, rho / privacy.unit.squares, Fraction(kept), table=1)
 
+    @property
+    def total_known(self) -> bool:
+        """Whether the number of rows that count is public: a row is replaced, and none becomes blank."""
+        return self.privacy.unit is None
+
     def charge(self, block: int, rho: Fraction, delta: Fraction = Fraction(0)) -> Charge:
         """The price of a look on one block, rounded up to whole units.
 

@@ -249,6 +249,17 @@ EXAMPLES = {
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
     ),
+    "measurement-v2-sums-blank": Example(
+        SumRelease(
+            (KEY, OTHER_KEY, bytes(16)),
+            (DELAY,),
+            0.25,
+            SumShape(-4, 120, 116, grouped=False, every_row=True, blank=True),
+            ((0, 5, -2), (7, 9, 3)),
+            integers(2, 2, 1),
+        ),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
     "measurement-v3-shares": Example(
         SumRelease(
             (KEY, OTHER_KEY, PART_KEY),

@@ -10,10 +10,12 @@ schema, the accuracy, the number of rows and the workload. ``docs/mechanisms.md`
 proves the three lemmas that the functions here name.
 
 A table over attributes S with noise of variance sigma_S^2 has the weight w_S = 1/sigma_S^2. It costs
-w_S (rho, replacing one row). Its sums give the residual over T, a subset of S, the precision
-w_S / prod over S without T of n_i. Precisions of several tables add up to p_T, and a query with squared norms
-|x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``. An ordered attribute of many cells is in S and T at
-one of its levels (``belief.levels``), and the same lemmas hold with products of chains in place of subsets.
+w_S (rho, replacing one row), or half of that where a row becomes blank. Its sums give the residual over T, a
+subset of S, the precision w_S / prod over S without T of n_i. Precisions of several tables add up to p_T, and
+a query with squared norms |x_T|^2 has the variance ``sum over T of |x_T|^2 / p_T``. An ordered attribute of
+many cells is in S and T at one of its levels (``belief.levels``), and the same lemmas hold with products of
+chains in place of subsets. The empty T stands for the number of rows. Where that is public it has no
+variance; where a row becomes blank it must be measured as well, and S may be empty too.
 
 All sizes scale: weights for a limit of V on the variance are those for 1, divided by V. So plans are made
 once for V = 1, and a phase only picks one of them.
@@ -25,7 +27,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 import numpy as np
 import numpy.typing as npt
@@ -94,36 +96,49 @@ class Design:
     Args:
         shape: Sizes of the universe's attributes.
         groups: The workload. Groups whose tables have too many cells to draw noise for are never certified.
+        total_known: Whether the number of rows is public.
     """
 
-    def __init__(self, shape: tuple[int, ...], groups: Sequence[Group]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], groups: Sequence[Group], *, total_known: bool = True
+    ) -> None:
         self._axes = axes_of(shape)
+        self._total_known = total_known
         wanted = {g.attributes for g in groups if len(g.attributes) <= _MOST_ATTRIBUTES}
-        tables = {t for attributes in wanted for t in _parts(self._axes, attributes)}
+        tables = {t for attributes in wanted for t in self._parts(attributes)}
         self.tables = _drawable(tables, self._axes)
-        known = {t for table in self.tables for t in _parts(self._axes, table)}
+        known = {t for table in self.tables for t in self._parts(table)}
         self._index = {t: i for i, t in enumerate(sorted(known))}
         entries = [
             (self._index[t], j, _brought(self._axes, table, t))
             for j, table in enumerate(self.tables)
-            for t in _parts(self._axes, table)
+            for t in self._parts(table)
         ]
         self._reach = _matrix(entries, (len(self._index), len(self.tables)))
         self._reach_t = self._reach.T.tocsr()
-        self.groups = [g for g in groups if any(g.norms[1:]) and self._covers(g)]
+        self.groups = [g for g in groups if self._covers(g)]
         self.norms = _matrix(
             [entry for i, g in enumerate(self.groups) for entry in self._entries(i, g)],
             (len(self.groups), len(self._index)),
         )
         self._norms_t = self.norms.T.tocsr()
         self.alone = np.array(
-            [standalone_price(g.norms, self._axes.layout(g.attributes).chains) for g in self.groups]
+            [
+                standalone_price(
+                    g.norms, self._axes.layout(g.attributes).chains, total_known=total_known
+                )
+                for g in self.groups
+            ]
         )
         self._price = np.array([self._price_of(t) for t in self._index])
 
+    def _parts(self, table: Part) -> list[Part]:
+        return _parts(self._axes, table, total_known=self._total_known)
+
     def _price_of(self, part: Part) -> float:
         members = [self._axes.of(component) for component in part]
-        return residual_price([self._axes.chains[a] for a, _ in members], [t for _, t in members])
+        chains, levels = [self._axes.chains[a] for a, _ in members], [t for _, t in members]
+        return residual_price(chains, levels, total_known=self._total_known)
 
     def variances(self, weights: Floats) -> Floats:
         """The variance of each group, shape (groups,); infinite where a residual is not measured."""
@@ -223,14 +238,20 @@ class Design:
         weights = np.where(weights < _DROPPED, 0.0, weights)
         return np.asarray(weights * (total / weights.sum()))
 
+    def _needs(self, group: Group) -> list[tuple[Part, float]]:
+        by_part = _norms_by_part(
+            self._axes, group.attributes, group.norms, total_known=self._total_known
+        )
+        return [(t, norm) for t, norm in by_part if norm > 0.0]
+
     def _covers(self, group: Group) -> bool:
-        by_part = _norms_by_part(self._axes, group.attributes, group.norms)
-        return all(t in self._index for t, norm in by_part if norm > 0.0)
+        """Whether anything must be measured for a group, and all of it can be."""
+        needs = self._needs(group)
+        return bool(needs) and all(t in self._index for t, _ in needs)
 
     def _entries(self, row: int, group: Group) -> Iterator[tuple[int, int, float]]:
-        for t, norm in _norms_by_part(self._axes, group.attributes, group.norms):
-            if norm > 0.0:
-                yield row, self._index[t], norm
+        for t, norm in self._needs(group):
+            yield row, self._index[t], norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +262,7 @@ class _Claims:
         rows: The group, as a row of the design.
         phases: The phases of the window: the variance of a block may be that many times V.
         alone: The least that certifies the claim by itself, at V = 1.
-        worth: What its queries would cost one by one in a phase, at V = 1.
+        worth: What its queries would cost one by one in a phase, at V = 1, as weight for that money.
     """
 
     rows: npt.NDArray[np.intp]
@@ -279,6 +300,8 @@ class BasePlan:
         terms: The accuracy, for a generic workload in which some queries are bounded. None certifies all.
         cap: The largest share of a line that a base release takes. None for ``NAMED_CAP`` if something is
             named, and else ``CAP``.
+        total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
+            a count costs.
     """
 
     def __init__(
@@ -288,14 +311,21 @@ class BasePlan:
         queries: int | None = None,
         terms: Terms | None = None,
         cap: float | None = None,
+        *,
+        total_known: bool = True,
     ) -> None:
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
+        self._total_known = total_known
+        self._rho = 1.0 if total_known else 0.5  # of a weight of 1
         self._planned = planned_shape(shape) if groups is None else shape
-        self.groups = generic_workload(self._planned, terms=terms) if groups is None else groups
-        self._bounds = groups is None and terms is not None
+        generic = groups is None
+        if groups is None:
+            groups = generic_workload(self._planned, terms=terms, total_known=total_known)
+        self.groups = groups
+        self._bounds = generic and terms is not None
         if queries is None:
-            queries = GENERIC_QUERIES if groups is None else max(1, len(groups))
+            queries = GENERIC_QUERIES if generic else max(1, len(groups))
         self.queries = queries
         self._shape = shape
         total = math.fsum(part for group in self.groups for _, part in group.windows)
@@ -316,27 +346,27 @@ class BasePlan:
             prices: The prices of noise scales.
         """
         limit = _limit(n_rows, terms)
-        line = limit * float(budget.rho)
+        line = limit * float(budget.rho) / self._rho
         if base_share is None:
             return self._worthwhile(limit, line, prices)
         if base_share == 0.0 or not len(self._claims.rows):
             return BaseRelease(base_share, (), (), 0)
         weights = self._most_worth(_octave(line), base_share)
         shares = base_share * weights / weights.sum()
-        steps = prices.least_steps(np.floor(shares * UNITS).astype(np.int64), 2)
+        steps = prices.least_steps(np.floor(shares * UNITS).astype(np.int64), prices.table)
         kept = tuple(step for step in steps if step is not None)
         attributes = tuple(
             table
             for table, step in zip(self._design.tables, steps, strict=True)
             if step is not None
         )
-        return BaseRelease(base_share, attributes, kept, prices.total(kept, 2))
+        return BaseRelease(base_share, attributes, kept, prices.total(kept, prices.table))
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
         line = _limit(n_rows, terms) * float(budget.rho)
         prices = (
-            part * group.on_demand(phases)
+            part * group.on_demand(phases, total_known=self._total_known)
             for group in self.groups
             for phases, part in group.windows
         )
@@ -345,18 +375,21 @@ class BasePlan:
     @cached_property
     def whole_price(self) -> float:
         """The rho of the cheapest release that brings all of the workload to a variance of 1."""
-        design = (
-            Design(self._planned, generic_workload(self._planned)) if self._bounds else self._design
-        )
+        design = self._designed(generic_workload(self._planned)) if self._bounds else self._design
         every = np.arange(len(design.groups))
-        return design.cheapest(every, np.ones(len(every))).cost if len(every) else math.inf
+        if not len(every):
+            return math.inf
+        return design.cheapest(every, np.ones(len(every))).cost * self._rho
 
     def reach(
         self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
     ) -> Reach | None:
         """Returns the groups that ``release`` certifies by itself. None if it measures nothing."""
         release = self.release(n_rows, terms, base_share, budget, prices)
-        return Reach(self._shape, release, _limit(n_rows, terms)) if release.steps else None
+        if not release.steps:
+            return None
+        limit = _limit(n_rows, terms)
+        return Reach(self._shape, release, limit, total_known=self._total_known)
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -374,7 +407,7 @@ class BasePlan:
 
         def rounded(index: int) -> tuple[list[int], int]:
             steps = step_below(scales * coarser[index]).tolist()
-            return steps, prices.total(steps, 2)
+            return steps, prices.total(steps, prices.table)
 
         # The finest rounding that the cap allows; the last one always fits.
         finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
@@ -452,12 +485,15 @@ class BasePlan:
 
     @cached_property
     def _design(self) -> Design:
-        return Design(self._planned, self.groups)
+        return self._designed(self.groups)
+
+    def _designed(self, groups: Sequence[Group]) -> Design:
+        return Design(self._planned, groups, total_known=self._total_known)
 
     @cached_property
     def _claims(self) -> _Claims:
         found = [
-            (row, phases, part * self._scale * group.on_demand(phases))
+            (row, phases, part * self._scale * self._worth(group, phases))
             for row, group in enumerate(self._design.groups)
             for phases, part in group.windows
         ]
@@ -466,6 +502,10 @@ class BasePlan:
         worth = np.array([worth for _, _, worth in found])
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
+    def _worth(self, group: Group, phases: int) -> float:
+        """The weight that one query on demand would pay for."""
+        return group.on_demand(phases, total_known=self._total_known) / self._rho
+
 
 def base_plan(
     shape: tuple[int, ...],
@@ -473,14 +513,15 @@ def base_plan(
     queries: int | None = None,
     terms: Terms | None = None,
     cap: float | None = None,
+    *,
+    total_known: bool = True,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
-    return _shared_plan(
-        shape, groups, queries, terms if groups is None and is_wide(shape) else None, cap
-    )
+    used = terms if groups is None and is_wide(shape) else None
+    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)
@@ -493,15 +534,24 @@ class Reach:
         shape: Sizes of the universe's attributes.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
+        total_known: Whether the number of rows is public.
     """
 
-    def __init__(self, shape: tuple[int, ...], release: BaseRelease, limit: float) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        release: BaseRelease,
+        limit: float,
+        *,
+        total_known: bool = True,
+    ) -> None:
         self._limit = limit
+        self._total_known = total_known
         self._axes = axes_of(shape)
         self._precision: dict[Part, float] = {}
         for table, step in release.tables:
             weight = float(grid_sigma(step)) ** -2
-            for t in _parts(self._axes, table):
+            for t in _parts(self._axes, table, total_known=total_known):
                 brought = weight * _brought(self._axes, table, t)
                 self._precision[t] = self._precision.get(t, 0.0) + brought
 
@@ -517,7 +567,8 @@ class Reach:
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
         variance = 0.0
-        for t, norm in _norms_by_part(self._axes, attributes, norms):
+        parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
+        for t, norm in parts:
             if norm > 0.0:
                 precision = self._precision.get(t, 0.0)
                 variance += norm / precision if precision else math.inf
@@ -538,8 +589,11 @@ def _weight(octave: int) -> float:
     return math.exp(octave * _STEP_LOG)
 
 
-def _parts(axes: Axes, table: Part) -> list[Part]:
-    """All parts that a table speaks of but the empty one: its attributes, at its levels or coarser ones."""
+def _parts(axes: Axes, table: Part, *, total_known: bool) -> list[Part]:
+    """The parts that a table speaks of: its attributes, at its levels or coarser ones.
+
+    The empty part, which is the number of rows, is not among them where that is public.
+    """
     coarser = {
         component: [axes.component(a, t) for t in range(1, level + 1)]
         for component in table
@@ -547,7 +601,7 @@ def _parts(axes: Axes, table: Part) -> list[Part]:
     }
     return [
         t
-        for k in range(1, len(table) + 1)
+        for k in range(1 if total_known else 0, len(table) + 1)
         for members in combinations(table, k)
         for t in product(*(coarser[component] for component in members))
     ]
@@ -565,12 +619,11 @@ def _brought(axes: Axes, table: Part, part: Part) -> float:
 
 
 def _norms_by_part(
-    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float]
+    axes: Axes, attributes: tuple[int, ...], norms: Sequence[float], *, total_known: bool
 ) -> Iterator[tuple[Part, float]]:
-    """The parts and their norms, without the empty one, which is public."""
+    """The parts and their norms, without the empty one where that is public."""
     parts = zip(axes.layout(attributes).parts, norms, strict=True)
-    next(parts)
-    return parts
+    return islice(parts, 1 if total_known else 0, None)
 
 
 def _matrix(entries: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> csr_array:

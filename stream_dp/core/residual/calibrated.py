@@ -107,12 +107,14 @@ class Calibrated(LinearMechanism):
         self.state = PublicState(
             universe.shape, self.budget, accuracy, self.policy, limits, on_exhausted=on_exhausted
         )
-        terms = self.state.terms
+        terms, known = self.state.terms, self.budget.total_known
         if tiles:
             self.state.reserve = Reserve(tiles, universe.shape, terms, self.budget, self._certified)
             if workload is None:
-                workload = declared_workload(tiles, universe.shape)
-        self._base_plan = base_plan(universe.shape, workload, queries_per_phase, terms)
+                workload = declared_workload(tiles, universe.shape, total_known=known)
+        self._base_plan = base_plan(
+            universe.shape, workload, queries_per_phase, terms, total_known=known
+        )
         self._grows = base_share is None and not self._base_plan.named
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
@@ -225,7 +227,8 @@ class Calibrated(LinearMechanism):
     def first_growth(self) -> Growth:
         """What more is measured of the first phase if far more is asked than expected. It is open."""
         n_rows, terms, prices = self.belief.rows(range(1)), self.state.terms, self.state.prices
-        plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP)
+        known = self.budget.total_known
+        plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP, total_known=known)
         large = plan.release(n_rows, terms, None, self.budget, prices)
         return Growth.between(self.base_release(n_rows), large, prices)
 

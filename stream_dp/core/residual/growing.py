@@ -54,7 +54,7 @@ class Growth:
         scales = np.array([weight for _, weight in wanted]) ** -0.5
         steps = step_below(scales * _TIE).tolist()
         tables = tuple((table, step) for (table, _), step in zip(wanted, steps, strict=True))
-        return cls(small.units, tables, prices.total(steps, 2))
+        return cls(small.units, tables, prices.total(steps, prices.table))
 
     def is_due(self, spent: int, room: int) -> bool:
         """Whether the release is to grow, where this much is spent and this much may still be: units."""

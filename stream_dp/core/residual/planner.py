@@ -161,9 +161,16 @@ Decision = Certified | Bounded | Measure | Unproven
 
 
 class Prices:
-    """Exact prices, in units, of scales on the public grid."""
+    """Exact prices, in units, of scales on the public grid.
+
+    Attributes:
+        table: The squared sensitivity of a table (``Budget``).
+        total_known: Whether the number of rows that count is public.
+    """
 
     def __init__(self, budget: Budget) -> None:
+        self.table = budget.table
+        self.total_known = budget.total_known
         self._budget = budget
         self._rho = float(budget.rho)
         self._units: dict[tuple[int, int], int] = {}
@@ -191,11 +198,11 @@ class Prices:
 
     def of_package(self, step: int, package: Package) -> int:
         """Units of a line that the tables of a package cost together, measured at this step."""
-        return sum(self.units(each, 2) for each in _steps_of(package, step))
+        return sum(self.units(each, self.table) for each in _steps_of(package, step))
 
     def least_step_of(self, units: int, package: Package) -> int | None:
         """The most precise step at which a package costs at most ``units``; None if there is none."""
-        step = self.least_step(units, 2)
+        step = self.least_step(units, self.table)
         if step is None or package.offsets == (0,):
             return step
         # The shares of its tables add up to little more than 1.
@@ -316,7 +323,7 @@ def plan(
     limit = (margin / terms.z_measured) ** 2
     room = allocator.room(evidence.window)
     count = count_look(evidence, prices, room, limit)
-    if count is not None and not _may_buy(evidence, policy, allocator, count):
+    if count is not None and not _may_buy(evidence, policy, prices, allocator, count):
         return count
     drawable = evidence.package.n_counts <= MAX_TABLE_CELLS
     table = _table(evidence, prices, room, limit) if drawable else None
@@ -366,11 +373,11 @@ def _lack(
 
 
 def _may_buy(
-    evidence: Evidence, policy: Policy, allocator: BudgetAllocator, count: Measure
+    evidence: Evidence, policy: Policy, prices: Prices, allocator: BudgetAllocator, count: Measure
 ) -> bool:
     """Returns whether a table could be preferred to ``count``. If not, its price need not be worked out."""
-    half_sensitivity = 0.5 * _squared_sensitivity(evidence)
-    at_least = evidence.table_cost_ratio() / half_sensitivity * count.total
+    dearer = prices.table / _squared_sensitivity(evidence, prices)
+    at_least = evidence.table_cost_ratio() * dearer * count.total
     rent = allocator.rent(evidence.form.attributes, evidence.window)
     return at_least <= count.total or policy.rent_share * at_least <= rent
 
@@ -388,9 +395,9 @@ def buys(
     return all(c.rho <= policy.buy_part * left[c.block - first] for c in table.charges)
 
 
-def _squared_sensitivity(evidence: Evidence) -> int:
-    """The squared sensitivity: a row that moves changes one count by 1, or two counts of a table by 1."""
-    return 1 if evidence.form.n_answers == 1 else 2
+def _squared_sensitivity(evidence: Evidence, prices: Prices) -> int:
+    """The squared sensitivity: a row changes one count by 1, or the counts of a table as their price says."""
+    return 1 if evidence.form.n_answers == 1 else prices.table
 
 
 def count_look(
@@ -413,7 +420,7 @@ def most_precise_counts(
     evidence: Evidence, prices: Prices, room: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], Floats]:
     """The least step of counts that each block can pay for, and its precision: 0 where there is none."""
-    squared_sensitivity = _squared_sensitivity(evidence)
+    squared_sensitivity = _squared_sensitivity(evidence, prices)
     return _most_precise(room, partial(prices.least_step, squared_sensitivity=squared_sensitivity))
 
 
@@ -433,7 +440,7 @@ def counts_at(
     lacking = 1.0 / levels[pays] - 1.0 / now[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
-    squared_sensitivity = _squared_sensitivity(evidence)
+    squared_sensitivity = _squared_sensitivity(evidence, prices)
     return _priced(
         evidence, partial(prices.units, squared_sensitivity=squared_sensitivity), steps, pays
     )
@@ -446,7 +453,7 @@ def count_alone(
 
     Takes what ``count_look`` takes. The look covers all blocks of the window.
     """
-    squared_sensitivity = _squared_sensitivity(evidence)
+    squared_sensitivity = _squared_sensitivity(evidence, prices)
     first, most = _most_precise(
         room, partial(prices.least_step, squared_sensitivity=squared_sensitivity)
     )

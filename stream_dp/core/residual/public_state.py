@@ -223,7 +223,7 @@ class PublicState:
             return  # it answers one query, and enters no memory
         self._counted.add(release.attributes)
         self._counts[release.key] += 1
-        squared_sensitivity = 1 if release.values.shape[1] == 1 else 2
+        squared_sensitivity = 1 if release.values.shape[1] == 1 else self.prices.table
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
             self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)

@@ -54,7 +54,10 @@ class Reserve:
         budget: Budget,
         certified: Callable[[LinearQuery], bool],
     ) -> None:
-        self.tiles = tuple((tile, price_on_demand(tile.query, shape)) for tile in tiles)
+        known = budget.total_known
+        self.tiles = tuple(
+            (tile, price_on_demand(tile.query, shape, total_known=known)) for tile in tiles
+        )
         self._declared: dict[bytes, set[int | None]] = {}
         for tile in tiles:
             self._declared.setdefault(tile.query.key, set()).add(tile.phases)

@@ -35,7 +35,7 @@ SHARED: Final = 3
 """The version of the stored bytes of shares."""
 
 _SUMS, _SHARES = 3, 4
-_GROUPED, _EVERY_ROW, _RESTS = 1, 2, 4
+_GROUPED, _EVERY_ROW, _RESTS, _BLANK = 1, 2, 4, 8
 
 Steps = tuple[tuple[int, int, int], ...]
 """Block, and the steps of the public grid of scales of its sums and of its counts."""
@@ -172,6 +172,7 @@ class SumRelease:
         n_blocks, _, n_answers = self.values.shape
         shape, kind = self.shape, _SHARES if self.is_share else _SUMS
         flags = _GROUPED * shape.grouped | _EVERY_ROW * shape.every_row | _RESTS * shape.rests
+        flags |= _BLANK * shape.blank
         return FORMAT.pack(
             fields("<B16s16s16sII", kind, *self.keys, n_blocks, n_answers),
             pack_attributes(self.attributes),
@@ -206,8 +207,9 @@ class SumRelease:
             bool(flags & _GROUPED),
             bool(flags & _EVERY_ROW),
             bool(flags & _RESTS),
+            bool(flags & _BLANK),
         )
-        reader.require(flags < 8 and low < high and shape.fits and unit > 0.0)
+        reader.require(flags < 2 * _BLANK and low < high and shape.fits and unit > 0.0)
         reader.require(shape.counts or not shape.rests)
         reader.require(kind == _SUMS or not shape.rests)
         steps = tuple(reader.fields("<Iii") for _ in range(n_blocks))

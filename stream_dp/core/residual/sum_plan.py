@@ -23,7 +23,7 @@ from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
-from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums, is_total
+from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
 from stream_dp.core.residual.planner import (
     BudgetAllocator,
     Certified,
@@ -154,9 +154,7 @@ class SumPlanner:
     @property
     def _rows_alike(self) -> bool:
         """Whether all rows of the condition have a number, so that both counts are one."""
-        query = self.known.query
-        public = is_total(query.predicate, query.group_by, known=self.known.total_known)
-        return query.rows == query.predicate and not public
+        return self.known.query.rows == self.known.query.predicate
 
     def plan(
         self, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
@@ -243,14 +241,14 @@ class SumPlanner:
         values = WholeValues.of(self.known.query)
         found = (
             self._look_of(values, shape, ratio, prices, room)
-            for shape, ratio in self._shapes(values)
+            for shape, ratio in self._shapes(values, blank=not prices.total_known)
             if shape.fits
         )
         return min(
             (look for look in found if look is not None), key=lambda look: look.total, default=None
         )
 
-    def _shapes(self, values: WholeValues) -> Iterator[tuple[SumShape, float]]:
+    def _shapes(self, values: WholeValues, *, blank: bool) -> Iterator[tuple[SumShape, float]]:
         """The centres worth trying, each with the best scale of counts as a part of that of sums."""
         query = self.known.query
         shape = SumShape(
@@ -260,6 +258,7 @@ class SumPlanner:
             self._n_answers > 1,
             query.predicate.constant is True,
             self.rows is not None,
+            blank,
         )
         if self.demand.plain or not shape.counts:
             # Where all that is asked is a sum, its count comes along at a price that it can bear.

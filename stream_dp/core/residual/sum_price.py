@@ -27,6 +27,7 @@ MOST_SIZE: Final = 2**22
 
 _MOST_CENTRE: Final = 2**62
 _UNITS_OF_SHARE: Final = 2**8
+_MOST_OF_SUM: Final = 0.75
 _FINEST: Final = 20
 """The unit is at least the range divided by 2 to this power."""
 
@@ -138,6 +139,7 @@ class SumShape:
         grouped: Whether there are several answers, of which a row is in one at most.
         every_row: Whether each row is in an answer.
         rests: Whether rows that satisfy the condition without a number are counted too.
+        blank: Whether the loss is that of a row that becomes blank. Otherwise another row takes its place.
     """
 
     low: int
@@ -146,6 +148,7 @@ class SumShape:
     grouped: bool
     every_row: bool
     rests: bool = False
+    blank: bool = False
 
     @property
     def width(self) -> int:
@@ -159,8 +162,8 @@ class SumShape:
 
     @property
     def counts(self) -> bool:
-        """Whether the look counts rows. It need not where all of them are in the one answer."""
-        return self.grouped or not self.every_row
+        """Whether the look counts rows. It need not where a public number of them is in the one answer."""
+        return self.grouped or not self.every_row or self.blank
 
     @property
     def vectors(self) -> int:
@@ -180,6 +183,9 @@ class SumShape:
             sigma: Scale of the noise on counts, in rows. None where the look counts no rows.
         """
         total = 1 / (tau * tau)
+        if self.blank:
+            assert sigma is not None, "the number of rows is private"
+            return (self.size**2 * total + 1 / (sigma * sigma)) / 2
         same = 4 * self.width**2 * total
         if sigma is None:
             assert not self.counts, "only a public count has no noise"
@@ -196,8 +202,11 @@ class SumShape:
 
         Args:
             spread: How many times the error of the count adds to that of the sum of ``x``. None takes the
-                ratio at which moving within an answer costs as much as moving between answers.
+                ratio at which moving within an answer costs as much as moving between answers. Where a row
+                becomes blank, it takes the best ratio for the sum of the values themselves.
         """
+        if self.blank:
+            return self._ratio_of_blank(abs(self.centre if spread is None else spread))
         # 2 rho is the larger of 4 D^2 p and A p + B q, where p and q are the precisions of sum and count.
         a = (2.0 if self.grouped else 1.0) * float(self.size) ** 2
         b = 2.0 if self.grouped or self.rests else 1.0
@@ -208,6 +217,12 @@ class SumShape:
             p = 0.5 / a
         q = max(1.0 - a * p, 1e-9) / b
         return math.sqrt(p / q)
+
+    def _ratio_of_blank(self, spread: float) -> float:
+        """The same where 2 rho is X^2 p + q. A mean needs the count, so that has a quarter at least."""
+        size = float(self.size)
+        p = min(_MOST_OF_SUM / size**2, 1.0 / (size**2 + spread * size))
+        return math.sqrt(p / (1.0 - size**2 * p))
 
 
 __all__ = ["MOST_ROWS", "MOST_SIZE", "SumShape", "WholeValues", "counted_values"]

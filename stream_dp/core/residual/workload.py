@@ -53,9 +53,12 @@ class Group:
     table: bool = False
     price: float | None = None
 
-    def on_demand(self, phases: int) -> float:
-        """The rho that one query about some phases takes of each line on demand, at a variance of 1."""
-        of_counts = 1.0 if self.table else 0.5
+    def on_demand(self, phases: int, *, total_known: bool = True) -> float:
+        """The rho that one query about some phases takes of each line on demand, at a variance of 1.
+
+        A table costs twice what a count costs where the number of rows is public, and else the same.
+        """
+        of_counts = 1.0 if self.table and total_known else 0.5
         return (of_counts if self.price is None else self.price) / phases
 
 
@@ -118,6 +121,8 @@ def generic_workload(
     shape: tuple[int, ...],
     windows: tuple[tuple[int, float], ...] = WINDOWS,
     terms: Terms | None = None,
+    *,
+    total_known: bool = True,
 ) -> tuple[Group, ...]:
     """Conjunctions of up to three conditions, each order as often as the others.
 
@@ -131,6 +136,7 @@ def generic_workload(
         windows: Phases and weights of the windows that each kind of query is about.
         terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
             conditions bound closely enough.
+        total_known: Whether the number of rows is public.
     """
     d, wide, axes = len(shape), is_wide(shape), axes_of(shape)
     orders = range(1, _most_conditions(shape) + 1)
@@ -143,7 +149,8 @@ def generic_workload(
             for selected, chance in (_alike if wide else _mixed)(sizes):
                 kind = attributes, conjunction_norms(chains, selected)
                 if wide and terms is not None:
-                    kind = _bounding(kind, chains, selected, terms) or kind
+                    bound = _bounding(kind, chains, selected, terms, total_known=total_known)
+                    kind = bound or kind
                 weights[kind] = weights.get(kind, 0.0) + weight * chance
     return tuple(
         Group(*kind, tuple((phases, weight * part) for phases, part in windows))
@@ -156,6 +163,8 @@ def _bounding(
     sizes: Sequence[int | Chain],
     selected: Sequence[int],
     terms: Terms,
+    *,
+    total_known: bool = True,
 ) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
     """What must be known to bound a conjunction from above by all but one of its conditions.
 
@@ -169,6 +178,7 @@ def _bounding(
         sizes: The cells of each attribute, or its chain.
         selected: The cells that the condition on each attribute selects.
         terms: The accuracy promised.
+        total_known: Whether the number of rows is public.
 
     Returns:
         The attributes and the norms of the cheapest such count, scaled so that a variance of V bounds the
@@ -178,7 +188,7 @@ def _bounding(
     if not 2 <= len(sizes) <= 3:
         return None
     z = one_sided(terms.log_bounds_failure - math.log(_SIDES[len(sizes)]))
-    found, least = None, standalone_price(norms, sizes)
+    found, least = None, standalone_price(norms, sizes, total_known=total_known)
     for without in range(len(sizes)):
         rest = [i for i in range(len(sizes)) if i != without]
         inner, cells = [sizes[i] for i in rest], [selected[i] for i in rest]
@@ -190,7 +200,7 @@ def _bounding(
             continue
         easier = (room / terms.error * terms.z / z) ** 2
         needed = tuple(norm / easier for norm in conjunction_norms(inner, cells))
-        price = standalone_price(needed, inner)
+        price = standalone_price(needed, inner, total_known=total_known)
         if price < least:
             found, least = (tuple(attributes[i] for i in rest), needed), price
     return found
@@ -220,7 +230,9 @@ def _alike(sizes: Sequence[int]) -> Iterable[tuple[tuple[int, ...], float]]:
     yield tuple(max(1, size // 2) for size in sizes), 0.5
 
 
-def declared_workload(tiles: Sequence[Tile], shape: tuple[int, ...]) -> tuple[Group, ...]:
+def declared_workload(
+    tiles: Sequence[Tile], shape: tuple[int, ...], *, total_known: bool = True
+) -> tuple[Group, ...]:
     """The groups of tiles. Their weights are those of the tiles.
 
     Of tiles that differ in their window only, the one of the shortest window counts: once it is certified,
@@ -238,14 +250,20 @@ def declared_workload(tiles: Sequence[Tile], shape: tuple[int, ...]) -> tuple[Gr
         phases = ALL_PHASES if tile.phases is None else tile.phases
         windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
         weights[key] = max(tile.weight, weights.get(key, 0.0))
-    return tuple(_group(query, shape, windows[key], weights[key]) for key, query in queries.items())
+    return tuple(
+        _group(query, shape, windows[key], weights[key], total_known=total_known)
+        for key, query in queries.items()
+    )
 
 
-def price_on_demand(query: LinearQuery, shape: tuple[int, ...]) -> float:
+def price_on_demand(
+    query: LinearQuery, shape: tuple[int, ...], *, total_known: bool = True
+) -> float:
     """The rho of a query about one phase on demand, if the variance that it needs is 1."""
     if query.total is not None and query.total.kept is not None:
-        return _price_of_look(query)
-    return _group(query, shape, 1, 1.0).on_demand(1)
+        return _price_of_look(query, blank=not total_known)
+    group = _group(query, shape, 1, 1.0, total_known=total_known)
+    return group.on_demand(1, total_known=total_known)
 
 
 def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
@@ -253,7 +271,9 @@ def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
     return math.prod(shape[a] + 1 for a in query.attributes) > MAX_SPECTRUM
 
 
-def _group(query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float) -> Group:
+def _group(
+    query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float, *, total_known: bool
+) -> Group:
     attributes = query.attributes
     windows = ((phases, weight),)
     predicate = query.predicate
@@ -274,29 +294,34 @@ def _group(query: LinearQuery, shape: tuple[int, ...], phases: int, weight: floa
         attributes = form.attributes
     price = None
     if query.total is not None:
-        price = _price_of_sum(query, norms, axes_of(shape).layout(attributes))
+        layout = axes_of(shape).layout(attributes)
+        price = _price_of_sum(query, norms, layout, total_known=total_known)
     return Group(attributes, norms, windows, bool(query.group_by), price)
 
 
-def _price_of_sum(query: LinearQuery, norms: Sequence[float], layout: Layout) -> float:
+def _price_of_sum(
+    query: LinearQuery, norms: Sequence[float], layout: Layout, *, total_known: bool
+) -> float:
     """The rho at which the cheaper of a sum look and a table gives a total a variance of 1 in one block."""
     assert query.total is not None, "the query has a total"
     of_table = math.fsum(
         norm
         * math.prod(c.size for c, level in zip(layout.chains, levels, strict=True) if not level)
         for norm, levels in zip(norms, layout.levels, strict=True)
-        if any(levels)
+        if any(levels) or not total_known
     )
-    return min(of_table, _price_of_look(query))
+    if not total_known:
+        of_table *= 0.5
+    return min(of_table, _price_of_look(query, blank=not total_known))
 
 
-def _price_of_look(query: LinearQuery) -> float:
+def _price_of_look(query: LinearQuery, *, blank: bool) -> float:
     """The same for the sum look alone; infinite if its numbers are too large."""
     assert query.total is not None, "the query has a total"
     values = WholeValues.of(query)
     centre = values.low + values.high
     every = query.predicate.constant is True
-    look = SumShape(values.low, values.high, centre, bool(query.group_by), every)
+    look = SumShape(values.low, values.high, centre, bool(query.group_by), every, blank=blank)
     if not look.fits:
         return math.inf
     # Noise of scale 1 on sums of twice the whole number less the centre, and of this scale on counts.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.base_plan import (
     CAP,
@@ -42,6 +42,8 @@ from stream_dp.core.universe import Category, Number, Universe
 
 BUDGET = Budget.of(Privacy(1.0, 1e-9))
 PRICES = Prices(BUDGET)
+OF_PERSONS = Budget.of(Privacy(1.0, 1e-9, Unit(1, 1)))
+"""Holds as much on each line, and the number of rows that count is private."""
 ORDERS = (12, 13, 301, 5)
 ONE_PHASE = ((1, 1.0),)
 
@@ -62,9 +64,10 @@ def released(
     groups: tuple[Group, ...] | None = None,
     queries: int | None = None,
     base_share: float | None = None,
+    budget: Budget = BUDGET,
 ) -> BaseRelease:
-    plan = base_plan(shape, groups, queries)
-    return plan.release(n_rows, terms(error), base_share, BUDGET, PRICES)
+    plan = base_plan(shape, groups, queries, total_known=budget.total_known)
+    return plan.release(n_rows, terms(error), base_share, budget, Prices(budget))
 
 
 def conjunction(
@@ -86,11 +89,15 @@ def phases_of_a_cell(
 
 
 def variance_by_least_squares(
-    shape: tuple[int, ...], weights: dict[tuple[int, ...], float], query: np.ndarray
+    shape: tuple[int, ...],
+    weights: dict[tuple[int, ...], float],
+    query: np.ndarray,
+    *,
+    total_known: bool,
 ) -> float:
     """The variance of the best unbiased estimate, from the measurements themselves: no residuals.
 
-    The number of rows is public, so only the part of a query that is orthogonal to the total is unknown.
+    Where the number of rows is public, only the part of a query that is orthogonal to the total is unknown.
     """
     cells = list(product(*map(range, shape)))
     information = np.zeros((len(cells), len(cells)))
@@ -99,18 +106,19 @@ def variance_by_least_squares(
             row = np.array([tuple(cell[a] for a in attributes) == wanted for cell in cells])
             information += weight * np.outer(row, row)
     n = len(cells)
-    centre = np.eye(n) - 1.0 / n
+    centre = np.eye(n) - total_known / n
     unknown = centre @ query.ravel()
     return float(unknown @ np.linalg.pinv(centre @ information @ centre) @ unknown)
 
 
-@given(st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None)
-def test_the_variance_of_a_design_is_that_of_least_squares(seed: int) -> None:
+@given(seed=st.integers(0, 2**32 - 1), total_known=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_the_variance_of_a_design_is_that_of_least_squares(*, seed: int, total_known: bool) -> None:
     rng = np.random.default_rng(seed)
     shape = (2, 3, 2)
     selected = tuple(int(rng.integers(1, n)) for n in shape)
-    design = Design(shape, [conjunction(shape, (0, 1, 2), selected)])
+    design = Design(shape, [conjunction(shape, (0, 1, 2), selected)], total_known=total_known)
+    assert (() in design.tables) != total_known, "the number of rows is measured if it is private"
     weights = rng.random(len(design.tables)) + 0.1
     query = np.ones(shape)
     for axis, cells in enumerate(selected):
@@ -118,7 +126,8 @@ def test_the_variance_of_a_design_is_that_of_least_squares(seed: int) -> None:
         query = query * inside.reshape([-1 if a == axis else 1 for a in range(3)])
     (found,) = design.variances(weights)
     named = dict(zip(design.tables, weights.tolist(), strict=True))
-    assert found == pytest.approx(variance_by_least_squares(shape, named, query))
+    least = variance_by_least_squares(shape, named, query, total_known=total_known)
+    assert found == pytest.approx(least)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -167,12 +176,41 @@ def test_lemma_a_the_price_of_a_release_is_the_sum_of_the_prices_of_its_residual
         assert residual_price([shape[a] for a in t]) == pytest.approx(float(price(t)))
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_lemma_a_holds_without_a_public_number_of_rows_and_with_no_other_prices(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(2, 6, 3).tolist())
+    tables = [t for k in range(4) for t in combinations(range(3), k)]
+    weights = {t: Fraction(int(rng.integers(0, 10))) for t in tables}
+
+    def precision(t: tuple[int, ...]) -> Fraction:
+        above = [s for s in tables if set(t) <= set(s)]
+        return sum(
+            (weights[s] / math.prod(shape[a] for a in s if a not in t) for s in above), Fraction(0)
+        )
+
+    def price(t: tuple[int, ...]) -> Fraction:
+        return math.prod((1 - Fraction(1, shape[a]) for a in t), start=Fraction(1))
+
+    assert sum(price(t) * precision(t) for t in tables) == sum(weights.values())
+    for t in tables:
+        found = residual_price([shape[a] for a in t], total_known=False)
+        assert found == pytest.approx(float(price(t)))
+    # One table determines all prices, so those for a public number of rows cannot be right here.
+    known = sum(residual_price([shape[a] for a in t]) * float(precision(t)) for t in tables)
+    if weights[()]:
+        assert known == pytest.approx(float(sum(weights.values()) - weights[()]))
+
+
 def test_the_prices_of_residuals_are_those_that_were_worked_out() -> None:
     assert residual_price((12,)) == residual_price((5,)) == 1.0
     assert residual_price((12, 5)) == pytest.approx(0.716667, abs=1e-6)
     assert residual_price((12, 13, 5)) == pytest.approx(0.678205, abs=1e-6)
     assert residual_price((2, 2)) == 0.0, "once both are measured, their interaction is free"
     assert residual_price((2, 2, 2)) == 0.25
+    assert residual_price(()) == 0.0
+    assert residual_price((), total_known=False) == 1.0
+    assert residual_price((2, 2), total_known=False) == 0.25
 
 
 def test_the_variances_and_the_prices_on_demand_are_those_that_were_worked_out() -> None:
@@ -185,6 +223,8 @@ def test_the_variances_and_the_prices_on_demand_are_those_that_were_worked_out()
         table = base_plan((5,), (Group((0,), conjunction_norms([5], [1]), ONE_PHASE, table=True),))
         assert one.one_by_one(n_rows, terms(0.02), BUDGET) == pytest.approx(count, rel=1e-6)
         assert table.one_by_one(n_rows, terms(0.02), BUDGET) == pytest.approx(2 * count, rel=1e-6)
+        blank = base_plan((5,), table.groups, total_known=False)
+        assert blank.one_by_one(n_rows, terms(0.02), OF_PERSONS) == pytest.approx(count, rel=1e-6)
 
 
 WORKED_OUT = {
@@ -220,6 +260,36 @@ def test_the_weights_for_6_amounts_and_a_status_are_those_that_were_worked_out()
     assert weights[(3,)] == pytest.approx(0.5754, abs=1e-4)
     assert weights[(1, 3)] == pytest.approx(4.0031, abs=1e-4)
     assert weights[(1,)] == pytest.approx(0.0, abs=1e-4)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=10, deadline=None)
+def test_lemmas_b_and_c_bound_what_a_search_finds_without_a_public_number_of_rows(
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(2, 9, 2).tolist())
+    groups = [
+        conjunction(shape, attributes, tuple(int(rng.integers(1, shape[a])) for a in attributes))
+        for attributes in ((), (0,), (1,), (0, 1))
+    ]
+    limits = rng.random(4) + 0.2
+    design = Design(shape, groups, total_known=False)
+    found = design.cheapest(np.arange(4), limits, rounds=2000, tolerance=1e-4)
+    steps = 30
+    searched, alone = math.inf, np.full(4, math.inf)
+    for cuts in combinations(range(1, steps + 3), 3):
+        parts = np.diff((0, *cuts, steps + 3)) - 1  # all ways to divide the weight among 4 tables
+        variances = design.variances(parts / steps)
+        searched = min(searched, float((variances / limits).max()))
+        alone = np.minimum(alone, variances)
+    assert found.bound <= searched * (1 + 1e-9), "a lower bound on every release"
+    assert found.cost <= searched * (1 + 1e-3), "and no search finds a cheaper one"
+    assert (design.variances(found.weights) <= limits * (1 + 1e-9)).all()
+    assert (design.alone <= alone * (1 + 1e-9)).all(), "Lemma B bounds each group by itself"
+    assert (alone <= design.alone * 1.05).all(), "and is attained: the number of rows is a table"
+    free = [standalone_price(g.norms, [shape[a] for a in g.attributes]) for g in groups]
+    assert (np.array(free) < design.alone).all(), "a public number of rows would be free"
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -291,6 +361,61 @@ def test_a_base_release_is_within_its_cap_and_certifies_what_it_is_for(
         assert certified == bool(base.tables), "nothing is spent on what cannot certify"
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("n_rows", [10, 2_000, 20_000, 10**9])
+@pytest.mark.parametrize("error", [0.3, 0.02, 0.0001])
+def test_so_is_one_that_pays_for_the_number_of_rows_too(
+    shape: tuple[int, ...], n_rows: int, error: float
+) -> None:
+    for queries, cap in ((None, CAP), (1000, NAMED_CAP)):
+        base = released(shape, n_rows, error, queries=queries, budget=OF_PERSONS)
+        assert base.units == base.share * UNITS
+        assert base.share <= cap
+        exact = sum(
+            gaussian_rho(grid_sigma(step), squared_sensitivity=1) for _, step in base.tables
+        )
+        assert Fraction(base.units, UNITS) * OF_PERSONS.rho >= exact
+        assert base.units <= exact / OF_PERSONS.rho * UNITS + len(base.tables)
+        reach = Reach(shape, base, limit(n_rows, error), total_known=False)
+        certified = any(
+            reach.phases(group.attributes, group.norms) <= phases
+            for group in generic_workload(shape, total_known=False)
+            for phases, _ in group.windows
+        )
+        assert certified == bool(base.tables), "nothing is spent on what cannot certify"
+
+
+def test_a_plan_that_takes_a_private_number_of_rows_for_public_certifies_less_than_it_says() -> (
+    None
+):
+    norms, one = conjunction_norms([5], [4]), limit(20_000, 0.02)
+    groups = (Group((3,), norms, ONE_PHASE),)
+    forgets = released(ORDERS, 20_000, 0.02, groups=groups, queries=1000)
+    pays = released(ORDERS, 20_000, 0.02, groups=groups, queries=1000, budget=OF_PERSONS)
+    assert Reach(ORDERS, forgets, one).variance((3,), norms) <= one * (1 + 1e-9)
+    for base, enough in ((forgets, False), (pays, True)):
+        truly = Reach(ORDERS, base, one, total_known=False).variance((3,), norms)
+        assert (truly <= one * (1 + 1e-9)) == enough
+
+
+def test_how_many_rows_count_is_planned_for_where_it_is_private() -> None:
+    tile = Tile(LinearQuery(EVERYTHING, range(1)), 1)
+    for budget, tables in ((BUDGET, ()), (OF_PERSONS, ((),))):
+        known = budget.total_known
+        groups = declared_workload([tile], ORDERS, total_known=known)
+        plan = base_plan(ORDERS, groups, 100, total_known=known)
+        base = plan.release(20_000, terms(0.02), None, budget, Prices(budget))
+        assert base.attributes == tables
+        assert (plan.whole_price < math.inf) != known
+
+
+def test_the_cheapest_release_for_persons_costs_little_more_than_half() -> None:
+    """A table costs half, and the number of rows must be paid for, which matters where cells are few."""
+    for shape, ratio in ((ORDERS, 0.50), ((5, 5), 0.61), ((2, 2, 2), 0.72)):
+        part = base_plan(shape, total_known=False).whole_price / base_plan(shape).whole_price
+        assert part == pytest.approx(ratio, abs=0.005)
+
+
 def test_nothing_is_spent_where_a_single_query_costs_more_than_a_line() -> None:
     assert released(ORDERS, 100, 0.01) == BaseRelease(0.0, (), (), 0)
     assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease(0.0, (), (), 0)
@@ -335,6 +460,8 @@ def test_a_base_share_that_is_set_is_kept() -> None:
 
 def test_plans_are_the_same_each_time_and_made_once() -> None:
     assert base_plan((6, 5, 4)) is base_plan((6, 5, 4))
+    assert base_plan((6, 5, 4)) is base_plan((6, 5, 4), total_known=True)
+    assert base_plan((6, 5, 4)) is not base_plan((6, 5, 4), total_known=False)
     fresh = type(base_plan((6, 5, 4)))((6, 5, 4))
     again = fresh.release(30_000, terms(0.02), None, BUDGET, PRICES)
     assert again == released((6, 5, 4), 30_000, 0.02)

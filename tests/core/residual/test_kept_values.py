@@ -146,6 +146,25 @@ def test_no_pair_of_rows_loses_more_than_the_price_of_a_look() -> None:
     assert not any(found)
 
 
+def test_no_row_that_becomes_blank_loses_more_than_the_price_of_a_look() -> None:
+    each = [sealed(SMALL, [raw]) for raw in RAW]
+    forgotten = False
+    for look in looks():
+        blank = replace(look, shape=replace(look.shape, blank=True))
+        for tau, sigma in SCALES:
+            scales = [Fraction(tau), *[Fraction(sigma)] * (blank.shape.vectors - 1)]
+            losses = [
+                sum(
+                    Fraction(int(np.square(vector).sum())) / (2 * scale**2)
+                    for vector, scale in zip(exact_sums(blank, data, 0), scales, strict=True)
+                )
+                for data in each
+            ]
+            assert max(losses) <= blank.shape.rho(scales[0], scales[1])
+            forgotten |= max(losses) > Fraction(blank.shape.size) ** 2 / (2 * scales[0] ** 2)
+    assert forgotten, "a price without the count is too low for some row"
+
+
 def values_outside_their_cells(look: SumLook, data: Blocks, block: int) -> npt.NDArray[np.int64]:
     """As if a row's value were not held between the ends of its cell."""
     exact = exact_sums(look, data, block)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
@@ -51,6 +51,7 @@ SHAPES = [
     for grouped in (False, True)
     for every_row, rests in ((False, False), (True, False), (False, True))
 ]
+BLANKS = [replace(shape, blank=True) for shape in SHAPES]
 SCALES = (Fraction(1, 2), Fraction(3), Fraction(20))
 
 
@@ -72,25 +73,31 @@ def rows_of(shape: SumShape) -> list[npt.NDArray[np.int64]]:
     return found
 
 
+def lost(change: npt.NDArray[np.int64], shape: SumShape, scales: list[Fraction | None]) -> Fraction:
+    """The loss of a change of what is released, by Theorem 1 for each number alone."""
+    loss = Fraction(0)
+    for vector, scale in zip(change, scales, strict=True):
+        if scale is not None:
+            loss += Fraction(int(np.square(vector).sum())) / (2 * scale * scale)
+        else:
+            assert not vector.any() or shape.counts is False
+    return loss
+
+
 @cache
 def dearest(shape: SumShape, tau: Fraction, sigma: Fraction | None) -> Fraction:
-    """The loss of the two rows that the look tells apart best, by Theorem 1 for each number alone."""
-    worst = Fraction(0)
-    for one, other in product(rows_of(shape), repeat=2):
-        loss = Fraction(0)
-        for vector, scale in zip(one - other, (tau, sigma, sigma), strict=True):
-            if scale is not None:
-                loss += Fraction(int(np.square(vector).sum())) / (2 * scale * scale)
-            else:
-                assert not vector.any() or shape.counts is False
-        worst = max(worst, loss)
-    return worst
+    """The loss of the two rows that the look tells apart best, or of the row that it tells from a blank."""
+    rows = rows_of(shape)
+    others = [np.zeros_like(rows[0])] if shape.blank else rows
+    return max(
+        lost(one - other, shape, [tau, sigma, sigma]) for one, other in product(rows, others)
+    )
 
 
-def wrong_prices(rho: Rho) -> int:
+def wrong_prices(rho: Rho, shapes: list[SumShape] = SHAPES) -> int:
     """How many prices are not those of the two rows that are told apart best."""
     wrong = 0
-    for shape, tau, sigma in product(SHAPES, SCALES, SCALES):
+    for shape, tau, sigma in product(shapes, SCALES, SCALES):
         noise = sigma if shape.counts else None
         wrong += rho(shape, tau, noise) != dearest(shape, tau, noise)
     return wrong
@@ -126,6 +133,35 @@ def forgets_the_rest(shape: SumShape, tau: Fraction, sigma: Fraction | None) -> 
 )
 def test_a_price_that_forgets_a_pair_of_rows_is_noticed(broken: Rho) -> None:
     assert wrong_prices(broken) > 0
+
+
+def test_the_price_of_a_row_that_becomes_blank_is_that_of_the_row_with_the_largest_part() -> None:
+    assert wrong_prices(SumShape.rho, BLANKS) == 0
+
+
+def takes_the_count_for_public(shape: SumShape, tau: Fraction, sigma: Fraction | None) -> Fraction:
+    return shape.size**2 / (2 * tau * tau)
+
+
+def halves_a_replacement(shape: SumShape, tau: Fraction, sigma: Fraction | None) -> Fraction:
+    other = replace(shape, blank=False)
+    return other.rho(tau, sigma if other.counts else None) / 2
+
+
+@pytest.mark.parametrize("broken", [takes_the_count_for_public, halves_a_replacement])
+def test_another_price_of_a_row_that_becomes_blank_is_noticed(broken: Rho) -> None:
+    for every_row in (False, True):
+        shapes = [shape for shape in BLANKS if shape.every_row == every_row]
+        assert wrong_prices(broken, shapes) > 0
+
+
+def test_several_rows_that_become_blank_cost_the_square_of_their_number_and_no_more() -> None:
+    for shape, (tau, sigma), number in product(BLANKS, product(SCALES, SCALES), (2, 3)):
+        worst = max(
+            lost(sum(rows[1:], start=rows[0]), shape, [tau, sigma, sigma])
+            for rows in combinations_with_replacement(rows_of(shape), number)
+        )
+        assert worst == number**2 * shape.rho(tau, sigma)
 
 
 def test_the_price_of_the_examples_of_the_theorem() -> None:
@@ -192,6 +228,45 @@ def test_the_best_ratio_of_the_scales_makes_the_error_of_a_mean_least() -> None:
             best = error(shape.ratio(spread))
             grid = shape.ratio(spread) * np.exp(np.linspace(-2.0, 2.0, 401))
             assert best <= min(map(error, grid.tolist())) * 1.001
+
+
+def test_where_a_row_becomes_blank_the_best_ratio_leaves_a_quarter_to_the_count() -> None:
+    for shape in (ORDERS, PAID, replace(PAID, centre=11_000), replace(PAID, rests=True)):
+        blank = replace(shape, blank=True)
+        for spread in (0.0, 10_000.0, 60_000.0, float(blank.centre)):
+
+            def error(ratio: float, blank: SumShape = blank, spread: float = spread) -> float:
+                loss = blank.rho(Fraction(1), Fraction(round(ratio * 10**9), 10**9))
+                return float(loss) * (1.0 + spread**2 * ratio**2)
+
+            found = blank.ratio(spread)
+            grid = found * np.exp(np.linspace(-2.0, 2.0, 401))
+            of_count = 1.0 / (1.0 + (blank.size * found) ** 2)
+            allowed = 1.001 if of_count > 0.2501 else 4.0 / 3.0
+            assert error(found) <= min(map(error, grid.tolist())) * allowed
+            assert of_count >= 0.25 * (1 - 1e-9)
+        assert blank.ratio() == blank.ratio(blank.centre), "the best one for the sum itself"
+
+
+@pytest.mark.parametrize("group_by", [(), (1,)])
+def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
+    group_by: tuple[int, ...],
+) -> None:
+    numbers = Number("amount", tuple(range(10, 210, 10)), integer=False)
+    universe = Universe((numbers, Category("status", ("a", "b"), other=False)))
+    query = LinearQuery(EVERYTHING, range(1), group_by, Total(0, numbers.values))
+    engine = Calibrated(
+        universe, Privacy(1.0, 1e-9, Unit(2, 3)), Accuracy(0.02, 0.01), base_share=0.0
+    )
+    engine.open_phase(200_000)
+    look = engine.answer(query)
+    assert isinstance(look, SumLook)
+    assert look.shape.blank
+    assert look.shape.vectors == 2, "the number of rows that count is measured too"
+    ((_, step, counted),), (charge,) = look.steps, look.charges
+    x = Fraction(look.shape.size)
+    rho = (x**2 / grid_sigma(step) ** 2 + 1 / grid_sigma(counted) ** 2) / 2
+    assert charge.rho == math.ceil(rho * 3 * 2**2 / Budget.of(PRIVACY).rho * UNITS)
 
 
 def test_the_auditor_prices_a_look_from_its_rows() -> None:
