@@ -276,6 +276,10 @@ class Mechanism(ABC):
     def conclude(self, query: AnyQuery, look: Look, release: Release) -> Outcome | Look:
         """The answer to ``query`` after ``release`` was absorbed, or the next look that it needs."""
 
+    def opened(self) -> Sequence[Look]:
+        """The looks of an opening that follow from what its first looks published."""
+        return ()
+
     def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         """The looks that the data set takes on its own account, once ``query`` has paid these charges.
 

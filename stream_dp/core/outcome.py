@@ -37,6 +37,26 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsThatCount:
+    """The rows of a window that count, where only some rows of each person do.
+
+    Attributes:
+        rows: Estimated rows that count.
+        rows_bar: Half width, in rows.
+        surplus_at_most: The largest share of the rows of the window that do not count, but for the failure
+            probability of an answer.
+        share: The answer as a share of the rows that count; None where nothing is known of it.
+        share_bar: Half width of the share.
+    """
+
+    rows: float
+    rows_bar: float
+    surplus_at_most: float
+    share: float | None = None
+    share_bar: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """A noisy answer to one predicate query over a window.
 
@@ -48,6 +68,7 @@ class Answered:
         confidence: Probability with which ``error_bar`` covers.
         error_bar_anytime: The same for all answers to this query at once, whenever it is asked; None where
             no such bar is known.
+        among: What is known of the rows that count; None where all rows do.
     """
 
     count: float
@@ -57,6 +78,7 @@ class Answered:
     confidence: float
     path: Path
     error_bar_anytime: float | None = None
+    among: RowsThatCount | None = None
 
     @property
     def value(self) -> float:
@@ -126,12 +148,14 @@ class Summed:
         cells: Row-major in the order the attributes were asked in.
         n: Rows in the window; public.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
+        among: What is known, for each cell, of the rows that count; empty where all rows do.
     """
 
     cells: tuple[Sum, ...]
     n: int
     confidence: float
     path: Path
+    among: tuple[RowsThatCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -455,6 +455,9 @@ class Dataset:
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
+            more = self._mechanism.opened()
+            if more:
+                await self.look(more)
         else:
             self._synthesize()
 

@@ -153,6 +153,9 @@ class WithKinds(Mechanism):
         assert isinstance(release, _NamedRelease), "a release of another kind"
         return self._answerers[look.index].conclude(query, look.look, release.release)
 
+    def opened(self) -> Sequence[Look]:
+        return self._counts.opened()
+
     def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         return self._counts.growth(query, charges) if isinstance(query, LinearQuery) else ()
 

@@ -7,7 +7,7 @@ decided in ``calibrated``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import anytime_bars
@@ -23,6 +23,7 @@ from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
 from stream_dp.core.residual.belief.sums import SumEvidence, is_total, ratio_bar, rows_query
+from stream_dp.core.residual.counted_rows import CountedRows
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import Bounded, Unproven
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -302,9 +303,9 @@ class AnswerMaker:
         """Deviations that no predicate of the class served exceeds, at half the failure probability.
 
         For conjunctions a union bound. For all predicates Cauchy's inequality against the whole
-        table, whose normalised error is chi-squared with one degree of freedom less than cells: the
-        number of rows is public, so the error has no part in it. A predicate's own count would bring
-        a dimension more, and is left out: see ``_simultaneous_by_variance``.
+        table, whose normalised error is chi-squared with as many degrees of freedom as cells, and one less
+        where the number of rows is public, so that the error has no part in it. A predicate's own count would
+        bring a dimension more, and is left out: see ``_simultaneous_by_variance``.
         """
         key = (form.attributes, form.conjunctive)
         z = self._simultaneous.get(key)
@@ -314,7 +315,7 @@ class AnswerMaker:
                 z = two_sided(math.log(half) - self._conjunctions_log(form))
             else:
                 n_cells = math.prod(self._shape[a] for a in form.attributes)
-                z = math.sqrt(float(chdtri(n_cells - 1, half)))
+                z = math.sqrt(float(chdtri(n_cells - self._belief.total_known, half)))
             self._simultaneous[key] = z
         return z
 
@@ -361,11 +362,74 @@ class AnswerMaker:
             anytime if anytime < 1.0 else None,
         )
 
+    def among(
+        self, query: LinearQuery, counts: Sequence[float], counted: CountedRows
+    ) -> list[RowsThatCount]:
+        """What is known of the rows that count, and of counts as shares of them.
+
+        A share is a ratio of two estimates: its bar covers all ratios that are possible (Fieller), as that of
+        a mean does, and is put around the ratio of the numbers that stand in the answer.
+
+        Args:
+            query: A query for counts.
+            counts: The counts that stand in the answer, shape (n_answers,).
+            counted: What was published of the number of rows that count.
+        """
+        n, z = self._belief.rows(query.window), self._z
+        surplus = max(0.0, 1.0 - counted.at_least(query.window) / n)
+        evidence = self._evidence(query)
+        rows, of_rows = evidence.view.total, float(evidence.view.variances[0])
+        both = evidence.covariances_with_total()
+        if not math.isfinite(
+            of_rows
+        ):  # no table says it, and the look at it is independent of all counts
+            (rows, of_rows), both = counted.estimate(query.window), np.zeros_like(both)
+        known = RowsThatCount(min(max(rows, 0.0), float(n)), z * math.sqrt(of_rows), surplus)
+        variances, live = evidence.variances.tolist(), evidence.form.live
+        n_live = len(evidence.values)
+        found = (
+            self._share(known, (estimate, rows), (of_count, of_rows), covariance)
+            for estimate, of_count, covariance in zip(
+                evidence.values.tolist(),
+                _each(variances, n_live),
+                _each(both.tolist(), n_live),
+                strict=True,
+            )
+        )
+        lives = [True] * n_live if live is None else live.tolist()
+        zero = replace(known, share=0.0, share_bar=0.0)
+        return [
+            _around(next(found), count) if is_live else zero
+            for is_live, count in zip(lives, counts, strict=True)
+        ]
+
+    def _share(
+        self,
+        known: RowsThatCount,
+        estimates: tuple[float, float],
+        variances: tuple[float, float],
+        covariance: float,
+    ) -> RowsThatCount:
+        """The same with the ratio of a count and the rows, and the half width of all that are possible."""
+        count, rows = estimates
+        bar = ratio_bar(count, rows, variances, covariance, self._z)
+        if bar is None:
+            return known
+        return replace(known, share=count / rows, share_bar=bar + ROUNDING)
+
     def certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def _around(known: RowsThatCount, count: float) -> RowsThatCount:
+    """The same with the share that a count is, and a bar around that which covers as much."""
+    if known.share is None or known.share_bar is None or known.rows <= 0.0:
+        return known
+    share = min(1.0, max(0.0, count / known.rows))
+    return replace(known, share=share, share_bar=known.share_bar + abs(share - known.share))
 
 
 def variance_of(steps: Iterable[tuple[int, int]]) -> float:

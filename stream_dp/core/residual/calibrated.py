@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
@@ -29,6 +29,7 @@ from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
+from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
 from stream_dp.core.residual.growing import MORE_QUERIES, Growth
 from stream_dp.core.residual.measuring import (
     BASE,
@@ -36,6 +37,7 @@ from stream_dp.core.residual.measuring import (
     GROWTH,
     Part,
     TablesLook,
+    TablesRelease,
     measured_from_bytes,
 )
 from stream_dp.core.residual.planner import Policy
@@ -55,6 +57,8 @@ from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
+
+_L = TypeVar("_L", bound=Look)
 
 
 class Calibrated(LinearMechanism):
@@ -141,7 +145,9 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset({"predicate", "table", "sum", "share", "difference"})
+        known = {"predicate", "table", "sum", "share"}
+        # A difference of shares is one of ratios where the rows that count are not known.
+        return frozenset(known | {"difference"} if self.budget.total_known else known)
 
     def opening_units(self, n_rows: int) -> int:
         return self.base_release(n_rows).units
@@ -187,18 +193,30 @@ class Calibrated(LinearMechanism):
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self.belief.open_block(n_rows)
-        if self.state.reserve is not None:
-            self.state.reserve.opened(len(self.belief), self.state.rows)
         block = self.state.allocator.open(self.base_release(n_rows).share)
-        # A base release that a crash lost is taken again, where the line still has room for it.
-        blocks, self._without_base = [*self._without_base, block], []
+        self._without_base.append(block)
+        if self.state.counted is None:
+            self.state.expect_tiles()
+            return self._base_looks()
+        # What a base release is to certify follows from the rows that count. They are looked at first.
+        blocks = [b for b in self._without_base if not self.state.counted.known(b)]
+        return self._affordable([RowsLook.at(b, self.state.prices) for b in blocks])
+
+    def opened(self) -> Sequence[Look]:
+        return () if self.state.counted is None else self._base_looks()
+
+    def _base_looks(self) -> list[TablesLook]:
+        """The base releases that are due: a crash may have lost one, which is taken again."""
+        blocks, self._without_base = self._without_base, []
         looks = [self._base_look(block) for block in blocks]
-        return [
-            look for look in looks if look.parts and self.state.allocator.lines.afford(look.charges)
-        ]
+        return self._affordable([look for look in looks if look.parts])
+
+    def _affordable(self, looks: list[_L]) -> list[_L]:
+        """The looks that the lines still have room for."""
+        return [look for look in looks if self.state.allocator.lines.afford(look.charges)]
 
     def _base_look(self, block: int) -> TablesLook:
-        base = self.base_release(self.belief.rows(range(block, block + 1)))
+        base = self.base_release(math.floor(self.state.rows_at_least(range(block, block + 1))))
         return self._tables_look(BASE, block, base.tables, base.units)
 
     def _tables_look(
@@ -226,7 +244,8 @@ class Calibrated(LinearMechanism):
     @cached_property
     def first_growth(self) -> Growth:
         """What more is measured of the first phase if far more is asked than expected. It is open."""
-        n_rows, terms, prices = self.belief.rows(range(1)), self.state.terms, self.state.prices
+        n_rows = math.floor(self.state.rows_at_least(range(1)))
+        terms, prices = self.state.terms, self.state.prices
         known = self.budget.total_known
         plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP, total_known=known)
         large = plan.release(n_rows, terms, None, self.budget, prices)
@@ -253,9 +272,10 @@ class Calibrated(LinearMechanism):
     def _certified(self, query: LinearQuery) -> bool:
         """Whether what is published promises an answer, by variances alone."""
         state = self.state
+        terms = state.terms_for(query)
         if query.total is not None:
-            return sum_planner(state, query, state.terms).certified
-        limit = (state.terms.error * state.rows(query.window) / state.terms.z) ** 2
+            return sum_planner(state, query, terms).certified
+        limit = (terms.error * state.rows(query.window) / terms.z) ** 2
         return bool(state.evidence(query).variances.max() <= limit * (1.0 + 1e-9))
 
     def _way(self, query: LinearQuery) -> Way:
@@ -270,10 +290,16 @@ class Calibrated(LinearMechanism):
         return self._fresh if query.fresh else self._counts
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._way(query).answer(query)
+        return self._counted(query, self._way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        return self._way(query).conclude(query, look, release)
+        return self._counted(query, self._way(query).conclude(query, look, release))
+
+    def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
+        """The same, with what is known of the rows that count where their number is private."""
+        if self.state.counted is None or isinstance(step, Look):
+            return step
+        return self.state.with_rows_that_count(query, step)
 
     def _quote(self, query: LinearQuery) -> Quote:
         return self._way(query).quote(query)
@@ -314,11 +340,16 @@ class Calibrated(LinearMechanism):
 
     def absorb(self, release: Release) -> None:
         self.state.absorb(release)
+        if self._without_base and isinstance(release, TablesRelease):
+            measured = {part.block for part in release.parts}
+            self._without_base = [b for b in self._without_base if b not in measured]
 
     def lost(self, look: dict[str, object]) -> None:
         """Only the charge remains. A base release is taken again when the next phase opens."""
         match look:
             case {"reason": "base", "tables": [[_, int(block), *_], *_]}:
+                self._without_base.append(block)
+            case {"kind": "rows", "blocks": [[int(block), *_]]} if block not in self._without_base:
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
@@ -328,6 +359,8 @@ class Calibrated(LinearMechanism):
         self.state.repeats.recall(remembered)
 
     def release_from_bytes(self, data: bytes) -> Release:
+        if FORMAT.is_of(data, ROWS):
+            return RowsRelease.from_bytes(data)
         if FORMAT.is_of(data, SUMMED) or FORMAT.is_of(data, SHARED):
             return SumRelease.from_bytes(len(self.shape), data)
         return measured_from_bytes(self.shape, data)

@@ -24,10 +24,11 @@ BASE: Final = "base"
 GROWTH: Final = "growth"
 QUERY: Final = "query"
 
-FORMAT: Final = Format("measurement", 1, 2, 3, 4)
+FORMAT: Final = Format("measurement", 1, 2, 3, 4, 5)
 """Version 1 holds tables or counts, version 2 holds sums and version 3 shares (``sum_look``).
 
 Version 4 holds tables, some of which count groups of neighbouring cells: it says how many of each attribute.
+Version 5 holds the number of rows that count (``counted_rows``).
 """
 
 _COUNTED: Final = 1

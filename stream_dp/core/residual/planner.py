@@ -83,8 +83,14 @@ class Terms:
     log_bounds_failure: float
 
     @classmethod
-    def of(cls, accuracy: Accuracy) -> Terms:
-        log_beta = math.log(accuracy.failure_probability)
+    def of(cls, accuracy: Accuracy, *, kept: float = 0.0) -> Terms:
+        """The terms of a promise.
+
+        Args:
+            accuracy: The promise.
+            kept: The part of its failure probability that is kept for something else.
+        """
+        log_beta = math.log(accuracy.failure_probability) + math.log1p(-kept)
         return cls(
             accuracy.error,
             two_sided(log_beta),

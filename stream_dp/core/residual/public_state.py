@@ -18,19 +18,28 @@ import numpy.typing as npt
 from stream_dp.core.accounting import Budget
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Outcome,
+    Path,
+    RefusalCode,
+    Refused,
+    Summed,
+    TableAnswered,
+)
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
 from stream_dp.core.residual.measuring import CountsRelease, TablesRelease
 from stream_dp.core.residual.planner import BudgetAllocator, Lack, Policy, Prices, Terms
 from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
-from stream_dp.core.residual.targets import Limits
+from stream_dp.core.residual.targets import Limits, terms_of
 
 _LACKING: Final = {
     Lack.TILES: Refused(
@@ -78,6 +87,7 @@ class PublicState:
         terms: The accuracy, as quantiles.
         prices: The prices of noise scales.
         allocator: What each line may still spend.
+        counted: What is published of the number of rows that count; None where all do.
         belief: Everything published so far.
         answers: Makes answers of what is known.
         repeats: The verified answers.
@@ -98,13 +108,14 @@ class PublicState:
         self.accuracy = accuracy
         self.policy = policy
         self.limits = limits
-        self.terms = Terms.of(accuracy)
+        self.counted = None if budget.total_known else CountedRows(accuracy)
+        self.terms = Terms.of(accuracy, kept=0.0 if self.counted is None else FAILURE)
         self.prices = Prices(budget)
         self.allocator = BudgetAllocator(policy)
-        self.belief = Belief(shape)
+        self.belief = Belief(shape, total_known=budget.total_known)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
         self.repeats = Repeats(
-            shape, self.terms, self.belief, self.answers, self.evidence, self._seen
+            shape, self.terms_for, self.belief, self.answers, self.evidence, self._seen
         )
         self._refuses = on_exhausted == "refuse"
         self._tables = Counter[int]()
@@ -115,8 +126,24 @@ class PublicState:
     # ------------------------------------------------------------ what is known
 
     def rows(self, window: range) -> int:
-        """Rows of the window; public."""
+        """Rows of the window, those that do not count included; public."""
         return self.belief.rows(window)
+
+    def rows_at_least(self, window: range) -> float:
+        """Rows of the window that count, or a lower end of their number: errors are shares of this."""
+        rows = self.belief.rows(window)
+        return rows if self.counted is None else min(self.counted.at_least(window), rows)
+
+    def terms_for(self, query: LinearQuery) -> Terms:
+        """The accuracy that a query asks for, its error as a share of the rows of its window.
+
+        Where not all rows count, a share of those that do is a smaller share of all.
+        """
+        n_rows = self.rows(query.window)
+        terms = terms_of(self.terms, query, n_rows)
+        if self.counted is None or query.target.value is not None or n_rows == 0:
+            return terms
+        return replace(terms, error=terms.error * self.rows_at_least(query.window) / n_rows)
 
     def evidence(self, query: LinearQuery) -> Evidence:
         """Returns what is known about a query."""
@@ -193,6 +220,26 @@ class PublicState:
         n_outside = 0 if complement is None else counts[complement]
         return n_tables, counts[query.key] + n_outside
 
+    # ------------------------------------------------------------ the rows that count
+
+    def with_rows_that_count(self, query: LinearQuery, outcome: Outcome) -> Outcome:
+        """The same answer with what is known of the rows that count, where their number is private."""
+        assert self.counted is not None, "where all rows count their number is public"
+        counts = LinearQuery(query.predicate, query.window, query.group_by)
+        match outcome:
+            case Answered():
+                (among,) = self.answers.among(counts, [outcome.count], self.counted)
+                return replace(outcome, among=among)
+            case TableAnswered():
+                found = self.answers.among(counts, [c.count for c in outcome.cells], self.counted)
+                cells = zip(outcome.cells, found, strict=True)
+                return replace(outcome, cells=tuple(replace(c, among=one) for c, one in cells))
+            case Summed():
+                found = self.answers.among(counts, [c.count for c in outcome.cells], self.counted)
+                return replace(outcome, among=tuple(found))
+            case _:
+                return outcome
+
     # ------------------------------------------------------------ the fold
 
     def absorb(self, release: Release) -> None:
@@ -203,11 +250,24 @@ class PublicState:
             self._absorb_counts(release)
         elif isinstance(release, SumRelease):
             self._absorb_sums(release)
+        elif isinstance(release, RowsRelease):
+            self._absorb_rows(release)
+            return
         else:
             raise TypeError("not a release of this mechanism")
         if self.reserve is not None:
             parts = release.parts if isinstance(release, TablesRelease) else (release,)
             self.reserve.published([a for part in parts for a in part.attributes])
+
+    def _absorb_rows(self, release: RowsRelease) -> None:
+        assert self.counted is not None, "where all rows count nobody looks at their number"
+        self.counted.absorb(release)
+        self.expect_tiles()
+
+    def expect_tiles(self) -> None:
+        """Keeps a part of the lines for the declared tiles again, once the rows of a new phase are known."""
+        if self.reserve is not None:
+            self.reserve.opened(len(self.belief), self.rows_at_least)
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         for part, table in zip(release.parts, release.tables, strict=True):

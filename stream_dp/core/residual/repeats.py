@@ -15,7 +15,6 @@ from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, Row
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.planner import Terms
-from stream_dp.core.residual.targets import terms_of
 
 __all__ = ["Repeats", "Seen"]
 
@@ -43,7 +42,7 @@ class Repeats:
 
     Args:
         shape: The sizes of the universe's attributes.
-        terms: The accuracy that the data set promises.
+        terms_for: Returns the accuracy that a query asks for, as a share of its rows.
         belief: The public knowledge about all blocks.
         answers: Makes answers of what is known.
         evidence: Returns what is known about a query.
@@ -53,14 +52,14 @@ class Repeats:
     def __init__(
         self,
         shape: tuple[int, ...],
-        terms: Terms,
+        terms_for: Callable[[LinearQuery], Terms],
         belief: Belief,
         answers: AnswerMaker,
         evidence: Callable[[LinearQuery], Evidence],
         seen: Callable[[LinearQuery], Seen],
     ) -> None:
         self._shape = shape
-        self._terms = terms
+        self._terms_for = terms_for
         self._belief = belief
         self._answers = answers
         self._evidence = evidence
@@ -72,7 +71,7 @@ class Repeats:
     def __deepcopy__(self, memo: dict[int, Any]) -> Repeats:
         copy = Repeats(
             self._shape,
-            self._terms,
+            deepcopy(self._terms_for, memo),
             deepcopy(self._belief, memo),
             deepcopy(self._answers, memo),
             deepcopy(self._evidence, memo),
@@ -117,7 +116,7 @@ class Repeats:
         outcome = better or self._given(query, rows)
         bar = _widest(outcome)
         if query.target.relative is None:
-            error = terms_of(self._terms, query, self._belief.rows(query.window)).error
+            error = self._terms_for(query).error
         else:
             assert isinstance(outcome, Answered), "a relative error is of one count"
             error = query.target.relative * (outcome.value - bar)
@@ -157,7 +156,7 @@ class Repeats:
             return None
         before = [bar for _, bar, _, _ in rows]
         better = self._answers.by_variance(
-            query, self._evidence(query), self._terms.z_measured, Path.CERTIFIED
+            query, self._evidence(query), self._terms_for(query).z_measured, Path.CERTIFIED
         )
         cells = better.cells if isinstance(better, TableAnswered) else (better,)
         pairs = [

@@ -69,12 +69,12 @@ class Reserve:
         self._unsure: list[_Expected] = []
         self._kept: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
-    def opened(self, n_phases: int, rows: Callable[[range], int]) -> None:
+    def opened(self, n_phases: int, rows: Callable[[range], float]) -> None:
         """Expects each tile again, about windows that end with the newest phase.
 
         Args:
             n_phases: The number of phases now.
-            rows: The number of rows of a window; public.
+            rows: The number of rows of a window that errors are shares of; public.
         """
         self._n_phases = n_phases
         self._waiting = []

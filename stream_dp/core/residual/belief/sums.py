@@ -384,11 +384,6 @@ class SumEvidence:
         return self.query.total is not None and self.query.total.kept is not None
 
     @property
-    def total_known(self) -> bool:
-        """Whether the number of rows that count is public."""
-        return self._tables.total_known
-
-    @property
     def looked(self) -> bool:
         """Whether a look at these very sums takes part."""
         return bool(self._looks)

@@ -19,7 +19,6 @@ from stream_dp.core.residual.planner import (
     precision_after,
 )
 from stream_dp.core.residual.public_state import PublicState
-from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 
 
@@ -54,7 +53,7 @@ class Counts(Way):
             return settled
         state = self.state
         evidence = state.evidence(query)
-        terms = terms_of(state.terms, query, state.rows(query.window))
+        terms = state.terms_for(query)
         decision = self.planned(
             query, lambda lines: plan(evidence, terms, state.policy, state.prices, lines)
         )

@@ -17,7 +17,7 @@ from stream_dp.core.residual.answering import ROUNDING
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.differences import Differed, Windows
 from stream_dp.core.residual.planner import Lack, Measure
-from stream_dp.core.residual.targets import terms_of, too_dear
+from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 
@@ -67,7 +67,7 @@ class DifferencesOfWindows(Way):
         if min(windows.n_rows) == 0:
             return _EMPTY
         known, most = self._known(query, windows), state.most(query)
-        terms = terms_of(state.terms, query, state.rows(query.window))
+        terms = state.terms_for(query)
         limit = (terms.error / terms.z) ** 2
         if float(known.of_shares.max()) <= limit * _TIE:
             return self._outcome(query, windows, known, Path.CERTIFIED)

@@ -13,7 +13,6 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING, variance_of
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import Lack, Measure, plan_fresh
-from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 
@@ -44,7 +43,7 @@ class Fresh(Way):
             return settled
         state = self.state
         evidence = state.evidence(query)
-        terms = terms_of(state.terms, query, state.rows(query.window))
+        terms = state.terms_for(query)
         decision = self.planned(
             query, lambda lines: plan_fresh(evidence, terms, state.prices, lines)
         )

@@ -13,7 +13,6 @@ from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
-from stream_dp.core.residual.targets import terms_of
 from stream_dp.core.residual.ways.counts import bar_after, drawable, look_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 
@@ -47,7 +46,7 @@ class Totals(Way):
         if settled is not None:
             return settled
         state = self.state
-        terms = terms_of(state.terms, query, state.rows(query.window))
+        terms = state.terms_for(query)
         planner = sum_planner(state, query, terms)
         decision = self.planned(
             query, lambda lines: planner.plan(terms, state.policy, state.prices, lines)
