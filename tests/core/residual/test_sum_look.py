@@ -27,6 +27,7 @@ from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.counted_rows import RowsLook, RowsRelease
 from stream_dp.core.residual.measuring import TablesLook
 from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.sum_look import SumLook, SumRelease, exact_sums
@@ -258,7 +259,9 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
     engine = Calibrated(
         universe, Privacy(1.0, 1e-9, Unit(2, 3)), Accuracy(0.02, 0.01), base_share=0.0
     )
-    engine.open_phase(200_000)
+    (counting,) = engine.open_phase(200_000)
+    assert isinstance(counting, RowsLook)
+    engine.absorb(RowsRelease(0, counting.step, 200_000))
     look = engine.answer(query)
     assert isinstance(look, SumLook)
     assert look.shape.blank

@@ -315,7 +315,8 @@ class Evidence:
         weights = np.sqrt(self.form.norms[:, :1])
         shared = weights * of_total
         # A count with noise of its own takes the place of what the tables say, by this part.
-        kept = np.where(self._counted > 0.0, 1.0 / (1.0 + self._counted * self._from_tables), 1.0)
+        moved = np.where(self._counted > 0.0, self._from_tables, 0.0) * self._counted
+        kept = 1.0 / (1.0 + moved)
         return np.asarray((shared * kept).sum(axis=1))
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:

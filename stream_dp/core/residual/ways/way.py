@@ -37,6 +37,10 @@ _TOO_MANY_CELLS: Final = Refused(
     "the attributes have too many cells together; ask about fewer at once",
 )
 
+_TOO_FEW_COUNT: Final = Refused(
+    RefusalCode.WINDOW_TOO_SMALL,
+    "so few rows of the window count that no share of them can be promised; ask about more phases",
+)
 
 NOTHING_PAID: Final[Mapping[int, int]] = {}
 """What a query has taken of the lines before its first look."""
@@ -87,6 +91,8 @@ class Way(ABC):
         if certain and query.total is None and query.difference is None:
             count = n_rows if predicate.constant else 0
             return self.state.answers.certain(query, count, n_rows)
+        if self.state.terms_for(query).error <= 0.0:
+            return _TOO_FEW_COUNT
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None
 
     def planned(
