@@ -133,7 +133,7 @@ def _said(answer: NoisyAnswer) -> str:
 
 @_said.register
 def _(answer: CountAnswer) -> str:
-    return _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    return _figures(answer)
 
 
 @_said.register
@@ -141,7 +141,7 @@ def _(answer: SumAnswer) -> str:
     mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
     if answer.mean_binning is not None:
         mean += f" (bins there are ± {answer.mean_binning:g} wide, which this leaves out)"
-    counted = _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    counted = _figures(answer)
     said = (
         f"sum {_number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"
     )
@@ -152,7 +152,7 @@ def _(answer: SumAnswer) -> str:
 
 @_said.register
 def _(answer: ShareAnswer) -> str:
-    among = _figures(answer.value, answer.error_bar, answer.count, answer.n)
+    among = _figures(answer)
     return f"{_share_among(answer.share, answer.share_bar)} of the rows of the condition, which are {among}"
 
 
@@ -334,11 +334,18 @@ def _number(value: float, bar: float | None) -> str:
     return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
 
 
-def _figures(value: float, bar: float | None, count: int, n: int) -> str:
+def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     """A share and the rows that it stands for, with its half width."""
+    bar, n = answer.error_bar, answer.n
+    share = f"{100 * answer.value:.2f}%"
+    if answer.counted is not None:
+        share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
+        rows = "" if answer.count_bar is None else f" ± {round(answer.count_bar):,}"
+        counted = f"{answer.counted:,} ± {round(answer.counted_bar or 0.0):,}"
+        return f"{share}: {answer.count:,}{rows} of the {counted} rows that count, of {n:,}"
     if bar is None:
-        return f"{100 * value:.2f}%, no error bar known: {count:,} of {n:,} rows"
-    return f"{100 * value:.2f}% ± {100 * bar:.2f}%: {count:,} ± {round(bar * n):,} of {n:,} rows"
+        return f"{share}, no error bar known: {answer.count:,} of {n:,} rows"
+    return f"{share} ± {100 * bar:.2f}%: {answer.count:,} ± {round(bar * n):,} of {n:,} rows"
 
 
 def _price(answer: QuotedAnswer) -> str:

@@ -41,7 +41,11 @@ _SCALARS: Final = (
     "high",
     "value",
     "count",
+    "count_bar",
     "n",
+    "counted",
+    "counted_bar",
+    "surplus_at_most",
     "error_bar",
     "error_bar_simultaneous",
     "error_bar_anytime",
@@ -187,9 +191,7 @@ def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.D
 @_frame.register(DifferenceByGroupAnswer)
 def _of_differences(answer: DifferenceByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
     del conditions
-    frame = _table_frame(answer.table)
-    frame["count_bar"] = _floats(answer.table.count_bars)
-    return frame
+    return _table_frame(answer.table)
 
 
 def _table_frame(table: Table | DifferenceTable) -> pd.DataFrame:
@@ -201,6 +203,8 @@ def _table_frame(table: Table | DifferenceTable) -> pd.DataFrame:
     frame["value"] = table.values
     frame["count"] = table.counts
     frame["error_bar"] = _floats(table.error_bars)
+    if table.count_bars is not None:
+        frame["count_bar"] = _floats(table.count_bars)
     return frame
 
 

@@ -60,6 +60,7 @@ class Table(Reply):
         labels: The labels of each attribute.
         values: The share of the rows asked in each cell.
         counts: The estimated rows in each cell.
+        count_bars: The half width around each count, in rows. Only where a person is protected.
         error_bars: The half width around each value, as a share of the rows asked. None where unknown.
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
         error_bars_anytime: The half width of each cell that holds whenever the table is asked. None in a
@@ -73,6 +74,7 @@ class Table(Reply):
     error_bars: tuple[float | None, ...]
     error_bars_simultaneous: tuple[float | None, ...] = ()
     error_bars_anytime: tuple[float | None, ...] | None = None
+    count_bars: tuple[float | None, ...] | None = None
 
 
 class FoundCell(Reply):
@@ -178,13 +180,23 @@ class QuotedAnswer(PricedAnswer):
 class NoisyAnswer(PricedAnswer):
     """A noisy answer; each kind has a class of its own.
 
+    Where a person is protected, only some rows of each person count. Every count is then one of rows that
+    count, and every share is one of these rows. The fields from ``counted`` on are None in other data sets.
+
     Attributes:
         confidence: The probability with which the answer is as close to the truth as it says.
             docs/messages.md says for which queries. None where nothing is promised.
+        counted: The estimated number of the ``n`` rows that count.
+        counted_bar: The half width around ``counted``, in rows.
+        surplus_at_most: The largest share of the ``n`` rows that do not count. All of them may satisfy a
+            condition, so that its count among all rows may be larger by so much.
     """
 
     status: Literal["answered"] = "answered"
     confidence: float | None = None
+    counted: int | None = None
+    counted_bar: float | None = None
+    surplus_at_most: float | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share
@@ -194,8 +206,9 @@ class CountAnswer(NoisyAnswer):
     """The number of rows that satisfy a condition.
 
     Attributes:
-        value: The share of the ``n`` rows, in [0, 1].
+        value: The share of the ``n`` rows, in [0, 1]; of the ``counted`` rows where a person is protected.
         count: The estimated number of rows. It may pass 2**53.
+        count_bar: The half width around ``count``, in rows. Only where a person is protected.
         error_bar: The half width around ``value``, as a share of the ``n`` rows. It covers the exact share
             with ``confidence`` if the query was chosen before the tables that answer it were published. None
             where nothing is known.
@@ -205,6 +218,7 @@ class CountAnswer(NoisyAnswer):
 
     value: float
     count: int
+    count_bar: float | None = None
     error_bar: float | None = None
     error_bar_simultaneous: float | None = None
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.outcome import Answered, Differences, Found, Placed, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Differences,
+    Found,
+    Placed,
+    RowsThatCount,
+    Sum,
+    Summed,
+    TableAnswered,
+)
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import (
     DifferenceAnswer,
@@ -58,6 +67,14 @@ Maker = Callable[[Released, Any], NoisyAnswer]
 
 def count_fields(outcome: Answered) -> dict[str, Any]:
     """Returns the fields of a ``CountAnswer``."""
+    if outcome.among is not None:
+        return {
+            **_rows_that_count(outcome.among),
+            **_share_among(outcome.among),
+            "count": round(outcome.count),
+            "count_bar": None if outcome.error_bar is None else outcome.error_bar * outcome.n,
+            "confidence": outcome.confidence,
+        }
     return {
         "value": outcome.value,
         "count": round(outcome.count),
@@ -71,6 +88,22 @@ def cell_fields(
     released: Released, attributes: tuple[str, ...], outcome: TableAnswered
 ) -> dict[str, Any]:
     """Returns the fields of a ``CellsAnswer`` about a table of some attributes."""
+    among = [cell.among for cell in outcome.cells if cell.among is not None]
+    if among:
+        shares = [_share_among(one) for one in among]
+        table = Table(
+            attributes=attributes,
+            labels=_labels(released.universe, attributes),
+            values=tuple(one["value"] for one in shares),
+            counts=tuple(round(cell.count) for cell in outcome.cells),
+            count_bars=tuple(
+                None if cell.error_bar is None else cell.error_bar * cell.n
+                for cell in outcome.cells
+            ),
+            error_bars=tuple(one["error_bar"] for one in shares),
+        )
+        confidence = outcome.cells[0].confidence
+        return {"table": table, "confidence": confidence, **_rows_that_count(among[0])}
     anytime = tuple(cell.error_bar_anytime for cell in outcome.cells)
     table = Table(
         attributes=attributes,
@@ -82,6 +115,21 @@ def cell_fields(
         error_bars_anytime=None if all(bar is None for bar in anytime) else anytime,
     )
     return {"table": table, "confidence": outcome.cells[0].confidence}
+
+
+def _rows_that_count(known: RowsThatCount) -> dict[str, Any]:
+    """Returns the fields of an answer about the rows that count."""
+    return {
+        "counted": round(known.rows),
+        "counted_bar": known.rows_bar,
+        "surplus_at_most": known.surplus_at_most,
+    }
+
+
+def _share_among(known: RowsThatCount) -> dict[str, Any]:
+    """Returns the fields of a share of the rows that count; nobody knows it where its bar is None."""
+    bar = known.share_bar if known.share_bar is None or known.share_bar < 1.0 else None
+    return {"value": 0.0 if known.share is None else known.share, "error_bar": bar}
 
 
 def _labels(universe: Universe, attributes: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -124,9 +172,8 @@ def _sum(released: Released, outcome: Summed) -> SumAnswer:
     (cell,) = outcome.cells
     return SumAnswer(
         **_with_binning(released),
-        value=min(1.0, cell.count / outcome.n),
-        count=round(cell.count),
-        error_bar=_share(cell.count_bar, outcome.n),
+        **_counts_of_sums(outcome)[0],
+        **_among_sums(outcome),
         total=cell.total,
         total_bar=cell.total_bar,
         mean=cell.mean,
@@ -145,9 +192,7 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
     table = SumTable(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
-        values=tuple(cell.count / outcome.n for cell in outcome.cells),
-        counts=tuple(round(cell.count) for cell in outcome.cells),
-        error_bars=tuple(_share(cell.count_bar, outcome.n) for cell in outcome.cells),
+        **_columns_of_counts(outcome),
         totals=tuple(cell.total for cell in outcome.cells),
         total_bars=tuple(cell.total_bar for cell in outcome.cells),
         means=tuple(cell.mean for cell in outcome.cells),
@@ -156,7 +201,12 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
         rows=tuple(map(round, rows)) if rows else None,
         rows_bars=tuple(cell.rows_bar for cell in outcome.cells) if rows else None,
     )
-    return SumByGroupAnswer(**_with_binning(released), table=table, confidence=outcome.confidence)
+    return SumByGroupAnswer(
+        **_with_binning(released),
+        **_among_sums(outcome),
+        table=table,
+        confidence=outcome.confidence,
+    )
 
 
 def _share_of_rows(released: Released, outcome: Summed) -> ShareAnswer:
@@ -165,9 +215,8 @@ def _share_of_rows(released: Released, outcome: Summed) -> ShareAnswer:
         **released.facts,
         share=cell.mean,
         share_bar=cell.mean_bar,
-        value=min(1.0, cell.count / outcome.n),
-        count=round(cell.count),
-        error_bar=_share(cell.count_bar, outcome.n),
+        **_counts_of_sums(outcome)[0],
+        **_among_sums(outcome),
         both=_rows_of_both(cell, outcome.n),
         both_bar=cell.total_bar,
         confidence=outcome.confidence,
@@ -179,15 +228,43 @@ def _share_by_group(released: Released, outcome: Summed) -> ShareByGroupAnswer:
     table = ShareTable(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
-        values=tuple(cell.count / outcome.n for cell in cells),
-        counts=tuple(round(cell.count) for cell in cells),
-        error_bars=tuple(_share(cell.count_bar, outcome.n) for cell in cells),
+        **_columns_of_counts(outcome),
         shares=tuple(cell.mean for cell in cells),
         share_bars=tuple(cell.mean_bar for cell in cells),
         both=tuple(_rows_of_both(cell, outcome.n) for cell in cells),
         both_bars=tuple(cell.total_bar for cell in cells),
     )
-    return ShareByGroupAnswer(**released.facts, table=table, confidence=outcome.confidence)
+    return ShareByGroupAnswer(
+        **released.facts, **_among_sums(outcome), table=table, confidence=outcome.confidence
+    )
+
+
+def _counts_of_sums(outcome: Summed) -> list[dict[str, Any]]:
+    """Returns, for each sum, the fields of the count of its rows."""
+    if not outcome.among:
+        return [
+            {
+                "value": min(1.0, cell.count / outcome.n),
+                "count": round(cell.count),
+                "error_bar": _share(cell.count_bar, outcome.n),
+            }
+            for cell in outcome.cells
+        ]
+    return [
+        {**_share_among(one), "count": round(cell.count), "count_bar": cell.count_bar}
+        for cell, one in zip(outcome.cells, outcome.among, strict=True)
+    ]
+
+
+def _columns_of_counts(outcome: Summed) -> dict[str, Any]:
+    """Returns the same fields as columns of a table."""
+    counts = _counts_of_sums(outcome)
+    return {f"{name}s": tuple(count[name] for count in counts) for name in counts[0]}
+
+
+def _among_sums(outcome: Summed) -> dict[str, Any]:
+    """Returns the fields about the rows that count, where some do not."""
+    return _rows_that_count(outcome.among[0]) if outcome.among else {}
 
 
 def _rows_of_both(cell: Sum, n: int) -> int:

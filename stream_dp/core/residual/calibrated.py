@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -302,7 +303,13 @@ class Calibrated(LinearMechanism):
         return self.state.with_rows_that_count(query, step)
 
     def _quote(self, query: LinearQuery) -> Quote:
-        return self._way(query).quote(query)
+        quote = self._way(query).quote(query)
+        if self.state.counted is None:
+            return quote
+        # The bar of a count, as a share of the rows that count in place of all.
+        rows, n = self.state.rows_at_least(query.window), self.state.rows(query.window)
+        bar = None if quote.error_bar is None or not rows else quote.error_bar * n / rows
+        return replace(quote, error_bar=bar if bar is not None and bar < 1.0 else None)
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self._fork(bounds=sparing))

@@ -29,6 +29,7 @@ class ShareAnswer(NoisyAnswer):
     share_bar: float | None = None
     value: float
     count: int
+    count_bar: float | None = None
     error_bar: float | None = None
     both: int
     both_bar: float | None = None

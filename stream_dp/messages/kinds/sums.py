@@ -17,6 +17,7 @@ class SumAnswer(NoisyAnswer):
         attribute: The number that is added up.
         value: The share of the ``n`` rows that satisfy the condition and have a value.
         count: The estimated number of these rows.
+        count_bar: The half width around ``count``, in rows. Only where a person is protected.
         error_bar: The half width around ``value``, as a share of the ``n`` rows. ``accuracy.error`` does not
             bound it.
         total: The estimated sum over these rows, in the attribute's own unit.
@@ -34,6 +35,7 @@ class SumAnswer(NoisyAnswer):
     attribute: str | None = None
     value: float
     count: int
+    count_bar: float | None = None
     error_bar: float | None = None
     total: float
     total_bar: float | None = None
