@@ -33,7 +33,7 @@ from stream_dp.core.residual.sum_look import SumLook, SumRelease, exact_sums
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 from stream_dp.core.residual.sum_price import SumShape, WholeValues
 from stream_dp.core.universe import Category, Number, Rows, Universe
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, UnitSpec
 from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6
@@ -285,8 +285,9 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
     )
     budget = Budget.of(PRIVACY)
     line = Line(budget.rho, Fraction(0), linear=False, recorded=True)
+    of_persons = replace(line, unit=UnitSpec(key="user_id", rows_per_phase=1, phases=1))
     prices = Prices(budget)
-    for shape, step, counted in product(SHAPES, (200, 260), (150, 220)):
+    for shape, step, counted in product([*SHAPES, *BLANKS], (200, 260), (150, 220)):
         look = {
             "kind": "sums",
             "predicate": "00",
@@ -301,7 +302,8 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
             "unit": 0.5,
             "blocks": [[0, step, counted] if shape.counts else [0, step]],
         }
-        ((block, due),) = Looks(definition, line).owed(look, [100])
+        priced = Looks(definition, of_persons if shape.blank else line)
+        ((block, due),) = priced.owed(look, [100])
         sigma = grid_sigma(counted) if shape.counts else None
         units = prices.of(shape.rho(grid_sigma(step), sigma))
         assert (block, due.rho.least, due.rho.most) == (0, units, units)
@@ -317,7 +319,7 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
         {"blocks": [[1, 200, 150]]},
     ):
         with pytest.raises(Wrong):
-            Looks(definition, line).owed({**look, **broken}, [100])
+            priced.owed({**look, **broken}, [100])
 
 
 # ---------------------------------------------------------------- whole numbers
