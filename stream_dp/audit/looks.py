@@ -165,6 +165,13 @@ class Looks:
         for block, step in look["blocks"]:
             yield block, self._measured(step, squared_sensitivity)
 
+    def _row_counts(self, look: Look) -> Owed:
+        """How many rows of a block count."""
+        if not self._line.blank:
+            raise Wrong("it counts all rows, whose number is public")
+        for block, step in look["blocks"]:
+            yield block, self._measured(step, 1)
+
     def _sums(self, look: Look) -> Owed:
         """Rows as vectors, each of which adds ``(x, 1)`` to one answer, or nothing.
 
@@ -440,6 +447,7 @@ class Looks:
     _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
         "counts": _counts,
+        "rows": _row_counts,
         "sums": _sums,
         "shares": _shares,
         "table": _table,

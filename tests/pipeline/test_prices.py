@@ -23,6 +23,9 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Look
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate, Total
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.measuring import BASE
+from stream_dp.core.residual.planner import Prices
 from stream_dp.core.sparse_vector import bypass
 from stream_dp.core.universe import Number
 from stream_dp.messages import Definition
@@ -385,8 +388,9 @@ def persons() -> list[bytes]:
         )
     )
     universe, engine = build(written)
-    (attribute,) = (a for a in universe.attributes if a.name == "delay")
+    attribute = universe.attributes[1]
     assert isinstance(attribute, Number)
+    assert isinstance(engine, Calibrated)
     aa, delay = (
         Predicate.conjunction({0: np.array([True, False, False])}),
         Total(1, attribute.values),
@@ -406,17 +410,27 @@ def persons() -> list[bytes]:
         lists = [[charge.block, charge.rho, charge.delta] for charge in charges]
         entries.append({"kind": "charge", "looks": descriptions, "charges": lists})
 
+    base, rows = engine.base_release(400_000), 400_000
     for phase in (1, 2):
-        entries.append({"kind": "phase", "phase": phase, "rows": 400_000})
-        charge(*engine.open_phase(400_000))
-    window = range(2)
+        entries.append({"kind": "phase", "phase": phase, "rows": rows})
+        engine.open_phase(rows)
+        charge(engine._tables_look(BASE, phase - 1, base.tables, base.units))
+    entries.append(
+        {
+            "kind": "charge",
+            "looks": [{"kind": "rows", "blocks": [[0, 600]]}],
+            "charges": [[0, Prices(engine.budget).units(600, 1), 0]],
+        }
+    )
+    window, each = range(2), Target(value=8_000)
+    added = Target(value=8_000 * max(attribute.values))
     for query in (
-        LinearQuery(aa, window, fresh=True),
-        LinearQuery(EVERYTHING, window, (0,), fresh=True),
-        LinearQuery(EVERYTHING, window, (), delay, target=Target(share=0.01)),
-        LinearQuery(aa, window, (), delay, target=Target(share=0.01)),
-        LinearQuery(EVERYTHING, window, (0,), delay, target=Target(share=0.01)),
-        LinearQuery(EVERYTHING, window, (), Indicator(aa), target=Target(share=0.01)),
+        LinearQuery(aa, window, target=each, fresh=True),
+        LinearQuery(EVERYTHING, window, (0,), target=each, fresh=True),
+        LinearQuery(EVERYTHING, window, (), delay, target=added),
+        LinearQuery(aa, window, (), delay, target=added),
+        LinearQuery(EVERYTHING, window, (0,), delay, target=added),
+        LinearQuery(EVERYTHING, window, (), Indicator(aa), target=each),
     ):
         look = engine.answer(query)
         assert isinstance(look, Look)
@@ -429,6 +443,7 @@ def test_every_charge_to_lines_of_persons_is_what_its_looks_cost(persons: list[b
     assert (report.faults, report.notes) == ([], [])
     kinds = [look["kind"] for e in map(json.loads, persons) for look in e.get("looks", ())]
     assert kinds.count("tables") >= 2
+    assert kinds.count("rows") == 1
     assert kinds.count("counts") == 2
     assert kinds.count("sums") == 3
     assert kinds[-1] == "shares"
@@ -438,6 +453,13 @@ def test_every_charge_to_lines_of_persons_is_what_its_looks_cost(persons: list[b
         assert block.difference == (0, 0)
         assert block.epsilon is not None
         assert 0 < block.epsilon <= 1
+
+
+def test_a_look_at_a_number_of_rows_that_is_public_is_found(persons: list[bytes]) -> None:
+    def promise(fields: list[dict[str, Any]]) -> None:
+        del fields[0]["definition"]["privacy"]["unit"]
+
+    assert "whose number is public" in " ".join(faults(forged(persons, promise)).values())
 
 
 def test_a_charge_to_a_line_of_persons_that_is_too_low_is_found(persons: list[bytes]) -> None:
