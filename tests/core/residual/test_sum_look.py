@@ -22,7 +22,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.parameters import Accuracy, Privacy, Target, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
@@ -254,7 +254,8 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
 ) -> None:
     numbers = Number("amount", tuple(range(10, 210, 10)), integer=False)
     universe = Universe((numbers, Category("status", ("a", "b"), other=False)))
-    query = LinearQuery(EVERYTHING, range(1), group_by, Total(0, numbers.values))
+    total, within = Total(0, numbers.values), Target(value=4_000.0 * max(numbers.values))
+    query = LinearQuery(EVERYTHING, range(1), group_by, total, target=within)
     engine = Calibrated(
         universe, Privacy(1.0, 1e-9, Unit(2, 3)), Accuracy(0.02, 0.01), base_share=0.0
     )
@@ -267,6 +268,11 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
     x = Fraction(look.shape.size)
     rho = (x**2 / grid_sigma(step) ** 2 + 1 / grid_sigma(counted) ** 2) / 2
     assert charge.rho == math.ceil(rho * 3 * 2**2 / Budget.of(PRIVACY).rho * UNITS)
+
+
+def test_no_look_is_precise_enough_where_perhaps_no_row_counts() -> None:
+    demand = Demand.of_totals(Terms.of(Accuracy(0.02, 0.01)), 0, rows=True)
+    assert 0.0 < demand.limits.max() == demand.rows < float(grid_sigma(-320)) ** 2
 
 
 def test_the_auditor_prices_a_look_from_its_rows() -> None:
