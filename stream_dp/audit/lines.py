@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from stream_dp.audit.numbers import UNITS, Wrong, as_written, exact, largest_rho, ln, log_delta
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, UnitSpec
 
 _SLACK: Final = Fraction(1, 10**9)
 """The tolerance of a price if the size of the line was not recorded."""
@@ -86,12 +86,34 @@ class Line:
         delta: The limit of the second sum.
         linear: Whether epsilons are added up as they are.
         recorded: Whether the ledger says so; else it was worked out here, to nine digits.
+        unit: The person who is protected; None for a row.
     """
 
     whole: Fraction
     delta: Fraction
     linear: bool
     recorded: bool
+    unit: UnitSpec | None = None
+
+    @property
+    def blank(self) -> bool:
+        """Whether the loss is that of rows that become blank. Otherwise another row takes a row's place."""
+        return self.unit is not None
+
+    @property
+    def table(self) -> int:
+        """The squared sensitivity of disjoint counts: a row leaves one, and may enter another."""
+        return 1 if self.blank else 2
+
+    @property
+    def rows(self) -> int:
+        """The most rows of who is protected in one block."""
+        return 1 if self.unit is None else self.unit.rows_per_phase
+
+    @property
+    def squares(self) -> int:
+        """How many times a line all of these rows can lose."""
+        return _squares(self.unit)
 
     @classmethod
     def of(cls, definition: Definition, recorded: object, *, approximate: bool) -> Line:
@@ -106,13 +128,16 @@ class Line:
             Wrong: The recorded line holds more than the definition promises.
         """
         epsilon, delta = Fraction(definition.privacy.epsilon), Fraction(definition.privacy.delta)
+        unit = definition.privacy.unit
+        squares = _squares(unit)
         if definition.mechanism.papers is not None:
             return cls(as_written(definition.privacy.epsilon), delta, linear=True, recorded=True)
         if delta == 0:
             return cls(epsilon, delta, linear=True, recorded=True)
         kept = delta / 2 if approximate else Fraction(0)
         if recorded is None:
-            return cls(largest_rho(epsilon, delta - kept), kept, linear=False, recorded=False)
+            whole = largest_rho(epsilon, delta - kept) / squares
+            return cls(whole, kept, linear=False, recorded=False, unit=unit)
         if not isinstance(recorded, Mapping):
             raise Wrong("its line is not an object")
         rho = exact(recorded, "rho")
@@ -121,12 +146,13 @@ class Line:
             raise Wrong(
                 f"its line keeps {float(found):.3g} of delta for looks, not {float(kept):.3g}"
             )
-        if log_delta(rho, epsilon) > ln(delta - found):
-            raise Wrong(
-                f"its line holds rho {float(rho):.9g}, and that does not imply epsilon {float(epsilon):g} at "
-                f"delta {float(delta - found):g}"
-            )
-        return cls(rho, found, linear=False, recorded=True)
+        if log_delta(rho * squares, epsilon) > ln(delta - found):
+            held = f"its line holds rho {float(rho):.9g}"
+            if unit is not None:
+                held += f", of which a person can lose {squares:,} times as much"
+            promised = f"epsilon {float(epsilon):g} at delta {float(delta - found):g}"
+            raise Wrong(f"{held}, and that does not imply {promised}")
+        return cls(rho, found, linear=False, recorded=True, unit=unit)
 
     def gaussian(self, sigma: Fraction, *, squared_sensitivity: int) -> LookLoss:
         """Integer counts with discrete Gaussian noise: ``squared_sensitivity / (2 sigma^2)``-zCDP."""
@@ -158,6 +184,11 @@ class Line:
         if self.recorded:
             return Span(math.ceil(units), math.ceil(units))
         return Span(math.ceil(units * (1 - _SLACK)) - 1, math.ceil(units * (1 + _SLACK)) + 1)
+
+
+def _squares(unit: UnitSpec | None) -> int:
+    """The sum of the squares of the rows of a person that count in each phase: Theorem 20."""
+    return 1 if unit is None else unit.phases * unit.rows_per_phase**2
 
 
 def named(definition: Definition) -> set[str]:

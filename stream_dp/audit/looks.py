@@ -119,7 +119,7 @@ class Looks:
     # ------------------------------------------------------------ counts
 
     def _tables(self, look: Look) -> Owed:
-        """Disjoint cells of one block, or disjoint groups of them: a row leaves one and enters another."""
+        """Disjoint cells of one block, or disjoint groups of them."""
         parts = look.get("tables")
         if not isinstance(parts, list) or not parts:
             raise Wrong("it lists no tables")
@@ -128,7 +128,7 @@ class Looks:
             n_cells(self._sizes, attributes)
             for groups in grouped:
                 self._are_groups(attributes, groups)
-            yield block, self._measured(step, 2)
+            yield block, self._measured(step, self._line.table)
 
     def _are_groups(self, attributes: Sequence[int], groups: Sequence[int]) -> None:
         """Refuses numbers of groups that the cells of these attributes cannot be counted in."""
@@ -161,14 +161,22 @@ class Looks:
             self.undescribed = True
         if look.get("fresh", True) is not True:
             raise Wrong("it says neither that it is fresh nor nothing of it")
-        squared_sensitivity = 1 if answers == 1 else 2
+        squared_sensitivity = 1 if answers == 1 else self._line.table
         for block, step in look["blocks"]:
             yield block, self._measured(step, squared_sensitivity)
+
+    def _row_counts(self, look: Look) -> Owed:
+        """How many rows of a block count."""
+        if not self._line.blank:
+            raise Wrong("it counts all rows, whose number is public")
+        for block, step in look["blocks"]:
+            yield block, self._measured(step, 1)
 
     def _sums(self, look: Look) -> Owed:
         """Rows as vectors, each of which adds ``(x, 1)`` to one answer, or nothing.
 
         What a look loses is half of the largest squared distance between two of these, in units of the noise.
+        Where a row becomes blank, it is the largest squared distance from one that adds nothing.
         """
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
         groups, added = wholes(look, "group_by"), whole(look, "attribute")
@@ -229,16 +237,19 @@ class Looks:
         rests: bool,
     ) -> Due:
         """The price of noise of one or two steps of the grid on sums, and on counts, of one block."""
-        if len(steps) != (1 if all_in and not several else 2):
+        public = all_in and not several and not self._line.blank
+        if len(steps) != (1 if public else 2):
             raise Wrong("it has too few scales, or too many")
         scales = [grid(step) for step in steps]
         # A row as (answer, its part of the sum, of the count, of the count of rows without a number).
         kinds = [(answer, end, 1, 0) for answer in range(1 + several) for end in ends]
+        nothing = (0, 0, 0, 0)
         if not all_in:
-            kinds.append((0, 0, 0, 0))
+            kinds.append(nothing)
         if rests:
             kinds += [(answer, 0, 0, 1) for answer in range(1 + several)]
-        square = max(_apart(one, other, scales) for one in kinds for other in kinds)
+        others = [nothing] if self._line.blank else kinds
+        square = max(_apart(one, other, scales) for one in kinds for other in others)
         if square == 0:
             raise Wrong("it says that no row can change it")
         event = LossEvent("gaussian", float(1 / square))
@@ -436,6 +447,7 @@ class Looks:
     _known: ClassVar[Mapping[str, Callable[[Looks, Look], Owed]]] = {
         "tables": _tables,
         "counts": _counts,
+        "rows": _row_counts,
         "sums": _sums,
         "shares": _shares,
         "table": _table,

@@ -48,7 +48,7 @@ class Oracle:
 
     @cached_property
     def _best_order(self) -> float:
-        return best_order(float(self._line.whole), self._epsilon)
+        return best_order(float(self._line.whole * self._line.squares), self._epsilon)
 
     @cached_property
     def _orders(self) -> list[float]:
@@ -62,15 +62,15 @@ class Oracle:
         return self._line.linear or self._best_order > _LEAST_ORDER
 
     def full(self) -> float:
-        """Epsilon, at the promised delta, of a line that is full."""
+        """Epsilon, at the promised delta, of a line that is full; of as many as a person is in."""
         if self._line.linear:
             return float(self._line.whole)
         events, _ = self._library
-        divergence = self._composed(events.ZCDpEvent(float(self._line.whole)))
+        divergence = self._composed(events.ZCDpEvent(float(self._line.whole * self._line.squares)))
         return self._epsilon_of(divergence, self._line.delta)
 
     def spent(self, losses: Mapping[LossEvent, int], delta: Fraction) -> float:
-        """Epsilon, at the promised delta, of looks that were taken so often each.
+        """Epsilon, at the promised delta, of looks at one block that were taken so often each.
 
         Args:
             losses: The number of looks of each kind that were taken.
@@ -86,7 +86,7 @@ class Oracle:
     def _event(self, event: LossEvent) -> Any:
         events, _ = self._library
         if event.kind == "gaussian":
-            return events.GaussianDpEvent(math.sqrt(event.size))
+            return events.GaussianDpEvent(math.sqrt(event.size) / self._line.rows)
         # With two answers, of which the wrong one is exp(epsilon) times less likely.
         return events.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(min(event.size, 700.0))), 2)
 

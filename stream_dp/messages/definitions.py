@@ -222,7 +222,7 @@ class CalibratedSpec(ProfileSpec):
             base release and far more will be asked than the budget pays for.
     """
 
-    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares")
+    looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
     takes_kinds: ClassVar[bool] = True
     answers_unverified: ClassVar[bool] = True
     takes_errors: ClassVar[bool] = True

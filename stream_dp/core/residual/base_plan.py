@@ -576,8 +576,8 @@ class Reach:
 
 
 def _limit(n_rows: int, terms: Terms) -> float:
-    """The variance that certifies a query about one phase."""
-    return float((terms.error * n_rows / terms.z) ** 2)
+    """The variance that certifies a query about one phase. Perhaps no row counts: then plan for one."""
+    return float((terms.error * max(1, n_rows) / terms.z) ** 2)
 
 
 def _octave(line: float) -> int:

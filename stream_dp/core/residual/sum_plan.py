@@ -39,6 +39,8 @@ from stream_dp.core.residual.planner import (
 from stream_dp.core.residual.sum_price import MOST_ROWS, SumShape, WholeValues
 
 _TIE: Final = 1.0 + 1e-9
+_LEAST_LIMIT: Final = 1e-30
+"""What no look reaches. It stands for 0, where perhaps no row counts."""
 _FIRST_STEP: Final = grid_index(float(MIN_SCALE))
 _LAST_STEP: Final = grid_index(float(MAX_SCALE))
 
@@ -69,7 +71,7 @@ class Demand:
             n_rows: Rows of the window.
             rows: Whether all rows of the condition are counted with the sum.
         """
-        limit = (terms.error * n_rows / terms.z) ** 2
+        limit = max((terms.error * n_rows / terms.z) ** 2, _LEAST_LIMIT)
         return cls(np.zeros(1), np.array([limit]), limit if rows else math.inf)
 
     @classmethod

@@ -421,6 +421,18 @@ def test_nothing_is_spent_where_a_single_query_costs_more_than_a_line() -> None:
     assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease(0.0, (), (), 0)
 
 
+@pytest.mark.parametrize("budget", [BUDGET, OF_PERSONS], ids=["rows", "persons"])
+def test_a_phase_of_which_perhaps_no_row_counts_is_planned_like_one_of_one_row(
+    budget: Budget,
+) -> None:
+    for share in (None, 0.3):
+        found, one = (
+            released(ORDERS, n_rows, 0.02, base_share=share, budget=budget) for n_rows in (0, 1)
+        )
+        assert found == one
+    assert released(ORDERS, 0, 0.02, budget=budget).units == 0
+
+
 def test_few_queries_are_left_to_demand() -> None:
     assert released((16,) * 6, 50_000, 0.02, queries=3).units == 0
     assert released((16,) * 6, 50_000, 0.02, queries=3000).units > 0

@@ -22,7 +22,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.parameters import Accuracy, Privacy, Target, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import SumEstimate, ratio_bar
@@ -34,7 +34,7 @@ from stream_dp.core.residual.sum_look import SumLook, SumRelease, exact_sums
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 from stream_dp.core.residual.sum_price import SumShape, WholeValues
 from stream_dp.core.universe import Category, Number, Rows, Universe
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, UnitSpec
 from tests.noise import FakeNoise, QuickNoise
 
 ALARM = 1e-6
@@ -255,7 +255,8 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
 ) -> None:
     numbers = Number("amount", tuple(range(10, 210, 10)), integer=False)
     universe = Universe((numbers, Category("status", ("a", "b"), other=False)))
-    query = LinearQuery(EVERYTHING, range(1), group_by, Total(0, numbers.values))
+    total, within = Total(0, numbers.values), Target(value=4_000.0 * max(numbers.values))
+    query = LinearQuery(EVERYTHING, range(1), group_by, total, target=within)
     engine = Calibrated(
         universe, Privacy(1.0, 1e-9, Unit(2, 3)), Accuracy(0.02, 0.01), base_share=0.0
     )
@@ -270,6 +271,11 @@ def test_a_data_set_that_protects_persons_looks_at_sums_at_the_price_of_blanks(
     x = Fraction(look.shape.size)
     rho = (x**2 / grid_sigma(step) ** 2 + 1 / grid_sigma(counted) ** 2) / 2
     assert charge.rho == math.ceil(rho * 3 * 2**2 / Budget.of(PRIVACY).rho * UNITS)
+
+
+def test_no_look_is_precise_enough_where_perhaps_no_row_counts() -> None:
+    demand = Demand.of_totals(Terms.of(Accuracy(0.02, 0.01)), 0, rows=True)
+    assert 0.0 < demand.limits.max() == demand.rows < float(grid_sigma(-320)) ** 2
 
 
 def test_the_auditor_prices_a_look_from_its_rows() -> None:
@@ -288,8 +294,9 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
     )
     budget = Budget.of(PRIVACY)
     line = Line(budget.rho, Fraction(0), linear=False, recorded=True)
+    of_persons = replace(line, unit=UnitSpec(key="user_id", rows_per_phase=1, phases=1))
     prices = Prices(budget)
-    for shape, step, counted in product(SHAPES, (200, 260), (150, 220)):
+    for shape, step, counted in product([*SHAPES, *BLANKS], (200, 260), (150, 220)):
         look = {
             "kind": "sums",
             "predicate": "00",
@@ -304,7 +311,8 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
             "unit": 0.5,
             "blocks": [[0, step, counted] if shape.counts else [0, step]],
         }
-        ((block, due),) = Looks(definition, line).owed(look, [100])
+        priced = Looks(definition, of_persons if shape.blank else line)
+        ((block, due),) = priced.owed(look, [100])
         sigma = grid_sigma(counted) if shape.counts else None
         units = prices.of(shape.rho(grid_sigma(step), sigma))
         assert (block, due.rho.least, due.rho.most) == (0, units, units)
@@ -320,7 +328,7 @@ def test_the_auditor_prices_a_look_from_its_rows() -> None:
         {"blocks": [[1, 200, 150]]},
     ):
         with pytest.raises(Wrong):
-            Looks(definition, line).owed({**look, **broken}, [100])
+            priced.owed({**look, **broken}, [100])
 
 
 # ---------------------------------------------------------------- whole numbers
