@@ -35,10 +35,10 @@ MAX_KEY_BYTES: Final = 64
 """Most bytes of a key as it is; a longer one is shortened to a hash."""
 LONGEST_KEY: Final = 6 * MAX_KEY_BYTES + 2
 """Most bytes that a canonical key takes in JSON: six for a control character, and two quotes."""
-MIN_FILE_BYTES: Final = 32
-"""Fewest bytes of a key file."""
 
-_MAX_SPELT: Final = 256  # sorting the marks of a text takes time that grows with the square of its length
+_MAX_SPELT: Final = (
+    256  # sorting the marks of a text takes time that grows with the square of its length
+)
 _SHORTENED: Final = re.compile("sha256:[0-9a-f]{64}")
 _QUICK: Final = frozenset({str, int, float, type(None)})
 _SECRET_BYTES: Final = 32
@@ -124,7 +124,8 @@ def ranks(secret: bytes, batch_id: str, n_slots: int) -> Ranks:
 def _mixed(words: Ranks) -> Ranks:
     """A permutation of all 64-bit words under which neighbours are far apart.
 
-    Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", section 2.6 (Stafford's mix 13).
+    Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", with the constants of
+    Stafford 2011, mix 13.
     """
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -159,7 +160,9 @@ class Whose:
         """
         heads = np.ascontiguousarray(self.digests[:, :8]).view("<u8")[:, 0]
         tails = np.ascontiguousarray(self.digests[:, 8:]).view("<u4")[:, 0]
-        order = np.lexsort((self.ranks, tails, heads))  # stable: equal ranks stay in the order of the log
+        order = np.lexsort(
+            (self.ranks, tails, heads)
+        )  # stable: equal ranks stay in the order of the log
         heads, tails = heads[order], tails[order]
         begins = np.ones(len(order), dtype=np.bool_)
         begins[1:] = (heads[1:] != heads[:-1]) | (tails[1:] != tails[:-1])
@@ -217,7 +220,7 @@ class PersonSecret:
         Args:
             noise: The source of randomness.
             dataset: The name of the data set.
-            key_file: What the key file holds, ``MIN_FILE_BYTES`` or more; None without one.
+            key_file: What the key file holds; None without one.
         """
         if key_file is None:
             return cls(bytes(noise.uniform(256, _SECRET_BYTES).tolist()), of_file=False)
@@ -264,7 +267,6 @@ __all__ = [
     "DIGEST_BYTES",
     "LONGEST_KEY",
     "MAX_KEY_BYTES",
-    "MIN_FILE_BYTES",
     "Digests",
     "PersonSecret",
     "Persons",
