@@ -1,11 +1,12 @@
 """Whose rows these are, and which of them count: at most so many of a person in a block.
 
 A *slot* is the place of a row in a block. Whose row it holds is kept as a digest of its key, made with a
-secret of the data set, and only until its block is sealed. A slot without a key is *blank*: it counts nowhere.
+secret of the data set, and only until its block is sealed. A slot without a key is *blank*: it counts
+nowhere.
 
-Which slots count is decided for each person by that person's own slots alone. Nothing that persons share, such
-as a sketch or a limit for the whole block, may come into it: then blanking one person's rows would change
-whose other rows count, by any number (docs/guarantee.md, Theorem 20).
+Which slots count is decided for each person by that person's own slots alone. Nothing that persons share,
+such as a sketch or a limit for the whole block, may come into it: then blanking one person's rows would
+change whose other rows count, by any number (docs/guarantee.md, Theorem 20).
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ def canonical(value: object) -> str | None:
     float such as 17.0, and another number for its shortest one. A bool stands for "true" or "false". Text is
     put into Unicode's form NFC, without blanks at its ends; upper and lower case differ. Text of more than
     ``MAX_KEY_BYTES`` in UTF-8 becomes ``sha256:`` and a hash, which anyone can compute who sends it. So two
-    spellings of one person that are not listed here are two persons. The canonical text of a canonical text is
-    itself.
+    spellings of one person that are not listed here are two persons. A canonical text is its own.
     """
     if isinstance(value, np.generic):
         value = value.item()

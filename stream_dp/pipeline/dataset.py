@@ -472,7 +472,7 @@ class Dataset:
     def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
         """Marks which of the rows that waited count, where persons are protected; None where rows are.
 
-        It follows from the rows alone. So an owner who repeats a seal that a crash cut short chooses the same.
+        It follows from the rows alone. So an owner who repeats a seal that a crash cut short does the same.
         """
         unit = self.definition.privacy.unit
         if unit is None or rows.whose is None:
