@@ -374,7 +374,7 @@ class Dataset:
         for block in snapshot.blocks:
             self._data.append(Block.from_bytes(self._universe, block))
         vault = dict(snapshot.vault)
-        if self.definition.privacy.unit is not None:
+        if snapshot.definition is not None and self.definition.privacy.unit is not None:
             if _PERSON not in vault:
                 raise CorruptState(f"{self.name}: the secret of its digests is not there")
             secret = PersonSecret.from_bytes(vault.pop(_PERSON), self.name, self._key_file)
