@@ -690,7 +690,7 @@ class Universe:
             )
         if complete and persons is not None and persons.key not in given:
             raise InvalidBatch(
-                field_path, f"there is no column {persons.key}", "it says whose row each is; add it"
+                field_path, f"there is no column {persons.key}", "it says whose row each is"
             )
         if complete and len(given) < len(names):
             absent = ", ".join(n for n in self.names if n not in given)

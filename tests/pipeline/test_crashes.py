@@ -118,7 +118,7 @@ async def test_persons_are_protected_without_a_crash(world: Any) -> None:
     reasons = [event["reason"]["message"] for event in world.events("batch_refused")]
     assert set(reasons) == {
         "cells: rows that are only counted do not say whose they are; send rows or columns",
-        "columns: there is no column user_id; it says whose row each is; add it",
+        "columns: there is no column user_id; it says whose row each is",
     }
 
 
