@@ -176,7 +176,7 @@ def test_a_million_rows_are_chosen_in_about_a_second() -> None:
     n = 10**6
     draw = np.random.default_rng(1)
     keys = draw.integers(300_000, size=n)
-    table = digests(SECRET, range(300_000))  # type: ignore[arg-type]
+    table = digests(SECRET, range(300_000))
     whose = Whose(table[keys], ranks(SECRET, "batch", n))
     began = time.process_time()
     counted = whose.counted(2)
@@ -188,8 +188,9 @@ CLICKS = Universe((Category("page", ("a", "b")), Boolean("paid")))
 
 
 def rows_of(batch_id: str, keys: Iterable[object], pages: Iterable[str]) -> Rows:
-    columns = {"page": list(pages), "user_id": list(keys)}
-    columns["paid"] = [False] * len(columns["page"])
+    found = list(pages)
+    columns: dict[str, list[Any]] = {"page": found, "user_id": list(keys)}
+    columns["paid"] = [False] * len(found)
     return CLICKS.encode_columns(columns, Persons("user_id", SECRET, batch_id))
 
 
