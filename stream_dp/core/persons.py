@@ -31,6 +31,7 @@ Ranks: TypeAlias = npt.NDArray[np.uint64]
 
 DIGEST_BYTES: Final = 12
 """A person shares their digest with one of n others with probability n 2^-96, which is added to delta."""
+_BLANK: Final = bytes(DIGEST_BYTES)
 
 MAX_KEY_BYTES: Final = 64
 """Most bytes of a key as it is; a longer one is shortened to a hash."""
@@ -43,6 +44,7 @@ _MAX_SPELT: Final = (
 _SHORTENED: Final = re.compile("sha256:[0-9a-f]{64}")
 _QUICK: Final = frozenset({str, int, float, type(None)})
 _SECRET_BYTES: Final = 32
+_SMALL: Final = 2**63
 
 
 def canonical(value: object) -> str | None:
@@ -54,6 +56,10 @@ def canonical(value: object) -> str | None:
     ``MAX_KEY_BYTES`` in UTF-8 becomes ``sha256:`` and a hash, which anyone can compute who sends it. So two
     spellings of one person that are not listed here are two persons. A canonical text is its own.
     """
+    if type(value) is str and len(value) <= MAX_KEY_BYTES and value.isascii():
+        return value.strip() or None  # as the rest does, ten times as fast
+    if type(value) is int and abs(value) < _SMALL:
+        return str(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -96,17 +102,18 @@ def digests(secret: bytes, column: Sequence[object] | npt.NDArray[Any]) -> Diges
     values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
     if not _QUICK.issuperset(map(type, values)):  # True is 1 as a key, and lists cannot be keys
         values = list(map(canonical, values))
-    digest_of = {value: _digest(secret, value) for value in set(values)}
+    fresh = blake2b(digest_size=DIGEST_BYTES, key=secret).copy  # quicker than to begin with the key
+    digest_of: dict[object, bytes] = {}
+    for value in set(values):
+        key = canonical(value)
+        if key is None:
+            digest_of[value] = _BLANK
+        else:
+            state = fresh()
+            state.update(key.encode("utf-8", "surrogatepass"))
+            digest_of[value] = state.digest()
     found = b"".join(map(digest_of.__getitem__, values))
     return np.frombuffer(found, np.uint8).reshape(-1, DIGEST_BYTES)
-
-
-def _digest(secret: bytes, value: object) -> bytes:
-    key = canonical(value)
-    if key is None:
-        return bytes(DIGEST_BYTES)
-    encoded = key.encode("utf-8", "surrogatepass")
-    return blake2b(encoded, digest_size=DIGEST_BYTES, key=secret).digest()
 
 
 def ranks(secret: bytes, batch_id: str, n_slots: int) -> Ranks:
