@@ -157,6 +157,22 @@ class StoreRefused(StoreError):
     code: ClassVar[str] = "store_refused"
 
 
+class WrongKeyFile(StreamDPError):
+    """The key file is not the one with which a data set was defined. Its persons could not be told apart."""
+
+    code: ClassVar[str] = "wrong_key_file"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"STREAM_DP_PERSON_KEY_FILE: {dataset} was defined with another key file; give every worker the "
+            "right one"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.dataset,))
+
+
 class RolledBack(StreamDPError):
     """The store has forgotten charges that the ledger topic records. Serving on would spend them again."""
 
@@ -211,4 +227,5 @@ __all__ = [
     "StoreUnavailable",
     "StreamDPError",
     "UnsafeStore",
+    "WrongKeyFile",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -11,6 +12,8 @@ from stream_dp.broker import Broker, SaslMechanism, SecurityProtocol
 from stream_dp.errors import InvalidInput
 
 __all__ = ["WorkerSettings", "worker_settings"]
+
+_KEY_BYTES: Final = 32
 
 
 class WorkerSettings(BaseSettings):
@@ -46,6 +49,9 @@ class WorkerSettings(BaseSettings):
         web_analyst_token: The token that opens the public pages and the question box. Default: a new token
             at every start that needs one, which the worker prints.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
+        person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
+            of persons are made. Redis alone then undoes no digest. It applies to data sets that are defined
+            with it; losing it ends them. Default: each data set has a secret of its own in Redis.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
@@ -74,6 +80,7 @@ class WorkerSettings(BaseSettings):
     web_operator_token: SecretStr | None = None
     web_analyst_token: SecretStr | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
+    person_key_file: str | None = None
     data_dir: str | None = None
     crash_at: str | None = None
 
@@ -98,6 +105,31 @@ class WorkerSettings(BaseSettings):
             cert_file=self.kafka_cert_file,
             key_file=self.kafka_key_file,
         )
+
+    def person_key(self) -> bytes | None:
+        """Returns what the key file of persons holds; None without one.
+
+        Raises:
+            InvalidInput: It cannot be read, or is too short.
+        """
+        if self.person_key_file is None:
+            return None
+        name = "STREAM_DP_PERSON_KEY_FILE"
+        try:
+            key = Path(self.person_key_file).read_bytes()
+        except OSError as error:
+            raise InvalidInput(
+                name,
+                f"it cannot be read ({type(error).__name__})",
+                "name a file that the worker may read",
+            ) from None
+        if len(key) < _KEY_BYTES:
+            raise InvalidInput(
+                name,
+                f"it holds fewer than {_KEY_BYTES} bytes",
+                f"make one of random bytes: head -c {_KEY_BYTES} /dev/urandom > FILE",
+            )
+        return key
 
 
 def worker_settings(**given: Any) -> WorkerSettings:
@@ -124,4 +156,5 @@ def worker_settings(**given: Any) -> WorkerSettings:
     except InvalidInput as error:
         name = f"STREAM_DP_KAFKA_{error.field.upper()}"
         raise InvalidInput(name, error.problem, error.fix) from None
+    settings.person_key()
     return settings

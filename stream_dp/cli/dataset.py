@@ -144,7 +144,7 @@ def check(
                 f"it belongs to {source.dataset}, not to {read.dataset}",
                 "pass the file that belongs to the definition",
             )
-        _look_at_source(connection, source, universe, records)
+        _look_at_source(connection, source, read, records)
     elif file is not None:
         _look_at_file(
             RowFile(
@@ -178,15 +178,19 @@ def _look_at_file(rows: RowFile, file: Path, universe: Universe, decimal: str | 
     _say(universe, survey)
 
 
-def _look_at_source(connection: Connection, source: Source, universe: Universe, most: int) -> None:
+def _look_at_source(
+    connection: Connection, source: Source, definition: Definition, most: int
+) -> None:
     """Examines the newest records of a source's topic."""
     from itertools import islice
 
     from stream_dp.cli.checking import Survey
     from stream_dp.client.reading import newest
     from stream_dp.pipeline.sources import row_of
+    from stream_dp.profiles.building import universe_of
 
-    paths = source.paths(universe)
+    universe, unit = universe_of(definition), definition.privacy.unit
+    paths = source.paths(universe, None if unit is None else unit.key)
     survey = Survey(universe, can_say=False)
     with bar() as progress:
         task = progress.add_task(f"Reading {source.topic}", total=most)

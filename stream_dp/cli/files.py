@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from stream_dp.client.documents import plain
+from stream_dp.core.persons import LONGEST_KEY, canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
 
@@ -32,6 +33,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
 _BOOLEAN_WIDTH: Final = 7
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
+_WHOSE: Final = "pass --person with the column that says whose row it is"
 _UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 
@@ -75,6 +77,12 @@ def _scalars(column: list[Any]) -> list[Any]:
     ]
 
 
+def _keys(column: list[Any]) -> list[str | None]:
+    """Makes keys canonical, so that none is longer than ``LONGEST_KEY``. A date stands for its text."""
+    pairs = zip(column, _scalars(column), strict=True)
+    return [canonical(value) or canonical(scalar) for value, scalar in pairs]
+
+
 def _json_bytes(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace"))
 
@@ -82,6 +90,7 @@ def _json_bytes(value: object) -> int:
 def rows_a_batch(definition: Definition, wanted: int) -> int:
     """Returns how many rows go into one record: the wanted number, or fewer so that they surely fit."""
     row = sum(_width(attribute) + 1 for attribute in definition.attributes)
+    row += 0 if definition.privacy.unit is None else LONGEST_KEY + 1
     return max(1, min(wanted, (TOPICS["batches"].max_value_bytes - _HEAD_BYTES) // row))
 
 
@@ -158,6 +167,7 @@ class RowFile:
         delimiter: The character that separates columns. None takes a comma, or a tab for tsv.
         decimal: The decimal mark in number strings, see ``pointed``. None takes a point and no thousands
             separator.
+        person: The column that says whose row it is, where persons are protected. None leaves it out.
 
     Raises:
         InvalidInput: The name of the file does not tell its format.
@@ -172,6 +182,7 @@ class RowFile:
         encoding: str = "utf-8-sig",
         delimiter: str | None = None,
         decimal: str | None = None,
+        person: str | None = None,
     ) -> None:
         self._file = file
         self._definition = definition
@@ -197,6 +208,20 @@ class RowFile:
         self._reader = readers[kind[0]]
         self._decimal = decimal
         self._names = [attribute.name for attribute in definition.attributes]
+        self._in_file = list(self._names)
+        self._key = None
+        if person is not None:
+            assert definition.privacy.unit is not None, (
+                "the caller refuses it where rows are protected"
+            )
+            self._key = definition.privacy.unit.key
+            self._names.append(self._key)
+            self._in_file.append(person)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a batch, by the names in the definition."""
+        return tuple(self._names)
 
     def columns(self) -> Iterator[tuple[Columns, int]]:
         """Yields the declared columns as the file holds them, some rows at a time, and the bytes read.
@@ -208,10 +233,13 @@ class RowFile:
 
     def values(self, columns: Columns) -> Columns:
         """Converts columns of the file to the values that are sent. The worker reads these the same way."""
-        return {
+        values = {
             attribute.name: _scalars(self._numbers(attribute, columns[attribute.name]))
             for attribute in self._definition.attributes
         }
+        if self._key is not None:
+            values[self._key] = _keys(columns[self._key])
+        return values
 
     def batches(self, skip: int = 0) -> Iterator[FileBatch]:
         """Yields the rows from index ``skip`` on, in batches that fit into a record."""
@@ -226,6 +254,8 @@ class RowFile:
                     attribute.name: _fitted(attribute, values[attribute.name])
                     for attribute in self._definition.attributes
                 }
+                if self._key is not None:
+                    fitted[self._key] = values[self._key]
                 yield FileBatch(fitted, start + first, stop, read_bytes)
             start = stop
 
@@ -282,6 +312,8 @@ class RowFile:
             frozenset(attribute.values if attribute.type == "category" else ())
             for attribute in self._definition.attributes
         ]
+        if self._key is not None:
+            as_listed.append(frozenset())
         with self._open() as (text, raw):
             lines = self._lines(text)
             first = next(lines, "")
@@ -298,7 +330,7 @@ class RowFile:
                         self._file.name, "it is empty", "its first line must name the columns"
                     )
                 self._check_header(header, may_be_a_row=True)
-                indices = [header.index(name) for name in self._names]
+                indices = [header.index(name) for name in self._in_file]
                 columns = self._empty()
                 targets = [columns[name] for name in self._names]
                 for row in reader:
@@ -323,7 +355,7 @@ class RowFile:
 
     def _check_delimiter(self, first: str) -> None:
         """Refuses a first line that names our columns only when it is split at another mark."""
-        wanted = {name.casefold() for name in self._names}
+        wanted = {name.casefold() for name in self._in_file}
         for mark in (self._delimiter, *",;\t|"):
             if not wanted.isdisjoint(name.casefold() for name in _cut(first, mark)):
                 break
@@ -337,8 +369,8 @@ class RowFile:
             )
 
     def _check_header(self, header: Sequence[str], *, may_be_a_row: bool = False) -> None:
-        missing = [name for name in self._names if name not in header]
-        twice = [name for name in self._names if header.count(name) > 1]
+        missing = [name for name in self._in_file if name not in header]
+        twice = [name for name in self._in_file if header.count(name) > 1]
         header_line = f"{self._file.name} line 1"
         if twice:
             raise InvalidInput(
@@ -354,7 +386,9 @@ class RowFile:
         if near or not may_be_a_row or len(missing) < len(self._names):
             problem += f" (found: {', '.join(header):.200})"
             fix = (
-                f"rename {', '.join(near)}"
+                _WHOSE
+                if missing == self._in_file[len(self._definition.attributes) :]
+                else f"rename {', '.join(near)}"
                 if near
                 else "rename the columns to the names in the definition"
             )
@@ -384,8 +418,8 @@ class RowFile:
                     )
                 if first:
                     seen.update(row)
-                for name in self._names:
-                    columns[name].append(row.get(name))
+                for name, in_file in zip(self._names, self._in_file, strict=True):
+                    columns[name].append(row.get(in_file))
                 if len(columns[self._names[0]]) == self._batch_rows:
                     self._check_keys(seen, first=first)
                     first = False
@@ -396,12 +430,13 @@ class RowFile:
                 yield columns, raw.tell()
 
     def _check_keys(self, seen: set[str], *, first: bool) -> None:
-        missing = [name for name in self._names if name not in seen]
+        missing = [name for name in self._in_file if name not in seen]
         if first and missing:
+            only_persons = missing == self._in_file[len(self._definition.attributes) :]
             raise InvalidInput(
                 self._file.name,
                 f"no row has the key {', '.join(missing)} (found: {', '.join(sorted(seen)):.200})",
-                "rename the keys to the names in the definition",
+                _WHOSE if only_persons else "rename the keys to the names in the definition",
             )
 
     def _parquet(self) -> Iterator[tuple[Columns, int]]:
@@ -421,11 +456,12 @@ class RowFile:
         self._check_header(table.schema_arrow.names)
         size = self._file.stat().st_size
         done, total = 0, max(1, table.metadata.num_rows)
-        for batch in table.iter_batches(batch_size=self._batch_rows, columns=self._names):
+        names = dict.fromkeys(self._in_file)
+        for batch in table.iter_batches(batch_size=self._batch_rows, columns=list(names)):
             done += batch.num_rows
             if batch.num_rows:
                 columns = {
-                    name: batch.column(index).to_pylist()
-                    for index, name in enumerate(batch.schema.names)
+                    name: batch.column(in_file).to_pylist()
+                    for name, in_file in zip(self._names, self._in_file, strict=True)
                 }
                 yield columns, size * done // total

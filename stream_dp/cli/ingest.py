@@ -18,7 +18,7 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import FileBatch, RowFile, rows_a_batch
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import rows_of_a_phase
-from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
+from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ encoding_option = click.option(
     help="The prefix of the batch ids. The same rows under the same prefix count once.  "
     "[default: derived from the rows, with a key that stays on this machine]",
 )
+@click.option(
+    "--person",
+    help="The column that says whose row it is, for a data set that protects persons.  "
+    "[default: the name in the definition]",
+)
 @delimiter_option
 @decimal_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
@@ -102,6 +107,7 @@ def command(
     dataset: str | None,
     batch_rows: int,
     prefix: str | None,
+    person: str | None,
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
@@ -128,12 +134,11 @@ def command(
             encoding=encoding,
             delimiter=delimiter,
             decimal=decimal,
+            person=_person(definition, person),
         )
         universe = universe_of(definition)
         survey = Survey(universe, decimal=decimal)
-        digest = (
-            None if prefix else RowsDigest(batch_key(connection.state_dir), name, universe.names)
-        )
+        digest = None if prefix else RowsDigest(batch_key(connection.state_dir), name, source.names)
         with bar() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
             for columns, read_bytes in source.columns():
@@ -182,6 +187,20 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         raise StreamDPError(
             f"{error} (the name comes from the file's name; pass --dataset for another one)"
         ) from None
+
+
+def _person(definition: Definition, given: str | None) -> str | None:
+    """Returns the column of the file that says whose row it is; None where rows are protected.
+
+    Raises:
+        InvalidInput: One is given, and rows are protected.
+    """
+    unit = definition.privacy.unit
+    if unit is not None:
+        return given or unit.key
+    if given is not None:
+        raise InvalidInput("--person", "this data set protects rows", "leave it out")
+    return None
 
 
 def _confirm(survey: Survey, *, yes: bool) -> None:

@@ -339,7 +339,9 @@ class Client:
     ) -> Event:
         """Sends one batch in one of five forms and waits until it is durable.
 
-        NaN and None are missing values. Numpy numbers, decimals and dates become plain JSON values.
+        NaN and None are missing values. Numpy numbers, decimals and dates become plain JSON values. Where
+        persons are protected, the column that says whose row it is comes with the attributes. A row without
+        it counts nowhere.
 
         Args:
             dataset: The name of the data set.
@@ -370,16 +372,21 @@ class Client:
             )
         batch_id = batch_id or uuid.uuid4().hex
         if arrow is not None:
-            names = [attribute.name for attribute in self.definition(dataset).attributes]
-            value = frames.arrow_stream(arrow, names)
+            value = frames.arrow_stream(arrow, self._columns(dataset))
             headers = [("content-type", frames.ARROW), ("batch_id", batch_id.encode())]
             return self._send_batch(dataset, value, batch_id, timeout_s, headers)
         if frame is not None:
-            names = [attribute.name for attribute in self.definition(dataset).attributes]
-            given = {"columns": frames.frame_columns(frame, names)}
+            given = {"columns": frames.frame_columns(frame, self._columns(dataset))}
         body = {name: value for name, value in given.items() if value is not None}
         document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **body}
         return self._send_batch(dataset, documents.to_json(document), batch_id, timeout_s)
+
+    def _columns(self, dataset: str) -> list[str]:
+        """Returns the names of the columns that a batch needs."""
+        definition = self.definition(dataset)
+        unit = definition.privacy.unit
+        names = [attribute.name for attribute in definition.attributes]
+        return names if unit is None else [*names, unit.key]
 
     def _send_batch(
         self, dataset: str, value: bytes, batch_id: str, timeout_s: float, headers: _Headers = ()

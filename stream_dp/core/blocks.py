@@ -44,7 +44,8 @@ class Block:
     """The rows that opened one phase.
 
     Attributes:
-        n_rows: Rows counted; public.
+        n_rows: Rows sealed; public. Where rows are protected, they all count. Where persons are, some of them
+            do, and how many is private.
         capacity: Entries that its bytes have room for: min(cells of the universe, entries sealed); public.
         codes: Codes of the occupied cells, one array an attribute, shape (n_occupied,). Private.
         counts: Rows in each, positive, shape (n_occupied,). Private.
@@ -52,6 +53,7 @@ class Block:
             codes private. Empty where the block has more than ``MAX_ORDERED`` rows.
         totals: Measured attribute -> units above its lower end that the rows of each occupied cell count for
             together, shape (n_occupied,). Its keys are public, the numbers private.
+        of_persons: Whether persons are protected; public.
     """
 
     n_rows: int
@@ -60,16 +62,25 @@ class Block:
     counts: Counts = field(repr=False)
     ordered: Mapping[int, Codes] = field(default_factory=dict, repr=False)
     totals: Mapping[int, Counts] = field(default_factory=dict, repr=False)
+    of_persons: bool = field(default=False, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("block", 1, 2, 3)
+    _FORMAT: ClassVar[Format] = Format("block", 1, 2, 3, 4)
     _MERGED: ClassVar[int] = 1  # capacity, the occupied cells
     _ORDERED: ClassVar[int] = (
         2  # the block in version 1 with its length, columns in order of arrival
     )
     _MEASURED: ClassVar[int] = 3  # a block in version 1 or 2 with its length, totals of its cells
+    _OF_PERSONS: ClassVar[int] = 4  # rows sealed, a block in version 1 or 3
 
     @classmethod
-    def seal(cls, universe: Universe, rows: Rows, ordered: Iterable[int] = ()) -> Block:
+    def seal(
+        cls,
+        universe: Universe,
+        rows: Rows,
+        ordered: Iterable[int] = (),
+        *,
+        counted: npt.NDArray[np.bool_] | None = None,
+    ) -> Block:
         """The block of ``rows``, equal rows merged.
 
         Args:
@@ -78,29 +89,47 @@ class Block:
             ordered: Indices of the attributes to keep in order of arrival too, if the rows are few enough.
                 Replacing a row changes one place, but where rows are counted it shifts all that are between
                 two entries: what is answered row by row must not take such batches in.
+            counted: Marks the rows that count, shape (n_entries,), where the rows say whose they are. The
+                others are in no cell. Whose the rows are is not kept.
 
         Raises:
             InvalidBatch: They count more rows than a block of this universe may.
-            ValueError: They do not have the values that this universe keeps.
+            ValueError: They do not have the values that this universe keeps, or say whose they are and not
+                which of them count, or persons are protected and rows are to be kept in order.
         """
         check_total(rows.n_rows, "batch", universe.max_rows)
         if rows.measures.keys() != universe.measured.keys():
             raise ValueError("these rows do not have the values that are kept of them")
+        if (rows.whose is None) is not (counted is None):
+            raise ValueError("which rows count is said just where the rows say whose they are")
+        ordered = sorted(ordered)
+        if counted is not None and ordered:
+            raise ValueError("where persons are protected no row has a place that others can see")
+        # A row that does not count is merged like the others, so that the work is the same.
+        each = rows.counts if counted is None else counted.astype(np.int64)
         merged = _Merged(_cell_ids(rows.codes, universe.shape))
-        counts = merged.counts(rows.counts)
+        counts = merged.counts(each)
         occupied = counts > 0
         codes = tuple(column[merged.firsts[occupied]] for column in rows.codes)
         totals = {
-            attribute: merged.totals(offsets, rows.counts)[occupied]
+            attribute: merged.totals(offsets, each)[occupied]
             for attribute, offsets in rows.measures.items()
         }
         capacity = min(universe.n_cells, rows.n_entries)
-        kept = sorted(ordered) if rows.n_rows <= MAX_ORDERED else ()
+        kept = ordered if rows.n_rows <= MAX_ORDERED else ()
         columns = {attribute: _unrolled(rows, attribute) for attribute in kept}
-        return cls(rows.n_rows, capacity, codes, counts[occupied], columns, totals)
+        of_persons = counted is not None
+        return cls(rows.n_rows, capacity, codes, counts[occupied], columns, totals, of_persons)
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on public numbers alone."""
+        cells = self._cells_to_bytes()
+        if not self.of_persons:
+            return cells
+        return self._FORMAT.pack(fields("<Q", self.n_rows), cells, version=self._OF_PERSONS)
+
+    def _cells_to_bytes(self) -> bytes:
+        """The block without the number of rows, where that is not the sum of its counts."""
         counted = self._counted_to_bytes()
         if not self.totals:
             return counted
@@ -136,16 +165,29 @@ class Block:
 
         Raises:
             CorruptState: An unknown version, a wrong length, a cell outside the universe, a column in order
-                of arrival that holds other rows than are counted, or totals that its rows cannot have.
+                of arrival that holds other rows than are counted, totals that its rows cannot have, or more
+                rows counted than sealed.
         """
         reader = cls._FORMAT.read(data)
+        if reader.version != cls._OF_PERSONS:
+            return cls._cells(universe, reader)
+        (n_rows,) = reader.fields("<Q")
+        cells = cls._FORMAT.read(reader.rest())
+        reader.require(cells.version in (cls._MERGED, cls._MEASURED))
+        block = cls._cells(universe, cells)
+        reader.require(not block.ordered and block.n_rows <= n_rows <= universe.max_rows)
+        return replace(block, n_rows=n_rows, of_persons=True)
+
+    @classmethod
+    def _cells(cls, universe: Universe, reader: Reader) -> Block:
+        """The block in version 1 to 3."""
         measured = reader.version == cls._MEASURED
         reader.require(measured is bool(universe.measured))
         if not measured:
             return cls._counted(universe, reader)
         length, n_measured = reader.fields("<QB")
         counted = cls._FORMAT.read(reader.take(length))
-        reader.require(counted.version != cls._MEASURED)
+        reader.require(counted.version in (cls._MERGED, cls._ORDERED))
         block = cls._counted(universe, counted)
         reader.require(block.n_rows <= universe.max_rows)
         reader.require(list(reader.take(n_measured)) == list(universe.measured))

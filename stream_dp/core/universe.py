@@ -14,7 +14,7 @@ import math
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, product, repeat
@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from stream_dp.core.measure import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.packing import Format, Reader, array, fields, integers
+from stream_dp.core.persons import DIGEST_BYTES, Persons, Whose
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64
@@ -599,32 +600,49 @@ class Universe:
         except (KeyError, TypeError):
             raise unknown_name(name, self.names, field_path) from None
 
-    def encode_columns(self, columns: Mapping[str, Column | Repeated]) -> Rows:
+    def encode_columns(
+        self, columns: Mapping[str, Column | Repeated], persons: Persons | None = None
+    ) -> Rows:
         """Rows given column by column: one entry a row.
+
+        Args:
+            columns: A column for each attribute, and one of keys if there are ``persons``.
+            persons: Reads whose rows these are; None where rows are protected.
 
         Raises:
             InvalidBatch: A column is absent, unknown or no list, or lengths differ.
         """
-        self._check_names("columns", set(columns), complete=True)
+        self._check_names("columns", set(columns), persons, complete=True)
         if any(isinstance(c, str | bytes) for c in columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
-        return self._encoded([columns[a.name] for a in self.attributes])
+        whose = None if persons is None else _whose(persons, columns[persons.key])
+        return self._encoded([columns[a.name] for a in self.attributes], whose=whose)
 
-    def encode_rows(self, rows: Sequence[Mapping[str, object]]) -> Rows:
-        """Rows given one by one; an absent attribute is a missing value.
+    def encode_rows(
+        self, rows: Sequence[Mapping[str, object]], persons: Persons | None = None
+    ) -> Rows:
+        """Rows given one by one; an absent attribute is a missing value, and a row without a key blank.
+
+        Args:
+            rows: The rows.
+            persons: Reads whose rows these are; None where rows are protected.
 
         Raises:
             InvalidBatch: A row is not a mapping, or has a key that is not an attribute.
         """
         if not _all_mappings(rows):
             raise InvalidBatch("rows", "a row is not an object", "give name and value pairs")
-        self._check_names("rows", set().union(*rows), complete=False)
-        return self._encoded([[row.get(a.name) for row in rows] for a in self.attributes])
+        self._check_names("rows", set().union(*rows), persons, complete=False)
+        whose = None if persons is None else _whose(persons, [row.get(persons.key) for row in rows])
+        columns = [[row.get(a.name) for row in rows] for a in self.attributes]
+        return self._encoded(columns, whose=whose)
 
     def encode_cells(self, cells: Sequence[Mapping[str, object]]) -> Rows:
         """Rows given as cells with a ``count`` each; an absent attribute is a missing value.
+
+        They do not say whose they are, so a data set that protects persons does not take them.
 
         Raises:
             InvalidBatch: A fault as for rows, or a count is absent, not an integer or negative, or the counts
@@ -632,7 +650,7 @@ class Universe:
         """
         if not _all_mappings(cells):
             raise InvalidBatch("cells", "a cell is not an object", "give name and value pairs")
-        self._check_names("cells", set().union(*cells) - {COUNT}, complete=False)
+        self._check_names("cells", set().union(*cells) - {COUNT}, None, complete=False)
         counts = [cell.get(COUNT) for cell in cells]
         if not all(type(c) is int and c >= 0 for c in counts):
             raise InvalidBatch(
@@ -642,7 +660,12 @@ class Universe:
         columns = [[cell.get(a.name) for cell in cells] for a in self.attributes]
         return self._encoded(columns, np.array(counts, dtype=np.int64))
 
-    def _encoded(self, columns: Sequence[Column | Repeated], counts: Counts | None = None) -> Rows:
+    def _encoded(
+        self,
+        columns: Sequence[Column | Repeated],
+        counts: Counts | None = None,
+        whose: Whose | None = None,
+    ) -> Rows:
         """The rows of columns, one for each attribute."""
         codes: list[Codes] = []
         measures: dict[int, Offsets] = {}
@@ -652,17 +675,24 @@ class Universe:
             else:
                 found = _codes(attribute, column)
             codes.append(found)
-        return Rows(tuple(codes), counts, measures)
+        return Rows(tuple(codes), counts, measures, whose)
 
-    def _check_names(self, field_path: str, given: set[str], *, complete: bool) -> None:
+    def _check_names(
+        self, field_path: str, given: set[str], persons: Persons | None, *, complete: bool
+    ) -> None:
+        names = self.names if persons is None else (*self.names, persons.key)
         # The offending name is not repeated: in a row it is content.
-        if given - set(self.names):
+        if given - set(names):
             raise InvalidBatch(
                 field_path,
                 "a name is not an attribute of the data set",
-                f"use {', '.join(self.names)}",
+                f"use {', '.join(names)}",
             )
-        if complete and len(given) < len(self.names):
+        if complete and persons is not None and persons.key not in given:
+            raise InvalidBatch(
+                field_path, f"there is no column {persons.key}", "it says whose row each is"
+            )
+        if complete and len(given) < len(names):
             absent = ", ".join(n for n in self.names if n not in given)
             raise InvalidBatch(
                 field_path, f"there is no column {absent}", "add a column for every attribute"
@@ -678,15 +708,22 @@ class Rows:
         counts: Rows that each entry stands for, shape (n_entries,); None when one each.
         measures: Attribute -> units above its lower end that a row of each entry counts for, shape
             (n_entries,). Its keys are the attributes that the universe measures.
+        whose: Whose row each entry is, where persons are protected; None where rows are. An entry counts one
+            row then.
     """
 
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts | None = field(default=None, repr=False)
     measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
+    whose: Whose | None = field(default=None, repr=False)
 
-    _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2)
+    _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2, 3)
     _PLAIN: ClassVar[int] = 1  # the codes, and what they count
     _MEASURED: ClassVar[int] = 2  # the same behind the values of the measured attributes
+    _OF_PERSONS: ClassVar[int] = 3  # rows in version 1 or 2 with their length, then whose they are
+
+    def __post_init__(self) -> None:
+        assert self.whose is None or self.counts is None, "a person's rows come one by one"
 
     def __repr__(self) -> str:
         return f"Rows(n_rows={self.n_rows})"
@@ -702,7 +739,7 @@ class Rows:
 
     @classmethod
     def concat(cls, parts: Sequence[Rows]) -> Rows:
-        """All entries of ``parts`` (at least one) in order.
+        """All entries of ``parts`` (at least one) in order; all of them say whose they are, or none.
 
         Raises:
             InvalidBatch: Together they count more than 2**62 rows.
@@ -712,6 +749,10 @@ class Rows:
             np.concatenate(columns) for columns in zip(*(p.codes for p in parts), strict=True)
         )
         measures = {a: np.concatenate([p.measures[a] for p in parts]) for a in parts[0].measures}
+        owned = [p.whose for p in parts if p.whose is not None]
+        if owned:
+            assert len(owned) == len(parts), "a data set protects persons, or rows"
+            return cls(codes, None, measures, Whose.concat(owned))
         if all(p.counts is None for p in parts):
             return cls(codes, None, measures)
         return cls(codes, np.concatenate([p.entry_counts for p in parts]), measures)
@@ -723,6 +764,15 @@ class Rows:
 
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on the number of entries alone."""
+        encoded = self._cells_to_bytes()
+        if self.whose is None:
+            return encoded
+        header = fields("<Q", len(encoded))
+        whose = array(self.whose.digests) + array(self.whose.ranks)
+        return self._FORMAT.pack(header, encoded, whose, version=self._OF_PERSONS)
+
+    def _cells_to_bytes(self) -> bytes:
+        """The rows without whose they are."""
         header = fields("<?Q", self.counts is not None, self.n_entries)
         columns = pack_columns(self.codes, self.counts)
         if not self.measures:
@@ -739,6 +789,21 @@ class Rows:
             CorruptState: An unknown version, a wrong length, or a code outside the universe.
         """
         reader = cls._FORMAT.read(data)
+        if reader.version != cls._OF_PERSONS:
+            return cls._cells(universe, reader)
+        (length,) = reader.fields("<Q")
+        cells = cls._FORMAT.read(reader.take(length))
+        reader.require(cells.version != cls._OF_PERSONS)
+        rows = cls._cells(universe, cells)
+        reader.require(rows.counts is None)
+        digests = reader.array(np.dtype(np.uint8), rows.n_entries * DIGEST_BYTES)
+        ranks = reader.array(np.dtype(np.uint64), rows.n_entries)
+        reader.end()
+        return replace(rows, whose=Whose(digests.reshape(-1, DIGEST_BYTES), ranks))
+
+    @classmethod
+    def _cells(cls, universe: Universe, reader: Reader) -> Self:
+        """The rows in version 1 or 2."""
         has_counts, n_entries = reader.fields("<?Q")
         n_measured = reader.fields("B")[0] if reader.version == cls._MEASURED else 0
         reader.require(list(reader.take(n_measured)) == list(universe.measured))
@@ -755,6 +820,14 @@ def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
     if isinstance(column, Repeated):
         return np.take(attribute.encode(column.values), column.indices)
     return attribute.encode(column)
+
+
+def _whose(persons: Persons, column: Column | Repeated) -> Whose:
+    if isinstance(column, Repeated):
+        digests = np.take(persons.digests(column.values), column.indices, axis=0)
+    else:
+        digests = persons.digests(column)
+    return Whose(digests, persons.ranks(len(digests)))
 
 
 def _measured(attribute: Number, column: Column | Repeated) -> tuple[Codes, Offsets]:

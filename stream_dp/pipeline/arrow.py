@@ -21,6 +21,7 @@ from stream_dp.errors import InvalidMessage
 
 __all__ = ["read_columns"]
 
+_MOST_COLUMNS = MAX_ATTRIBUTES + 1  # one says whose row it is
 _MOST_VALUES = 1 << 23  # 64 MiB of pointers to them
 _MOST_METADATA = 1 << 22
 _ENTRY = 256  # the most bytes of a pair of strings, without the strings
@@ -273,9 +274,9 @@ def _messages(value: bytes) -> Iterator[tuple[_Table, int]]:
 def _check_schema(schema: _Table, sizes: _Sizes) -> int:
     """The number of columns, all of which are read."""
     n_columns = schema.length(1)
-    if n_columns > MAX_ATTRIBUTES:
+    if n_columns > _MOST_COLUMNS:
         raise InvalidMessage(
-            "value", f"it has more than {MAX_ATTRIBUTES} columns", "send those of the attributes"
+            "value", f"it has more than {_MOST_COLUMNS} columns", "send those of the attributes"
         )
     sizes.add_metadata(schema, 2)
     for number, column in enumerate(schema.tables(1), start=1):

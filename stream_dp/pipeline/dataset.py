@@ -16,11 +16,15 @@ from functools import partial
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import Conditions
 from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
@@ -45,6 +49,8 @@ _LEDGER = "ledger"  # the counter that says how many entries the ledger has
 _WORK = "work"  # the record in hand, and what looks it has led to
 
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
+
+_PERSON = "person"  # the secret of the digests in the vault, which no look sees
 
 _LARGE_DRAFT = 1 << 20
 
@@ -109,11 +115,13 @@ class Dataset:
     Args:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
         definition: The definition of the data set. ``define`` makes a new definition durable.
+        key_file: What the key file of persons holds; None without one.
         replays: Whether to fold what was published and to hold the rows. A worker that died of just that
             holds the data set without either, and quarantines it.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.
+        WrongKeyFile: The data set was defined with another key file.
     """
 
     def __init__(
@@ -123,6 +131,7 @@ class Dataset:
         snapshot: Snapshot,
         definition: Definition,
         *,
+        key_file: bytes | None = None,
         fuse: Fuse = unarmed,
         replays: bool = True,
     ) -> None:
@@ -140,6 +149,8 @@ class Dataset:
         self._paid: tuple[Charge, ...] = ()
         self._store = store
         self._noise = noise
+        self._key_file = key_file
+        self._person_secret: bytes | None = None
         self._fuse = fuse
         self._seq = snapshot.seq
         self._head = snapshot.head
@@ -164,13 +175,16 @@ class Dataset:
         noise: NoiseSource,
         snapshot: Snapshot,
         *,
+        key_file: bytes | None = None,
         fuse: Fuse = unarmed,
         replays: bool = True,
     ) -> Dataset:
         """A data set as the store holds it, for the owner that has just acquired it."""
         assert snapshot.definition is not None, "the caller has checked that it is defined"
         definition = Definition.read(json.loads(snapshot.definition))
-        return cls(store, noise, snapshot, definition, fuse=fuse, replays=replays)
+        return cls(
+            store, noise, snapshot, definition, key_file=key_file, fuse=fuse, replays=replays
+        )
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, phase={self.phase})"
@@ -301,6 +315,10 @@ class Dataset:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
         self._draft.definition = definition.to_bytes()
+        if definition.privacy.unit is not None:
+            secret = PersonSecret.new(self._noise, self.name, self._key_file)
+            self._draft.vault[_PERSON] = secret.to_bytes()
+            self._person_secret = secret.value
         self.write_ledger(
             "dataset",
             {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
@@ -320,6 +338,7 @@ class Dataset:
         self._draft.pending.clear()
         self._draft.vault.clear()
         self._draft.erase = True
+        self._person_secret = None
         self._pending.clear()
         self._waiting = 0
         self._build(self.definition)
@@ -354,7 +373,13 @@ class Dataset:
             self._wait(Rows.from_bytes(self._universe, stored))
         for block in snapshot.blocks:
             self._data.append(Block.from_bytes(self._universe, block))
-        self._data.vault.update(snapshot.vault)
+        vault = dict(snapshot.vault)
+        if snapshot.definition is not None and self.definition.privacy.unit is not None:
+            if _PERSON not in vault:
+                raise CorruptState(f"{self.name}: the secret of its digests is not there")
+            secret = PersonSecret.from_bytes(vault.pop(_PERSON), self.name, self._key_file)
+            self._person_secret = secret.value
+        self._data.vault.update(vault)
         for entry in snapshot.transcript:
             kind, body = entry[:1], entry[1:]
             if kind == _PHASE:
@@ -426,6 +451,14 @@ class Dataset:
             await self._open_phase()
         return outcome
 
+    def persons(self, batch_id: str) -> Persons | None:
+        """Returns what reads whose the rows of a batch are; None where rows are protected."""
+        unit = self.definition.privacy.unit
+        if unit is None:
+            return None
+        assert self._person_secret is not None, "it is there until the data set is retired"
+        return Persons(unit.key, self._person_secret, batch_id)
+
     def _wait(self, rows: Rows) -> None:
         self._pending.append(rows)
         self._waiting += rows.n_rows
@@ -436,8 +469,19 @@ class Dataset:
         stored = self._draft.batches[event.batch_id] = self.announce(event)
         return stored
 
+    def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
+        """Marks which of the rows that waited count, where persons are protected; None where rows are.
+
+        It follows from the rows alone. So an owner who repeats a seal that a crash cut short does the same.
+        """
+        unit = self.definition.privacy.unit
+        if unit is None or rows.whose is None:
+            return None
+        return rows.whose.counted(unit.rows_per_phase)
+
     async def _open_phase(self) -> None:
-        block = Block.seal(self._universe, Rows.concat(self._pending), self.in_order)
+        rows = Rows.concat(self._pending)
+        block = Block.seal(self._universe, rows, self.in_order, counted=self._counted(rows))
         self._data.append(block)
         self.spent.append((0, 0))
         self._standings.clear()

@@ -16,6 +16,7 @@ from stream_dp.errors import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
+    WrongKeyFile,
 )
 from stream_dp.messages import Definition
 from stream_dp.pipeline import answering
@@ -58,6 +59,7 @@ class Holdings:
         ownership: Ownership,
         releaser: Releaser,
         *,
+        key_file: bytes | None,
         fuse: Fuse,
         heartbeat: Heartbeat,
     ) -> None:
@@ -67,6 +69,7 @@ class Holdings:
         self._noise = noise
         self._ownership = ownership
         self._releaser = releaser
+        self._key_file = key_file
         self._fuse = fuse
         self._heartbeat = heartbeat
 
@@ -117,7 +120,12 @@ class Holdings:
         name = definition.dataset
         definition.check_new()
         dataset = Dataset(
-            self._store, self._noise, self._undefined[name], definition, fuse=self._fuse
+            self._store,
+            self._noise,
+            self._undefined[name],
+            definition,
+            key_file=self._key_file,
+            fuse=self._fuse,
         )
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
@@ -136,13 +144,14 @@ class Holdings:
 
         Raises:
             StoreError: It cannot be taken over.
+            WrongKeyFile: Nor without the key file that it was defined with.
         """
         # Counted beforehand, since a process that dies of it, say by memory, counts nothing.
         cause = f"the take-over of {name}"
         attempts = await persistently(partial(self._store.attempts, cause))
         try:
             await self._load(name, cause, is_deadly=attempts > MOST_ATTEMPTS)
-        except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
+        except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced, WrongKeyFile):
             # Not its fault.
             with contextlib.suppress(StoreError):
                 await self._store.clear_attempts(cause)
@@ -162,7 +171,12 @@ class Holdings:
         # A worker that died of what a data set holds does not hold it again until an operator has looked.
         is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause
         dataset = Dataset.stored(
-            self._store, self._noise, snapshot, fuse=self._fuse, replays=not is_deadly
+            self._store,
+            self._noise,
+            snapshot,
+            key_file=self._key_file,
+            fuse=self._fuse,
+            replays=not is_deadly,
         )
         self.datasets[name] = dataset
         if is_deadly:

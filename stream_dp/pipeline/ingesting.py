@@ -35,12 +35,17 @@ def resend(dataset: Dataset, stored: bytes) -> None:
 def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
+    persons = dataset.persons(batch.batch_id)
     if batch.columns is not None:
         if not all(isinstance(column, list | Repeated) for column in batch.columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
-        rows = dataset.universe.encode_columns(batch.columns)
+        rows = dataset.universe.encode_columns(batch.columns, persons)
     elif batch.rows is not None:
-        rows = dataset.universe.encode_rows(batch.rows)
+        rows = dataset.universe.encode_rows(batch.rows, persons)
+    elif persons is not None:
+        raise InvalidBatch(
+            "cells", "rows that are only counted do not say whose they are", "send rows or columns"
+        )
     elif dataset.in_order:
         # A row that moves from one cell to another would shift all rows between them by one place.
         raise InvalidBatch(

@@ -160,6 +160,7 @@ class Runtime:
             sender.send,
             partitions=partitions,
             metrics=self.metrics,
+            key_file=settings.person_key(),
             fuse=self._fuse,
         )
         self._opened.push_async_callback(worker.put_down)

@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.persons import LONGEST_KEY, canonical
 from stream_dp.core.universe import COUNT, MAX_SCALAR, Rows, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import (
@@ -76,7 +77,8 @@ class Source(BaseModel):
 
     Attributes:
         fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
-            each attribute is the field of its name.
+            each attribute is the field of its name. Where persons are protected, the column that says whose
+            row it is has a path like an attribute.
         constants: Attribute -> the value of every row.
         batch_rows: Rows that make a batch at once.
         wait_seconds: After this long fewer make one too.
@@ -101,13 +103,24 @@ class Source(BaseModel):
         """
         return validated(cls, document, InvalidInput, quoting=True)
 
-    def paths(self, universe: Universe) -> dict[str, tuple[str, ...]]:
+    def paths(self, universe: Universe, key: str | None = None) -> dict[str, tuple[str, ...]]:
         """Returns the path in a message to the value of each attribute that is not a constant.
 
+        Args:
+            universe: The possible rows.
+            key: The column that says whose row it is, where persons are protected. Its path comes last.
+
         Raises:
-            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant.
+            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant; or
+                all rows would be those of one person.
         """
-        names = universe.names
+        names = universe.names if key is None else (*universe.names, key)
+        if key is not None and key in self.constants:
+            raise InvalidInput(
+                f"constants.{key}",
+                "it says whose row each is, and a constant makes all rows one person's",
+                "name the field that has it",
+            )
         for section, given in (("fields", self.fields), ("constants", self.constants)):
             for name in given:
                 if name not in names:
@@ -127,18 +140,26 @@ class Source(BaseModel):
         }
 
 
-def row_of(value: bytes | None, paths: Mapping[str, Sequence[str]]) -> list[object]:
-    """The values of a message at ``paths``, in their order; None where there is none. Never raises."""
+def row_of(
+    value: bytes | None, paths: Mapping[str, Sequence[str]], key: str | None = None
+) -> list[object]:
+    """The values of a message at ``paths``, in their order; None where there is none. Never raises.
+
+    The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
+    in a batch of another form, and takes no secret.
+    """
     try:
         document = from_json(value or b"")
     except ValueError:
         document = None
     found: list[object] = []
-    for path in paths.values():
+    for name, path in paths.items():
         inner = document
         for step in path:
             inner = inner.get(step) if isinstance(inner, dict) else None
-        if isinstance(inner, str):
+        if name == key:
+            inner = canonical(inner)
+        elif isinstance(inner, str):
             inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
         found.append(inner if isinstance(inner, str | int | float | bool) else None)
     return found
@@ -152,6 +173,8 @@ class Packing:
 
     Args:
         paths: The path in a message to the value of each attribute that is not a constant.
+        key: The column that says whose row it is, where persons are protected. A row has its canonical text
+            in the place of its path.
         in_order: Whether rows are answered one by one, so that they must not be counted together.
     """
 
@@ -161,15 +184,18 @@ class Packing:
         universe: Universe,
         paths: Mapping[str, Sequence[str]],
         *,
+        key: str | None = None,
         in_order: bool = False,
     ) -> None:
         self._source = source
         self._universe = universe
         self._names = tuple(paths)
+        self._key = key
         self._in_order = in_order
         self._samples = [attribute.samples for attribute in universe.attributes]
         self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
         self._longest_row += len(universe.measured) * _LONGEST_NUMBER
+        self._longest_row += 0 if key is None else 1 + LONGEST_KEY
 
     def batch(self, source_range: SourceRange, rows: Sequence[Sequence[object]]) -> bytes:
         """Packs these rows: as the counts of all cells if the universe is small, or else as columns."""
@@ -179,9 +205,10 @@ class Packing:
             for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
         }
         values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
+        whose = {} if self._key is None else {self._key: values.pop(self._key)}
         encoded = self._universe.encode_columns(values)
         if not self._listed(len(rows)):
-            return self._columns(head, encoded)
+            return self._columns(head, encoded, whose)
         shape = self._universe.shape
         cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
         return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
@@ -196,17 +223,18 @@ class Packing:
         """Returns the bytes of the largest batch of this many rows."""
         if self._listed(n_rows):
             return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
-        none = len(
-            to_json({**self._longest_head, "columns": {n: [] for n in self._universe.names}})
-        )
+        names = [*self._universe.names, *(() if self._key is None else (self._key,))]
+        none = len(to_json({**self._longest_head, "columns": {name: [] for name in names}}))
         return none + n_rows * self._longest_row
 
     def _listed(self, n_rows: int) -> bool:
         few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
-        one_by_one = self._in_order or self._universe.measured
+        one_by_one = self._in_order or self._universe.measured or self._key is not None
         return not one_by_one and self._universe.n_cells <= few
 
-    def _columns(self, head: Mapping[str, object], rows: Rows) -> bytes:
+    def _columns(
+        self, head: Mapping[str, object], rows: Rows, whose: Mapping[str, list[object]]
+    ) -> bytes:
         columns: dict[str, Sequence[object]] = {
             name: [sample[code] for code in codes.tolist()]
             for name, sample, codes in zip(
@@ -215,7 +243,7 @@ class Packing:
         }
         for index, attribute in self._universe.measured.items():
             columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
-        return to_json({**head, "columns": columns})
+        return to_json({**head, "columns": {**columns, **whose}})
 
     def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
         listed = [
@@ -304,9 +332,11 @@ class SourceReader:
             ServerUnavailable: No broker, or no such topic.
         """
         source = self._source
-        universe, mechanism = await self._built()
-        paths = source.paths(universe)
-        packing = Packing(source, universe, paths, in_order=bool(mechanism.in_order))
+        definition, universe, mechanism = await self._built()
+        unit = definition.privacy.unit
+        key = None if unit is None else unit.key
+        paths = source.paths(universe, key)
+        packing = Packing(source, universe, paths, key=key, in_order=bool(mechanism.in_order))
         log_id = await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),
@@ -344,7 +374,7 @@ class SourceReader:
                     if not state.rows:
                         state.since = monotonic()
                     state.rows.extend(
-                        (r.offset, row_of(r.value, paths))
+                        (r.offset, row_of(r.value, paths, key))
                         for r in records
                         if r.offset >= state.first
                     )
@@ -446,13 +476,13 @@ class SourceReader:
         if self._vain > 1:
             await self._built()
 
-    async def _built(self) -> tuple[Universe, Mechanism]:
+    async def _built(self) -> tuple[Definition, Universe, Mechanism]:
         """The data set's, as soon as it is defined: rows sent before would be rejected."""
         waits = False
         while True:
             definition = await asyncio.to_thread(self._definition_of, self._source.dataset)
             if definition is not None:
-                return build(definition)
+                return definition, *build(definition)
             if not waits:
                 _log.warning("%s is not defined yet; its source waits", self._source.dataset)
             waits = True

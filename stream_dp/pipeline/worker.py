@@ -54,6 +54,7 @@ class Worker:
 
     Args:
         partitions: Partitions of each input topic, all alike; the store remembers the count.
+        key_file: What the key file of persons holds; None without one.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -67,6 +68,7 @@ class Worker:
         *,
         partitions: int,
         metrics: Metrics | None = None,
+        key_file: bytes | None = None,
         fuse: Fuse = unarmed,
     ) -> None:
         self.metrics = metrics or Metrics()
@@ -78,7 +80,13 @@ class Worker:
             store, send, metrics=self.metrics, fuse=fuse, heartbeat=self._heartbeat
         )
         self._holdings = Holdings(
-            store, noise, self.ownership, self._releaser, fuse=fuse, heartbeat=self._heartbeat
+            store,
+            noise,
+            self.ownership,
+            self._releaser,
+            key_file=key_file,
+            fuse=fuse,
+            heartbeat=self._heartbeat,
         )
         self._decider = Decider(
             store,

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.cli.files import Columns, RowFile, rows_a_batch
+from stream_dp.cli.ingest import _person
 from stream_dp.client.documents import to_json
+from stream_dp.core.persons import canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
 from stream_dp.profiles.building import build
@@ -252,3 +255,85 @@ def test_a_shortened_cell_is_the_same_to_the_worker_and_never_wider(
         assert ours.tolist() == theirs.tolist(), name
     size = len(to_json({"columns": batch.columns}))
     assert size <= len(values) * (LIMIT // rows_a_batch(PEOPLE, 10**9)) + 200
+
+
+# ---------------------------------------------------------------- whose row each is
+
+OF_PERSONS = Definition.read(
+    {
+        **PEOPLE.model_dump(mode="json", exclude_none=True),
+        "privacy": {
+            "epsilon": 1.0,
+            "delta": 1e-9,
+            "unit": {"key": "user_id", "rows_per_phase": 2, "phases": 12},
+        },
+    }
+)
+HEADER = b"city,age,smoker,user_id,customer\n"
+
+
+def read_keys(file: Path, person: str, batch_rows: int = 100) -> list[Any]:
+    source = RowFile(file, OF_PERSONS, batch_rows, person=person)
+    assert source.names == ("city", "age", "smoker", "user_id")
+    assert all(columns.keys() == set(source.names) for columns, _ in source.columns())
+    return [key for batch in source.batches() for key in batch.columns["user_id"]]
+
+
+def test_the_column_of_persons_has_the_name_in_the_definition_or_another(tmp_path: Path) -> None:
+    a = tmp_path / "a.csv"
+    a.write_bytes(HEADER + b"Bonn,1,no, 17 ,x\nGraz,2,no,,y\nOslo,3,no,%s,z\n" % (b"k" * 100))
+    shortened = canonical("k" * 100)
+    assert read_keys(a, "user_id", batch_rows=2) == ["17", None, shortened]
+    assert read_keys(a, "customer") == ["x", "y", "z"]
+    assert read_keys(a, "city") == ["Bonn", "Graz", "Oslo"], "which is an attribute too"
+    b = tmp_path / "b.ndjson"
+    lines = [{"city": "Bonn", "age": 1, "smoker": 0, "who": key} for key in (17, 17.0, [1], None)]
+    b.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_keys(b, "who") == ["17", "17", None, None]
+    c = tmp_path / "c.parquet"
+    columns: dict[str, Any] = {"city": ["Bonn"] * 3, "age": [1] * 3, "smoker": [True] * 3}
+    days = [date(2026, 1, 2), None, date(2026, 1, 3)]
+    pq.write_table(pa.table({**columns, "user_id": [17.0, None, 3.5], "day": days}), c)
+    assert read_keys(c, "user_id") == ["17", None, "3.5"]
+    assert read_keys(c, "day") == ["2026-01-02", None, "2026-01-03"]
+
+
+def test_a_file_without_the_column_of_persons_says_how_to_name_another(tmp_path: Path) -> None:
+    def fault(name: str, content: bytes, person: str = "user_id") -> str:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InvalidInput) as caught:
+            read_keys(tmp_path / name, person)
+        return str(caught.value)
+
+    fix = "pass --person with the column that says whose row it is"
+    found = "there is no column user_id (found: city, age, smoker, customer)"
+    without = HEADER.replace(b"user_id,", b"")
+    assert fault("a.csv", without) == f"a.csv line 1: {found}; {fix}"
+    assert fault("a.csv", without, "nobody").endswith(f"customer); {fix}")
+    line = b'{"city": "Bonn", "age": 1, "smoker": 0}\n'
+    assert fault("b.ndjson", line) == (
+        f"b.ndjson: no row has the key user_id (found: age, city, smoker); {fix}"
+    )
+    assert "appears twice" in fault("c.csv", HEADER.replace(b"customer", b"user_id"))
+    assert "rename the columns" in fault(
+        "d.csv", HEADER.replace(b"city,", b"").replace(b"user", b"x")
+    )
+
+
+@pytest.mark.parametrize("key", ["\x01" * 64, '"' * 64, "k" * 10_000, "\u20ac" * 21])
+def test_a_batch_fits_into_a_record_whatever_keys_it_has(tmp_path: Path, key: str) -> None:
+    n = rows_a_batch(OF_PERSONS, 200_000)
+    assert 5_000 < n < rows_a_batch(PEOPLE, 200_000)
+    columns: dict[str, Any] = {"city": ['"q"\n'] * n, "age": [None] * n, "smoker": [None] * n}
+    pq.write_table(pa.table({**columns, "user_id": [key] * n}), tmp_path / "a.parquet")
+    (batch,) = RowFile(tmp_path / "a.parquet", OF_PERSONS, n, person="user_id").batches()
+    assert len(to_json({"columns": batch.columns})) < LIMIT - 10_000
+
+
+def test_the_option_person_is_for_data_sets_that_protect_persons() -> None:
+    assert _person(OF_PERSONS, None) == "user_id"
+    assert _person(OF_PERSONS, "customer") == "customer"
+    assert _person(PEOPLE, None) is None
+    with pytest.raises(InvalidInput) as caught:
+        _person(PEOPLE, "customer")
+    assert str(caught.value) == "--person: this data set protects rows; leave it out"

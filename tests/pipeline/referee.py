@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import NoiseSource
+from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition
@@ -146,7 +150,11 @@ class Process:
         self.number = number
         self.store = WatchedStore(world.store, world, number, fuse)
         self.noise: NoiseSource = world.make_noise(number)
-        settings: dict[str, Any] = {"partitions": world.partitions, "fuse": fuse}
+        settings: dict[str, Any] = {
+            "partitions": world.partitions,
+            "key_file": world.key_file,
+            "fuse": fuse,
+        }
         self.worker: Worker = world.worker_type(
             self.store, self.noise, self._send, **(settings | changes)
         )
@@ -261,6 +269,7 @@ class World:
         group: Most records a worker takes at once.
         lagging: Whether releases lag behind the next groups.
         worker_type: Class of the workers; a mutant puts its own here.
+        key_file: What the workers' key file of persons holds; None without one.
     """
 
     Crash = Crash
@@ -272,6 +281,7 @@ class World:
         self.lagging = False
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
+        self.key_file: bytes | None = None
         self.store = LocalStore()
         self.log: dict[str, list[Record]] = {
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
@@ -643,6 +653,9 @@ def _rows_once(world: World) -> Iterator[str]:
             continue
         snapshot = _snapshot(world, name)
         universe, _ = build(_definition(snapshot))
+        if _definition(snapshot).privacy.unit is not None:
+            yield from _rows_of_persons_once(world, name, snapshot)
+            continue
         found: Counter[tuple[int, ...]] = Counter()
         values: Counter[tuple[int, ...]] = Counter()
         for stored in snapshot.blocks:
@@ -680,6 +693,53 @@ def _rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
         if max(told, default=0) > len(held.spent):
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterator[str]:
+    """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
+
+    Which rows count is decided here once more, row by row, from the log and the secret in the vault.
+    """
+    definition = _definition(snapshot)
+    unit, (universe, _) = definition.privacy.unit, build(definition)
+    assert unit is not None
+    secret = PersonSecret.from_bytes(snapshot.vault["person"], name, world.key_file).value
+    records = _first_records(world, "batches", "batch_id").get(name, {})
+    blocks: list[bytes] = []
+    waiting: list[Rows] = []
+    for event in world.events("batch_accepted"):
+        if event["dataset"] != name:
+            continue
+        document = json.loads(records[event["batch_id"]].value or b"")
+        persons = Persons(unit.key, secret, event["batch_id"])
+        waiting.append(
+            universe.encode_rows(document["rows"], persons)
+            if "rows" in document
+            else universe.encode_columns(document["columns"], persons)
+        )
+        if event["phase"] > len(blocks):
+            rows = Rows.concat(waiting)
+            blocks.append(
+                Block.seal(universe, rows, counted=_counted(rows, unit.rows_per_phase)).to_bytes()
+            )
+            waiting.clear()
+    if blocks != list(snapshot.blocks):
+        yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
+    if [rows.to_bytes() for rows in waiting] != list(snapshot.pending):
+        yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
+
+
+def _counted(rows: Rows, most: int) -> npt.NDArray[np.bool_]:
+    """The rows of least rank of each person, row by row."""
+    assert rows.whose is not None
+    digests = [bytes(digest) for digest in rows.whose.digests]
+    marks = np.zeros(len(digests), dtype=np.bool_)
+    so_far: Counter[bytes] = Counter()
+    for _, slot in sorted((int(rank), slot) for slot, rank in enumerate(rows.whose.ranks)):
+        if any(digests[slot]) and so_far[digests[slot]] < most:
+            so_far[digests[slot]] += 1
+            marks[slot] = True
+    return marks
 
 
 def _values(rows: Rows) -> Counter[tuple[int, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.pipeline.referee import World
 
-__all__ = ["DOUBLED", "GATED", "KEPT", "ROUNDS", "RUNS", "STAGED", "THESIS"]
+__all__ = ["DOUBLED", "GATED", "KEPT", "PERSONS", "ROUNDS", "RUNS", "STAGED", "THESIS"]
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -209,3 +209,40 @@ def _runs_ask(world: World) -> None:
 
 
 RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
+
+
+def _persons(world: World) -> None:
+    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2}
+    world.define(
+        "flights",
+        mechanism={"base_share": 0.001},
+        privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit},
+        attributes=[
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
+        ],
+        phase={"min_rows": 40},
+    )
+    world.define("trains", privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit})
+
+
+def _persons_phase(world: World) -> None:
+    """Rows of persons who come often, in several batches, and a batch that is left for the next phase."""
+    offset = world.next_offset("batches", "flights")
+    some: list[object] = [None, "ana", 17, 17.0, " 17", "ana", "bo", "x" * 100, []]
+    rows = [{"carrier": "AA", "delay": n, "user_id": key} for n, key in enumerate(some)]
+    world.batch("flights", f"rows-{offset}", rows=[*rows, {"carrier": "UA"}])
+    columns = {"carrier": ["AA", "UA"] * 20, "delay": [*range(40)], "user_id": [*range(20)] * 2}
+    world.batch("flights", f"columns-{offset}", columns=columns)
+    world.batch("flights", f"cells-{offset}", cells=[{"carrier": "AA", "count": 3}])
+    world.batch("flights", f"short-{offset}", columns={"carrier": ["AA"], "delay": [1]})
+    world.batch("flights", f"left-{offset}", rows=rows[1:5])
+
+
+def _persons_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    world.ask("flights", f"aa-{offset}", AA, at_most=0.2, error={"value": 30})
+
+
+PERSONS = (_persons, _persons_phase, _persons_ask, _persons_phase, _persons_phase, _persons_ask)

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import DOUBLED, GATED, KEPT, ROUNDS, RUNS, STAGED, THESIS
+from tests.pipeline.scenarios import (
+    DOUBLED,
+    GATED,
+    KEPT,
+    PERSONS,
+    ROUNDS,
+    RUNS,
+    STAGED,
+    THESIS,
+)
 
 Sweep = Callable[..., Any]
 
@@ -100,6 +109,28 @@ async def test_sums_of_kept_values_without_a_crash(world: Any) -> None:
 async def test_nor_does_a_crash_where_values_are_kept(sweep: Sweep, part: int) -> None:
     """They count once, like the rows: those that wait, and those of each phase."""
     assert await sweep(KEPT, range(part, 10_000, 5)) == []
+
+
+async def test_persons_are_protected_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=PERSONS) == 0
+    assert world.complaints() == []
+    assert [event["rows"] for event in world.events("phase_opened")] == [50, 54, 54]
+    reasons = [event["reason"]["message"] for event in world.events("batch_refused")]
+    assert set(reasons) == {
+        "cells: rows that are only counted do not say whose they are; send rows or columns",
+        "columns: there is no column user_id; it says whose row each is",
+    }
+
+
+@pytest.mark.parametrize("key_file", [None, b"k" * 32], ids=["drawn", "of a key file"])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_persons_are_protected(
+    sweep: Sweep, part: int, key_file: bytes | None
+) -> None:
+    """The block that is sealed is the same, byte for byte, wherever the worker dies."""
+    assert await sweep(PERSONS, range(part, 10_000, 5), key_file=key_file) == []
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pathlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from types import ModuleType
@@ -48,6 +48,7 @@ from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.persons import PersonSecret, Whose
 from stream_dp.core.query import (
     EVERYTHING,
     NOTHING,
@@ -65,6 +66,7 @@ from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.state import codec
+from tests.noise import QuickNoise
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/formats"
 
@@ -113,6 +115,17 @@ def measured_rows(*, counted: bool) -> Rows:
     plain = rows(counted=False)
     counts = np.array([2**30, 0, 3]) if counted else None
     return Rows(plain.codes, counts, {DELAY: np.array([20, 4, 7], dtype=np.uint32)})
+
+
+def of_persons(plain: Rows) -> Rows:
+    """Whose they are: one person's, nobody's, another one's."""
+    digests = np.arange(36, dtype=np.uint8).reshape(3, 12)
+    digests[1] = 0
+    return replace(plain, whose=Whose(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
+
+
+COUNTED = np.array([True, False, False])
+KEY_FILE = b"thirty-two random bytes, or more"
 
 
 def table() -> WholeTable:
@@ -201,6 +214,28 @@ EXAMPLES = {
     ),
     "set-of-rows-v2-counted": Example(
         measured_rows(counted=True), lambda data: Rows.from_bytes(MEASURED, data)
+    ),
+    "set-of-rows-v3": Example(
+        of_persons(rows(counted=False)), lambda data: Rows.from_bytes(FLIGHTS, data)
+    ),
+    "set-of-rows-v3-measured": Example(
+        of_persons(measured_rows(counted=False)), lambda data: Rows.from_bytes(MEASURED, data)
+    ),
+    "block-v4": Example(
+        Block.seal(FLIGHTS, of_persons(rows(counted=False)), counted=COUNTED),
+        lambda data: Block.from_bytes(FLIGHTS, data),
+    ),
+    "block-v4-measured": Example(
+        Block.seal(MEASURED, of_persons(measured_rows(counted=False)), counted=COUNTED),
+        lambda data: Block.from_bytes(MEASURED, data),
+    ),
+    "secret-of-persons-v1": Example(
+        PersonSecret(bytes(range(32)), of_file=False),
+        lambda data: PersonSecret.from_bytes(data, "flights", None),
+    ),
+    "secret-of-persons-v2": Example(
+        PersonSecret.new(QuickNoise(1), "flights", KEY_FILE),
+        lambda data: PersonSecret.from_bytes(data, "flights", KEY_FILE),
     ),
     "block-v3-padded": Example(
         Block.seal(MEASURED, measured_rows(counted=True)),

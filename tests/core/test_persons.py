@@ -1,0 +1,499 @@
+"""Whose rows these are: one text a key, digests, and the choice of the rows that count."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.persons import (
+    LONGEST_KEY,
+    Persons,
+    PersonSecret,
+    Whose,
+    canonical,
+    digests,
+    ranks,
+)
+from stream_dp.core.universe import Boolean, Category, Repeated, Rows, Universe
+from stream_dp.errors import CorruptState, WrongKeyFile
+from tests.noise import SeededNoise
+
+SECRET = bytes(range(32))
+HASH = "sha256:" + "0123456789abcdef" * 4
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        (
+            "17",
+            [17, 17.0, "17", " 17\t", Decimal(17), Decimal("17.00"), np.int16(17), np.float32(17)],
+        ),
+        ("-3", [-3, -3.0, "-3"]),
+        ("0", [0, 0.0, -0.0, "0"]),
+        (str(2**53 + 1), [2**53 + 1, str(2**53 + 1), Decimal(2**53 + 1)]),
+        ("0.5", [0.5, "0.5", Decimal("0.5")]),
+        ("inf", [math.inf, "inf"]),
+        ("true", [True, "true", np.True_]),
+        ("Ana", ["Ana", "Ana ", "\u00a0Ana"]),
+        ("Zo\u00eb", ["Zo\u00eb", "Zoe\u0308"]),
+        (HASH, [HASH, f" {HASH}"]),
+        (
+            None,
+            [None, math.nan, "", "  ", [], ["a"], {}, {"a": 1}, object(), Decimal("sNaN"), b"a"],
+        ),
+    ],
+)
+def test_a_key_has_one_text_however_it_is_sent(key: str | None, values: list[object]) -> None:
+    assert [canonical(value) for value in values] == [key] * len(values)
+    assert len({bytes(digests(SECRET, [value])[0]) for value in values}) == 1
+
+
+def test_other_spellings_are_other_persons() -> None:
+    keys = ["17", "17.0", "017", "ana", "Ana", "1", True, "a b", "ab", Decimal(2**53 + 1), 2**53]
+    assert len({bytes(row) for row in digests(SECRET, keys)}) == len(keys)
+    finer = Decimal("0.1000000000000000055511151231257827021181583404541015625001")
+    assert canonical(finer) != canonical(0.1), "a float would be two persons' key"
+
+
+def test_a_long_key_becomes_a_hash_that_its_sender_can_compute() -> None:
+    assert canonical("x" * 64) == "x" * 64
+    shortened = canonical("x" * 65)
+    assert shortened == "sha256:9537c5fdf120482f7d58d25e9ed583f52c02b4e304ea814db1633ad565aed7e9"
+    assert canonical("\u00e9" * 33) != canonical("\u00e9" * 32), "66 bytes"
+    assert canonical(f"{HASH}0") != f"{HASH}0"
+    assert canonical(10**5000) == canonical("1" + "0" * 5000), "which Python does not print"
+    marks = "a" + "\u0301\u0316" * 200_000
+    began = time.process_time()
+    assert canonical(marks) is not None
+    assert time.process_time() - began < 1.0, "putting marks in order would take minutes"
+
+
+any_value = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.decimals()
+    | st.text(st.characters(exclude_categories=()), max_size=80)
+    | st.lists(st.none(), max_size=1) | st.dictionaries(st.text(), st.none(), max_size=1)
+)  # fmt: skip
+
+
+@given(any_value)
+def test_every_value_is_a_key_or_none_and_a_canonical_text_is_its_own(value: object) -> None:
+    key = canonical(value)
+    assert key is None or canonical(key) == key
+    if key is not None:
+        assert len(key.encode("utf-8", "surrogatepass")) <= 71
+        written = "".join(
+            f"\\u{ord(c):04x}" if c < " " else "\\" + c if c in '"\\' else c for c in key
+        )
+        assert 2 + len(written.encode("utf-8", "surrogatepass")) <= LONGEST_KEY
+
+
+@given(st.lists(any_value, max_size=20))
+def test_the_digests_of_a_column_are_those_of_its_values(column: list[object]) -> None:
+    found = digests(SECRET, column)
+    assert found.shape == (len(column), 12)
+    for digest, value in zip(found, column, strict=True):
+        key = canonical(value)
+        assert digest.any() == (key is not None)
+        if key is not None:
+            assert bytes(digest) == bytes(digests(SECRET, [key])[0])
+
+
+def test_digests_need_the_secret() -> None:
+    other = bytes(reversed(SECRET))
+    assert (digests(SECRET, ["17"]) != digests(other, ["17"])).any()
+    assert (ranks(SECRET, "b", 9) != ranks(other, "b", 9)).any()
+    assert "17" not in repr(Persons("user_id", b"17" * 16, "b"))
+    assert repr(Whose(digests(SECRET, ["17"]), ranks(SECRET, "b", 1))) == "Whose()"
+
+
+def test_digests_and_ranks_never_change() -> None:
+    """Rows that wait were digested by an earlier release, perhaps; so these are frozen."""
+    assert digests(SECRET, ["17"]).tobytes().hex() == FROZEN_DIGEST
+    assert ranks(SECRET, "batch", 3).tolist() == FROZEN_RANKS
+
+
+FROZEN_DIGEST = "fe201044be30e33b8e4a8f9c"
+FROZEN_RANKS = [17335236250625288783, 18067523290016490573, 16538113158904431515]
+
+
+def test_ranks_depend_on_the_batch_and_the_place_alone() -> None:
+    assert (ranks(SECRET, "b", 9)[:5] == ranks(SECRET, "b", 5)).all()
+    many = np.concatenate([ranks(SECRET, str(batch), 1000) for batch in range(100)])
+    assert len(np.unique(many)) == len(many)
+    # Each place is as likely as another to have the least rank of ten.
+    least = Counter(int(np.argmin(ranks(SECRET, str(batch), 10))) for batch in range(5000))
+    assert max(abs(n - 500) for n in least.values()) < 110, "5 standard deviations"
+
+
+# ---------------------------------------------------------------- the choice
+
+
+def chosen(keys: Sequence[int | None], order: Sequence[int], most: Sequence[int]) -> list[bool]:
+    """The rule once more, slot by slot."""
+    return [
+        key is not None
+        and sum(
+            (order[other], other) < (order[i], i)
+            for other in range(len(keys))
+            if keys[other] == key
+        )
+        < most[i]
+        for i, key in enumerate(keys)
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers(1, 4), st.integers(0, 5)), max_size=30), st.data()
+)
+def test_the_rows_of_least_rank_of_each_person_count(
+    slots: list[tuple[int | None, int]], data: Any
+) -> None:
+    keys, order = [key for key, _ in slots], [rank for _, rank in slots]
+    whose = Whose(digests(SECRET, keys), np.array(order, dtype=np.uint64))
+    for k in (1, 2, 255):
+        assert whose.counted(k).tolist() == chosen(keys, order, [k] * len(keys))
+    each = data.draw(st.lists(st.integers(0, 3), min_size=5, max_size=5))
+    most = [each[key or 0] for key in keys]
+    assert whose.counted(np.array(most, dtype=int)).tolist() == chosen(keys, order, most)
+
+
+def test_a_million_rows_are_chosen_in_about_a_second() -> None:
+    n = 10**6
+    draw = np.random.default_rng(1)
+    keys = draw.integers(300_000, size=n)
+    table = digests(SECRET, range(300_000))
+    whose = Whose(table[keys], ranks(SECRET, "batch", n))
+    began = time.process_time()
+    counted = whose.counted(2)
+    assert time.process_time() - began < 5.0
+    assert counted.sum() == np.minimum(np.bincount(keys), 2).sum()
+
+
+CLICKS = Universe((Category("page", ("a", "b")), Boolean("paid")))
+
+
+def rows_of(batch_id: str, keys: Iterable[object], pages: Iterable[str]) -> Rows:
+    found = list(pages)
+    columns: dict[str, list[Any]] = {"page": found, "user_id": list(keys)}
+    columns["paid"] = [False] * len(found)
+    return CLICKS.encode_columns(columns, Persons("user_id", SECRET, batch_id))
+
+
+slots = st.lists(st.tuples(st.none() | st.integers(1, 3), st.sampled_from("ab")), max_size=6)
+
+
+@given(st.lists(slots, min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_the_order_of_the_batches_of_a_phase_does_not_matter(
+    batches: list[list[tuple[int | None, str]]], random: Any
+) -> None:
+    """So neither does how the partitions of a source interleave."""
+    named = [
+        rows_of(f"batch-{n}", (key for key, _ in batch), (page for _, page in batch))
+        for n, batch in enumerate(batches)
+    ]
+    blocks = set()
+    for _ in range(3):
+        rows = Rows.concat(named)
+        assert rows.whose is not None
+        blocks.add(Block.seal(CLICKS, rows, counted=rows.whose.counted(2)).to_bytes())
+        random.shuffle(named)
+    assert len(blocks) == 1
+
+
+def test_the_first_rows_instead_of_ranked_ones_would_depend_on_the_order() -> None:
+    """The test above can fail."""
+    named = [rows_of("one", [1], ["a"]), rows_of("two", [1], ["b"])]
+    blocks = set()
+    for parts in (named, named[::-1]):
+        rows = Rows.concat(parts)
+        assert rows.whose is not None
+        first = Whose(rows.whose.digests, np.arange(2, dtype=np.uint64))
+        blocks.add(Block.seal(CLICKS, rows, counted=first.counted(1)).to_bytes())
+    assert len(blocks) == 2
+
+
+# ---------------------------------------------------------------- all small histories
+#
+# Five slots, of which three are in the first block and two in the second, and which came in three batches.
+# Each has one of two contents, and the key of one of two persons or none. For every such history, and each
+# one in which the rows of the first person are blank, or those of a third person with any content: nobody
+# else's rows are chosen otherwise, and the counts are as near as they are priced.
+
+N_SLOTS = 5
+BLOCK_OF = (0, 0, 0, 1, 1)
+BATCHES = ("first", "second", "third")
+BATCH_OF = ("first", "first", "second", "third", "third")
+PLACE = np.concatenate([ranks(SECRET, batch, BATCH_OF.count(batch)) for batch in BATCHES])
+CONTENTS = tuple(product((0, 1), repeat=N_SLOTS))
+
+Keys = tuple[int | None, ...]
+Rule = Callable[[Keys, int, int | None], tuple[bool, ...]]
+Tables = tuple[tuple[int, ...], ...]
+
+
+def in_block(block: int) -> list[int]:
+    return [slot for slot in range(N_SLOTS) if BLOCK_OF[slot] == block]
+
+
+def by_blocks(
+    choose: Callable[[list[int], Keys, int], Sequence[bool]], keys: Keys
+) -> tuple[bool, ...]:
+    return tuple(mark for block in (0, 1) for mark in choose(in_block(block), keys, block))
+
+
+def right(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    """The rule of the product; where there are units for life, with the number that each person has left."""
+    used: Counter[int | None] = Counter()
+
+    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
+        mine = [keys[slot] for slot in at]
+        whose = Whose(digests(SECRET, mine), PLACE[at])
+        left = [k if units is None else min(k, math.isqrt(units - used[key])) for key in mine]
+        counted: list[bool] = whose.counted(np.array(left)).tolist()
+        for key, n in Counter(key for key, mark in zip(mine, counted, strict=True) if mark).items():
+            used[key] += n * n
+        return counted
+
+    return by_blocks(choose, keys)
+
+
+def rows_without_key_count(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    marks = right(keys, k, units)
+    return tuple(mark or key is None for mark, key in zip(marks, keys, strict=True))
+
+
+def a_digest_for_each_batch(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    del units
+
+    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
+        found = [digests(BATCH_OF[slot].encode(), [keys[slot]])[0] for slot in at]
+        return Whose(np.array(found), PLACE[at]).counted(k).tolist()
+
+    return by_blocks(choose, keys)
+
+
+def a_digest_that_two_share(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    return right(tuple(None if key is None else 1 for key in keys), k, units)
+
+
+def a_shared_sketch(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    """It counts persons too often at the most, which sounds safe."""
+    del units
+
+    def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
+        marks, cells = [], 0
+        for slot in at:
+            marks.append(keys[slot] is not None and cells < k)
+            cells += marks[-1]
+        return marks
+
+    return by_blocks(choose, keys)
+
+
+def a_limit_for_the_block(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    marks = list(right(keys, k, units))
+    for block in (0, 1):
+        for slot in [slot for slot in in_block(block) if marks[slot]][2:]:
+            marks[slot] = False
+    return tuple(marks)
+
+
+def units_by_rows(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    assert units is not None
+    marks, used = [], Counter[int | None]()
+    for block in (0, 1):
+        so_far: Counter[int | None] = Counter()
+        for slot in in_block(block):
+            key = keys[slot]
+            fits = so_far[key] < k and used[key] + (so_far[key] + 1) ** 2 <= units
+            marks.append(key is not None and fits)
+            so_far[key] += marks[-1]
+        used += so_far
+    return tuple(marks)
+
+
+def units_that_are_forgotten(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
+    assert units is not None
+    return right(keys, min(k, math.isqrt(units)), None)
+
+
+@cache
+def sealed(marks: tuple[bool, ...], contents: tuple[int, ...]) -> Tables:
+    """The counts of both blocks, by way of the block and its stored bytes."""
+    found = []
+    for block in (0, 1):
+        at = in_block(block)
+        rows = rows_of("any", [1] * len(at), ("ab"[contents[slot]] for slot in at))
+        one = Block.seal(CLICKS, rows, counted=np.array([marks[slot] for slot in at]))
+        assert one.n_rows == len(at), "public"
+        again = Block.from_bytes(CLICKS, one.to_bytes())
+        found.append(tuple(Blocks(CLICKS, [again]).marginal((0,), range(1))[0].tolist()))
+    return tuple(found)
+
+
+@cache
+def with_surplus_as_other(marks: tuple[bool, ...], contents: tuple[int, ...]) -> Tables:
+    """A design that was refused: rows that do not count are in the cell ``other``."""
+    tables = [list(table) for table in sealed(marks, contents)]
+    for slot, mark in enumerate(marks):
+        tables[BLOCK_OF[slot]][2] += not mark
+    return tuple(map(tuple, tables))
+
+
+def distances(one: Tables, other: Tables) -> list[int]:
+    return [
+        sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+        for x, y in zip(one, other, strict=True)
+    ]
+
+
+def faults(
+    rule: Rule, k: int, units: int | None, count: Callable[..., Tables] = sealed
+) -> set[str]:
+    """What goes wrong when the first person's rows are made blank, in any history."""
+    found: set[str] = set()
+    pairs, rule = 0, cache(rule)
+    for keys in product((None, 1, 2), repeat=N_SLOTS):
+        if 1 not in keys:
+            continue
+        blank = tuple(None if key == 1 else key for key in keys)
+        marks, others = rule(keys, k, units), rule(blank, k, units)
+        if any(a != b for a, b, key in zip(marks, others, keys, strict=True) if key != 1):
+            found.add("others' rows")
+        for contents in CONTENTS:
+            pairs += 1
+            far = distances(count(marks, contents), count(others, contents))
+            if max(far) > k * k:
+                found.add("a block")
+            if sum(far) > (2 * k * k if units is None else units):
+                found.add("a life")
+    assert pairs == 6_752
+    return found
+
+
+LIMITS: list[tuple[int, int | None]] = [(1, None), (2, None), (2, 4), (1, 1)]
+
+
+@pytest.mark.parametrize(("k", "units"), LIMITS)
+def test_blanking_a_person_moves_their_own_rows_only_and_as_far_as_is_priced(
+    k: int, units: int | None
+) -> None:
+    assert faults(right, k, units) == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "k", "units", "fault"),
+    [
+        (rows_without_key_count, 1, None, "a block"),
+        (a_digest_for_each_batch, 1, None, "a block"),
+        (a_digest_that_two_share, 1, None, "others' rows"),
+        (a_shared_sketch, 1, None, "others' rows"),
+        (a_limit_for_the_block, 2, None, "others' rows"),
+        (units_by_rows, 2, 4, "a life"),
+        (units_that_are_forgotten, 2, 4, "a life"),
+    ],
+)
+def test_a_broken_rule_is_caught(rule: Rule, k: int, units: int | None, fault: str) -> None:
+    assert fault in faults(rule, k, units)
+
+
+def test_surplus_rows_in_the_cell_other_would_cost_more() -> None:
+    assert "a block" in faults(right, 2, None, with_surplus_as_other)
+
+
+@pytest.mark.parametrize(("k", "units"), LIMITS)
+def test_replacing_a_person_costs_twice_as_much(k: int, units: int | None) -> None:
+    """By another one, with any rows in some of the same slots."""
+    marks_of = cache(right)
+    fills = [(None, 0), (3, 0), (3, 1)]
+    pairs, worst_block, worst_life = 0, 0, 0
+    for keys in product((None, 1, 2), repeat=N_SLOTS):
+        mine = [slot for slot in range(N_SLOTS) if keys[slot] == 1]
+        if not mine:
+            continue
+        marks = marks_of(keys, k, units)
+        for fill in product(fills, repeat=len(mine)):
+            other = list(keys)
+            for slot, (key, _) in zip(mine, fill, strict=True):
+                other[slot] = key
+            others = marks_of(tuple(other), k, units)
+            assert all(a == b for a, b, key in zip(marks, others, keys, strict=True) if key != 1)
+            # Other people's rows are chosen alike, so what they hold makes no difference.
+            pairs += 2 ** (N_SLOTS - len(mine)) * 2 ** len(mine)
+            for contents in product((0, 1), repeat=len(mine)):
+                moved = [[0, 0], [0, 0]]
+                for slot, content, (_, filled) in zip(mine, contents, fill, strict=True):
+                    moved[BLOCK_OF[slot]][content] += marks[slot]
+                    moved[BLOCK_OF[slot]][filled] -= others[slot]
+                far = [sum(n * n for n in block) for block in moved]
+                worst_block = max(worst_block, *far)
+                worst_life = max(worst_life, sum(far))
+    assert pairs == 98_976
+    assert worst_block == 2 * k * k, "and no less: the bound is attained"
+    assert worst_life <= 2 * (2 * k * k if units is None else units)
+
+
+# ---------------------------------------------------------------- through every form of a batch
+
+
+def test_rows_columns_and_dictionaries_say_the_same_person() -> None:
+    persons = Persons("user_id", SECRET, "b")
+    keys: list[object] = ["17", 17, 17.0, None, "x"]
+    columns: dict[str, Any] = {"page": ["a"] * 5, "paid": [True] * 5}
+    by_column = CLICKS.encode_columns({**columns, "user_id": keys}, persons)
+    repeated = Repeated(["x", None, 17], np.array([2, 2, 2, 1, 0]))
+    by_index = CLICKS.encode_columns({**columns, "user_id": repeated}, persons)
+    listed = [{"page": "a", "paid": True, "user_id": key} for key in keys]
+    del listed[3]["user_id"]
+    by_row = CLICKS.encode_rows(listed, persons)
+    whole = np.array([17.0, 17.0, 17.0, math.nan, 3.0])
+    by_array = CLICKS.encode_columns({**columns, "user_id": whole}, persons)
+    assert by_column.to_bytes() == by_index.to_bytes() == by_row.to_bytes()
+    assert by_array.whose is not None
+    assert by_row.whose is not None
+    assert (by_array.whose.digests[:4] == by_row.whose.digests[:4]).all()
+    assert by_row.whose.counted(1).sum() == 2
+    assert by_row.whose.counted(255).tolist() == [True, True, True, False, True]
+
+
+# ---------------------------------------------------------------- the secret
+
+
+def test_a_drawn_secret_is_stored_and_stays_whatever_key_file_comes_later() -> None:
+    drawn = PersonSecret.new(SeededNoise(1), "clicks", None)
+    assert len(drawn.value) == 32
+    assert drawn != PersonSecret.new(SeededNoise(2), "clicks", None)
+    for key_file in (None, b"f" * 32):
+        assert PersonSecret.from_bytes(drawn.to_bytes(), "clicks", key_file) == drawn
+    assert str(drawn.value) not in repr(drawn)
+
+
+def test_a_secret_of_a_key_file_is_not_stored_and_needs_the_file() -> None:
+    key_file = bytes(range(100))
+    made = PersonSecret.new(SeededNoise(1), "clicks", key_file)
+    stored = made.to_bytes()
+    assert made.value not in stored
+    assert key_file[:8] not in stored
+    assert PersonSecret.from_bytes(stored, "clicks", key_file) == made
+    assert PersonSecret.new(SeededNoise(1), "other", key_file) != made
+    for wrong in (None, key_file + b"\n", b"x" * 32):
+        with pytest.raises(WrongKeyFile, match="STREAM_DP_PERSON_KEY_FILE: clicks"):
+            PersonSecret.from_bytes(stored, "clicks", wrong)
+    for bad in (b"", stored[:-1], stored + b"0", b"\x09" + stored[1:]):
+        with pytest.raises(CorruptState):
+            PersonSecret.from_bytes(bad, "clicks", key_file)

@@ -1,0 +1,399 @@
+"""Whose rows these are, from a record to the sealed block."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from stream_dp.cli.files import RowFile
+from stream_dp.client.documents import to_json
+from stream_dp.client.frames import arrow_stream, frame_columns
+from stream_dp.core.persons import Whose
+from stream_dp.core.universe import Rows, Universe
+from stream_dp.errors import WrongKeyFile
+from stream_dp.messages import Definition, SourceRange
+from stream_dp.pipeline import sources
+from stream_dp.pipeline.decoding import ARROW
+from stream_dp.pipeline.sources import Packing, Source, row_of
+from stream_dp.profiles.building import build
+from tests.pipeline.scenarios import PERSONS
+
+ATTRIBUTES: list[dict[str, Any]] = [
+    {"name": "page", "type": "category", "values": ["a", "b"]},
+    {"name": "paid", "type": "boolean"},
+]
+UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
+DEFINITION: dict[str, Any] = {
+    "version": 1,
+    "dataset": "clicks",
+    "attributes": ATTRIBUTES,
+    "privacy": {"epsilon": 1.0, "delta": 1e-9, "unit": UNIT},
+    "accuracy": {"error": 0.02, "failure_probability": 0.01},
+    "phase": {"min_rows": 1000},
+}
+COLUMNS = {"page": ["a"] * 4, "paid": [True] * 4}
+CANARY = "canary-7f3a"
+
+
+def define(world: Any, name: str = "clicks", **changes: Any) -> None:
+    world.produce("datasets", {**DEFINITION, "dataset": name, **changes})
+
+
+async def working(world: Any) -> Any:
+    """A worker that holds the data set."""
+    process = world.process()
+    await process.assign()
+    define(world)
+    await process.run()
+    return process
+
+
+async def taken_over(process: Any) -> None:
+    await process.assign()
+    await process.run()
+
+
+def waiting(world: Any, name: str = "clicks") -> list[Rows]:
+    """The rows in the store that wait for a phase."""
+    universe, _ = build(Definition.read(DEFINITION))
+    return [Rows.from_bytes(universe, rows) for rows in world.store._datasets[name].pending]
+
+
+def digests(rows: Rows) -> list[bytes]:
+    assert rows.whose is not None
+    return [bytes(digest) for digest in rows.whose.digests]
+
+
+async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_path: Path) -> None:
+    process = await working(world)
+    definition = Definition.read(DEFINITION)
+    names = ["page", "paid", "user_id"]
+
+    def batch(batch_id: str, **form: Any) -> None:
+        document = {"version": 1, "dataset": "clicks", "batch_id": batch_id, **form}
+        world.produce("batches", to_json(document), key="clicks")
+
+    def arrow(batch_id: str, keys: Any) -> None:
+        table = pa.table({**COLUMNS, "user_id": keys})
+        headers = {"content-type": ARROW.encode(), "batch_id": batch_id.encode()}
+        world.produce("batches", arrow_stream(table, names), key="clicks", headers=headers)
+
+    batch("columns", columns={**COLUMNS, "user_id": ["17", 17, 17.0, None]})
+    listed = [{"page": "a", "user_id": key} for key in (17.0, " 17 ", "17")]
+    batch("rows", rows=[*listed, {"page": "a"}])
+    arrow("integers", pa.array([17, 17, 17, None], pa.int64()))
+    arrow("floats", pa.array([17.0, 17.0, 17.0, None]))
+    arrow("texts", pa.array(["17", "17", "17 ", ""]))
+    arrow("dictionary", pa.array(["17", "17", "17", None]).dictionary_encode())
+    frame = pd.DataFrame({**COLUMNS, "user_id": [17, 17, 17, None]})
+    assert frame["user_id"].dtype == np.float64, "as pandas makes of ids with gaps"
+    batch("frame", columns=frame_columns(frame, names))
+    file = tmp_path / "clicks.csv"
+    with file.open("w") as text:
+        writer = csv.writer(text)
+        writer.writerow(["who", "page", "paid"])
+        writer.writerows([[who, "a", "true"] for who in ("17", " 17", "17", "")])
+    frame.to_parquet(tmp_path / "clicks.parquet")
+    for path, person in ((file, "who"), (tmp_path / "clicks.parquet", "user_id")):
+        (read,) = RowFile(path, definition, 100, person=person).batches()
+        batch(path.name, columns=read.columns)
+    spelt = [b'{"id":{"of":"17"}}', b'{"id":{"of":17}}', b'{"id":{"of":17.0}}', b'{"id":[17]}']
+    world.produce("batches", off_source(spelt), key="clicks")
+    await process.run()
+    await process.kill()
+    found = [digests(rows) for rows in waiting(world)]
+    assert len(found) == len(world.events("batch_accepted")) == 10
+    ana = found[0][0]
+    assert any(ana)
+    assert found == [[ana, ana, ana, bytes(12)]] * len(found)
+
+
+async def test_no_key_refuses_a_row_or_a_batch(world: Any) -> None:
+    process = await working(world)
+    keys: list[Any] = [
+        [],
+        {},
+        [[1]],
+        {"a": 1},
+        "",
+        None,
+        True,
+        "\x00",
+        "x" * 100_000,
+        1e308,
+        10**400,
+    ]
+    page = ["a"] * len(keys)
+    world.batch("clicks", "columns", columns={"page": page, "paid": page, "user_id": keys})
+    world.batch("clicks", "rows", rows=[{"user_id": key} for key in keys])
+    await process.run()
+    await process.kill()
+    assert [event["rows"] for event in world.events("batch_accepted")] == [len(keys)] * 2
+    by_column, by_row = (digests(rows) for rows in waiting(world))
+    assert by_column == by_row
+    assert [any(digest) for digest in by_row] == [False] * 6 + [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (
+            {"columns": COLUMNS},
+            "columns: there is no column user_id; it says whose row each is",
+        ),
+        (
+            {"cells": [{"page": "a", "count": 2}]},
+            "cells: rows that are only counted do not say whose they are; send rows or columns",
+        ),
+        (
+            {"columns": {**COLUMNS, "user_id": CANARY}},
+            "columns: a column is not a list; give a list of values",
+        ),
+        (
+            {"columns": {**COLUMNS, "user_id": [CANARY]}},
+            "columns: lengths differ; give every column one value a row",
+        ),
+        (
+            {"rows": [{"user_id": CANARY, CANARY: CANARY}]},
+            "rows: a name is not an attribute of the data set; use page, paid, user_id",
+        ),
+    ],
+)
+async def test_a_structural_fault_is_refused_in_words_that_say_no_key(
+    world: Any, form: dict[str, Any], text: str
+) -> None:
+    process = await working(world)
+    world.batch("clicks", "bad", **form)
+    await process.run()
+    await process.kill()
+    (refused,) = world.events("batch_refused")
+    assert (refused["reason"]["code"], refused["reason"]["message"]) == ("invalid_batch", text)
+    assert waiting(world) == []
+
+
+async def test_where_rows_are_protected_a_column_of_keys_is_unknown(world: Any) -> None:
+    process = await working(world)
+    define(world, "rows", privacy={"epsilon": 1.0, "delta": 1e-9})
+    await process.run()
+    world.batch("rows", "bad", columns={**COLUMNS, "user_id": [1, 2, 3, 4]})
+    await process.run()
+    await process.kill()
+    assert len(world.events("batch_refused")) == 1
+    assert world.store._datasets["rows"].vault == {}
+
+
+async def test_no_key_reaches_the_store_or_anyone(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    process = await working(world)
+    rows = [{"page": "a", "user_id": f"{CANARY}{n % 300}"} for n in range(1000)]
+    world.batch("clicks", "waits", rows=rows[:10])
+    world.batch("clicks", "bad", rows=[*rows[:10], {"more": 1}])
+    world.batch("nobody", "lost", rows=rows[:10])
+    world.produce("batches", b'{"rows": [{"user_id": "canary-7f3a"', key="clicks")
+    world.produce("batches", json.dumps({"user_id": CANARY}).encode(), key="clicks")
+    await process.run()
+    stored = pickle.dumps(world.store._datasets)
+    assert digests(waiting(world)[0])[0] in stored
+    world.batch("clicks", "opens", rows=rows)
+    world.ask("clicks", "all", error=0.5)
+    await process.run()
+    after = pickle.dumps(world.store._datasets)
+    said = b"".join(
+        e.outgoing.value + str(e.outgoing).encode() for e in world.trail if hasattr(e, "outgoing")
+    )
+    metrics = process.worker.metrics.exposition()
+    for seen in (stored, after, said, caplog.text.encode(), metrics):
+        assert CANARY.encode() not in seen
+    (opened,) = world.events("phase_opened")
+    assert opened["rows"] == 1010, "how many of them count is private"
+    assert world.store._datasets["clicks"].pending == [], "the digests go with the seal"
+    await process.kill()
+    assert len(world.rejections()) == 3
+
+
+async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_data_set(
+    world: Any,
+) -> None:
+    process = await working(world)
+    define(world, "other")
+    await process.run()
+    world.batch("clicks", "one", rows=[{"user_id": "ana"}])
+    world.batch("other", "one", rows=[{"user_id": "ana"}])
+    await process.run()
+    kept = dict(world.store._datasets["clicks"].vault)
+    assert kept.keys() == {"person"}
+    assert kept != world.store._datasets["other"].vault
+    assert digests(waiting(world)[0]) != digests(waiting(world, "other")[0])
+    dataset = process.worker.datasets["clicks"]
+    assert dataset._data.vault == {}, "no look has it at hand"
+    # A look, after which secrets that nobody needs are dropped, and another worker.
+    world.batch("clicks", "opens", rows=[{"page": "a", "user_id": n} for n in range(1000)])
+    world.ask("clicks", "all", error=0.5)
+    await process.run()
+    await process.kill()
+    assert world.store._datasets["clicks"].vault == kept
+    process = world.process()
+    await process.assign()
+    world.batch("clicks", "two", rows=[{"user_id": "ana"}])
+    world.batch("other", "two", rows=[{"user_id": "ana"}])
+    await process.run()
+    one, two = waiting(world, "other")
+    assert digests(one) == digests(two)
+    world.produce("datasets", None, key="clicks")
+    world.batch("clicks", "late", rows=[{"user_id": "ana"}])
+    await process.run()
+    await process.kill()
+    assert world.store._datasets["clicks"].vault == {}
+    assert world.complaints() == []
+    assert [event["batch_id"] for event in world.events("batch_refused")] == ["late"]
+
+
+async def test_with_a_key_file_the_store_alone_undoes_no_digest(
+    make_world: Callable[..., Any],
+) -> None:
+    worlds = [make_world() for _ in range(2)]
+    for world in worlds:
+        world.key_file = bytes(range(64))
+        process = await working(world)
+        world.batch("clicks", "one", rows=[{"user_id": "ana"}])
+        await process.run()
+        await process.kill()
+    one, other = (waiting(world)[0] for world in worlds)
+    assert digests(one) == digests(other), "the file and the name alone decide"
+    world = worlds[0]
+    for key_file in (None, b"another file of thirty-two bytes"):
+        world.key_file = key_file
+        for _ in range(5):  # more often than a worker may die of a data set
+            process = world.process()
+            with pytest.raises(WrongKeyFile, match="clicks was defined with another key file"):
+                await taken_over(process)
+            await process.kill()
+    world.key_file = bytes(range(64))
+    process = world.process()
+    await process.assign()
+    world.batch("clicks", "two", rows=[{"user_id": "ana"}])
+    await process.run()
+    await process.kill()
+    assert [digests(rows) for rows in waiting(world)] == [digests(one)] * 2
+    assert process.worker.datasets["clicks"].quarantined == ""
+
+
+async def test_a_key_file_that_comes_later_changes_no_data_set(world: Any) -> None:
+    """Else the rows that wait would be another person's than those to come."""
+    process = await working(world)
+    world.batch("clicks", "one", rows=[{"user_id": "ana"}])
+    await process.run()
+    await process.kill()
+    world.key_file = bytes(64)
+    process = world.process()
+    await process.assign()
+    world.batch("clicks", "two", rows=[{"user_id": "ana"}])
+    await process.run()
+    await process.kill()
+    one, two = waiting(world)
+    assert digests(one) == digests(two)
+
+
+async def test_a_choice_that_a_crash_makes_anew_is_caught(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep of crashes can fail: here an owner draws the ranks when it seals."""
+    counted = Whose.counted
+    draw = np.random.default_rng(1)
+
+    def drawing(self: Whose, most: Any) -> Any:
+        fresh = draw.integers(2**63, size=len(self.ranks)).astype(np.uint64)
+        return counted(Whose(self.digests, fresh), most)
+
+    monkeypatch.setattr(Whose, "counted", drawing)
+    world = make_world()
+    await world.run(rounds=PERSONS)
+    assert any(
+        complaint.startswith("P3: flights holds other blocks") for complaint in world.complaints()
+    )
+
+
+# ---------------------------------------------------------------- sources
+
+
+SOURCE = {
+    "version": 1,
+    "dataset": "clicks",
+    "topic": "shop.clicks",
+    "fields": {"user_id": "id.of"},
+    "constants": {"paid": True},
+}
+
+
+def universe_of_clicks() -> Universe:
+    return build(Definition.read(DEFINITION))[0]
+
+
+def off_source(values: list[bytes]) -> bytes:
+    """The batch that a counter makes of these messages."""
+    universe, source = universe_of_clicks(), Source.read(SOURCE)
+    paths = source.paths(universe, "user_id")
+    found = SourceRange(topic="shop.clicks", id="log", partition=0, first=0, last=len(values) - 1)
+    packing = Packing(source, universe, paths, key="user_id")
+    return packing.batch(found, [row_of(value, paths, "user_id") for value in values])
+
+
+def test_a_source_says_where_the_key_is() -> None:
+    source = Source.read(SOURCE)
+    paths = source.paths(universe_of_clicks(), "user_id")
+    assert paths == {"page": ("page",), "user_id": ("id", "of")}
+    with pytest.raises(Exception, match=r"fields.user_id: clicks has no such attribute"):
+        source.paths(universe_of_clicks())
+    constant = Source.read({**SOURCE, "fields": {}, "constants": {"user_id": 1}})
+    with pytest.raises(Exception, match=r"constants.user_id: it says whose row each is"):
+        constant.paths(universe_of_clicks(), "user_id")
+
+
+def test_rows_of_persons_are_never_only_counted() -> None:
+    document = json.loads(off_source([b'{"page":"a","id":{"of":7}}'] * 5000))
+    assert document.keys() >= {"columns"}
+    assert document["columns"]["user_id"] == ["7"] * 5000
+
+
+LONG = [b"x" * 100_000, b"\\u0001" * 64, b'\\"' * 64, "\u00e9".encode() * 5000, b"y" * 64, b""]
+
+
+@pytest.mark.parametrize("key", LONG, ids=range(len(LONG)))
+def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
+    universe, source = universe_of_clicks(), Source.read(SOURCE)
+    paths = source.paths(universe, "user_id")
+    packing = Packing(source, universe, paths, key="user_id")
+    n_rows = packing.fitting(20_000)
+    assert n_rows > 5000
+    value = b'{"page":"a","id":{"of":"%s"}}' % key
+    batch = off_source([value] * n_rows)
+    assert len(batch) <= sources._MAX_BYTES
+    longer = b'{"page":"a","id":{"of":"%s%s"}}' % (key, b"z" * 5000)
+    assert row_of(longer, paths, "user_id") != row_of(value, paths, "user_id")
+    endings = {
+        str(row_of(b'{"id":{"of":"%s%s"}}' % (b"x" * 5000, end), paths, "user_id")[1])
+        for end in (b"1", b"2")
+    }
+    assert len(endings) == 2, "or long keys would be one person"
+
+
+def test_whole_floats_beyond_what_a_float_tells_apart_stay_one_key() -> None:
+    """What pandas has rounded is rounded; text and integers are not."""
+    paths = {"user_id": ("id",)}
+    exact = row_of(b'{"id":9007199254740993}', paths, "user_id")
+    assert exact == ["9007199254740993"]
+    assert row_of(b'{"id":NaN}', paths, "user_id") == [None]
+    assert math.isinf(float(str(row_of(b'{"id":1e999}', paths, "user_id")[0] or "inf")))
