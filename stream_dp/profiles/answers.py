@@ -160,7 +160,8 @@ def found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
 
 
 def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
-    anytime = outcome.error_bar_anytime
+    # It is one of the count, as a share of all rows.
+    anytime = outcome.error_bar_anytime if outcome.among is None else None
     return PredicateAnswer(**released.facts, **count_fields(outcome), error_bar_anytime=anytime)
 
 
