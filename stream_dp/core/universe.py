@@ -708,7 +708,7 @@ class Rows:
         counts: Rows that each entry stands for, shape (n_entries,); None when one each.
         measures: Attribute -> units above its lower end that a row of each entry counts for, shape
             (n_entries,). Its keys are the attributes that the universe measures.
-        whose: Whose row each entry is, where persons are protected; None where rows are. An entry counts one
+        whose: The owners of the entries, where persons are protected; None where rows are. An entry counts one
             row then.
     """
 
