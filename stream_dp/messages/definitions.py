@@ -140,12 +140,12 @@ class UnitSpec(Request):
     @property
     def counting(self) -> str:
         """Says how many rows of a person count, and what tells whose row it is."""
-        rows = "row" if self.rows_per_phase == 1 else "rows"
-        most = f"at most {self.rows_per_phase:,} {rows} with the same {self.key}"
+        rows, count = ("row", "counts") if self.rows_per_phase == 1 else ("rows", "count")
+        most = f"at most {self.rows_per_phase:,} {rows} with the same {self.key} {count} in a phase"
         if not self.lifetime:
-            return f"{most} count in a phase" if rows == "rows" else f"{most} counts in a phase"
+            return most
         units = self.phases * self.rows_per_phase**2
-        return f"{most} a phase, until the squares of these numbers add up to {units:,}"
+        return f"{most}, until the squares of these numbers add up to {units:,}"
 
 
 class PrivacySpec(Request):

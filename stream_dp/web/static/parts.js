@@ -8,9 +8,9 @@ const STATES = { retired: "retired: its rows are erased", quarantined: "in quara
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
   const promise = schema?.privacy
-    ? `every row is guaranteed ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
+    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; answers lie within ${percent(schema.accuracy.error)}${schema.counting ? " of the rows that count" : ""} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
     : "";
-  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.opening ? h("p", {}, opens(schema.opening)) : null] : h("h1", {}, "No data set yet"));
+  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.opening ? h("p", {}, opens(schema.opening)) : null] : h("h1", {}, "No data set yet"));
 }
 
 /** What opening a phase spends, and what is free from then on. */
@@ -41,12 +41,13 @@ function showTiles(dataset, schema, answers) {
       dataset.waiting === null || !dataset.opens_at ? "–" : share(Math.min(1, dataset.waiting / dataset.opens_at), 0),
       dataset.opens_at ? `${whole(dataset.waiting ?? 0)} of ${whole(dataset.opens_at)} rows wait` : "",
     ),
-    tile("Budget spent", share(dataset.spent), `${dataset.epsilon === null ? "" : `ε ${dataset.epsilon.toPrecision(2)} of ${schema?.privacy?.epsilon ?? ""}, `}in the phase spent most; ${plural(dataset.looks, "look")}`),
+    tile("Budget spent", share(dataset.spent), `${dataset.epsilon === null ? "" : `ε ${dataset.epsilon.toPrecision(2)} of ${schema?.privacy?.epsilon ?? ""}, `}in the phase spent most; ${dataset.in_every_phase === null ? "" : `ε ${dataset.in_every_phase.toPrecision(2)} for a person with as many rows as count in every phase; `}${plural(dataset.looks, "look")}`),
     tile("Easy answers", asked ? share(dataset.easy / asked, 0) : "–", `of ${whole(asked)} lately${dataset.refused ? `; ${whole(dataset.refused)} refused` : ""}`),
     tile(
       "Error bar",
       bars.length ? `± ${share(bars[Math.floor(bars.length / 2)])}` : "–",
-      schema?.accuracy ? `median of the latest; at most ${percent(schema.accuracy.error)} promised` : "",
+      // Where a person is protected, the promise is about counts, and these are bars of shares of the rows that count.
+      !schema?.accuracy ? "" : schema.counting ? "median of the latest" : `median of the latest; at most ${percent(schema.accuracy.error)} promised`,
     ),
   );
 }
