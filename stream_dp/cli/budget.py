@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import click
+from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import bare_table, busy, kinds_table, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import Definition, KindsSpec
 
-__all__ = ["command", "epsilons_of", "in_every_phase", "promise"]
+__all__ = ["command", "epsilons_of", "in_every_phase", "promise", "table_lines"]
 
 
 @click.command()
@@ -26,7 +28,6 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
-    epsilons = epsilons_of(definition, odometer)
     privacy, profile = definition.privacy, definition.mechanism.profile
     _, mechanism = build(definition)
     constants = mechanism.published_budget
@@ -40,7 +41,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
                 "looks": block.looks,
             }
             for number, (block, epsilon) in enumerate(
-                zip(odometer.blocks, epsilons, strict=True), start=1
+                zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
             )
         ]
         document: dict[str, object] = {
@@ -74,23 +75,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
-    table = bare_table(numbers=("phase", "rows"))
-    table.add_column("spent")
-    # A person may be in several phases, and the loss in all of them stands below the table.
-    epsilon_so_far = "epsilon so far" if privacy.unit is None else "epsilon in this phase"
-    for name in (epsilon_so_far, "looks"):
-        table.add_column(name, justify="right")
-    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
-        table.add_row(
-            str(number),
-            f"{block.rows:,}",
-            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
-            f"{epsilon:.3f}",
-            f"{block.looks:,}",
-        )
-    console.print(table)
-    if privacy.unit is not None:
-        console.print(_of_person(definition, odometer))
+    for line in table_lines(definition, odometer):
+        console.print(line)
     if odometer.memory is not None:
         memory = odometer.memory
         limited = "in all phases so far" if profile == "memory" else "in this phase"
@@ -127,6 +113,27 @@ def in_every_phase(definition: Definition, odometer: Odometer) -> float:
     from stream_dp.profiles.lines import epsilon_of_person
 
     return epsilon_of_person(definition, [block.spent for block in odometer.blocks])
+
+
+def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | str]:
+    """Yields the spending of each phase, and what a person who was in all of them has lost."""
+    unit = definition.privacy.unit
+    table = bare_table(numbers=("phase", "rows"))
+    table.add_column("spent")
+    for name in ("epsilon so far" if unit is None else "epsilon in this phase", "looks"):
+        table.add_column(name, justify="right")
+    epsilons = epsilons_of(definition, odometer)
+    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
+        table.add_row(
+            str(number),
+            f"{block.rows:,}",
+            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
+            f"{epsilon:.3f}",
+            f"{block.looks:,}",
+        )
+    yield table
+    if unit is not None:
+        yield _of_person(definition, odometer)
 
 
 def _of_person(definition: Definition, odometer: Odometer) -> str:

@@ -149,6 +149,9 @@ def _(answer: SumAnswer) -> str:
     )
     if answer.rows is None:
         return said
+    if answer.counted is not None:
+        bar = "no error bar known" if answer.rows_bar is None else f"± {round(answer.rows_bar):,}"
+        return f"{said}; all rows of the condition: {answer.rows:,} {bar}"
     return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
 
 
@@ -360,9 +363,7 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
 
 def _rows_that_count(answer: NoisyAnswer) -> str:
     """The rows that count where a person is protected, with the half width of their number."""
-    return (
-        f"the {answer.counted:,} ± {round(answer.counted_bar or 0.0):,} rows that count, of {answer.n:,}"
-    )
+    return f"the {answer.counted:,} ± {round(answer.counted_bar or 0.0):,} rows that count, of {answer.n:,}"
 
 
 def _surplus(answer: NoisyAnswer, at_most: float) -> str:

@@ -205,6 +205,14 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, minus = dataset.universe, query.minus_window
+    if dataset.definition.privacy.unit is not None:
+        raise InvalidQuery(
+            "kind",
+            "the rows that count are not known where persons are protected, so a difference of shares of them "
+            "has no bar",
+            "ask about each window by itself and subtract; the bars add up",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
     if "difference" not in dataset.mechanism.kinds:
         raise InvalidQuery(
             "kind",

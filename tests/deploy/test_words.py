@@ -19,9 +19,7 @@ AVOIDED = re.compile(
     re.IGNORECASE,
 )
 # A word before | is a type, and no prose.
-FRAGMENT = re.compile(
-    r'(?:^\s+\w+: |""")(?:Of|That|Which|Whose|Ditto|Likewise|Beside|As)\b(?! \|)'
-)
+FRAGMENT = re.compile(r'(?:^\s+\w+: |""")(?:Of|That|Which|Whose|Ditto|Likewise|Beside|As)\b(?! \|)')
 
 
 def faults(line: str) -> list[str]:

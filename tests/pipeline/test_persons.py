@@ -351,6 +351,57 @@ def off_source(values: list[bytes]) -> bytes:
     return packing.batch(found, [row_of(value, paths, "user_id") for value in values])
 
 
+async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row_of_each_counts(
+    world: Any,
+) -> None:
+    """Persons 0 to 1,499 have two rows in each phase. Only one row of each may count for this."""
+    persons = {name: dict(UNIT, rows_per_phase=most) for name, most in (("one", 1), ("two", 2))}
+    for name, unit in persons.items():
+        define(world, name, privacy={"epsilon": 8.0, "delta": 1e-9, "unit": unit})
+    keys = [n % 1500 for n in range(3000)]
+    columns = {"page": ["a", "b"] * 1500, "paid": [True] * 3000, "user_id": keys}
+    for name in persons:
+        for phase in range(2):
+            world.batch(name, f"{name}-{phase}", columns=columns)
+    await world.run(rounds=())
+    latest = {"window": {"last_phases": 1}}
+    for name in persons:
+        world.ask(name, "count", **latest, error=0.2)
+        world.ask(name, "table", **latest, kind="table", group_by=["page"], error=0.2)
+        world.ask(name, "all", error=0.2)
+        world.ask(name, "share", **latest, kind="share", share_of={"attribute": "page", "eq": "a"})
+        world.ask(name, "quoted", **latest, quote=True)
+    await world.run(rounds=())
+    notes = {key: answer.get("note") for key, answer in world.answers().items()}
+    said = "each row that counts is one person's"
+    assert {(key[0], key[-1]) for key, note in notes.items() if note == said} == {
+        ("one", "count"),
+        ("one", "table"),
+    }, notes
+    (count,) = [a for key, a in world.answers().items() if (key[0], key[-1]) == ("one", "count")]
+    assert abs(count["count"] - 1500) <= count["count_bar"]
+
+
+async def test_a_difference_is_refused_where_persons_are_protected(world: Any) -> None:
+    process = await working(world)
+    world.batch("clicks", "all", columns={**many(1000), "user_id": list(range(1000))})
+    windows = {"window": {"last_phases": 1}, "minus_window": {"last_phases": 2}}
+    where = {"attribute": "page", "eq": "a"}
+    world.ask("clicks", "difference", where, kind="difference", **windows)
+    await process.run()
+    await process.kill()
+    (refused,) = world.answers().values()
+    assert (refused["status"], refused["reason"]["code"]) == ("refused", "unsupported_kind")
+    assert refused["reason"]["message"] == (
+        "kind: the rows that count are not known where persons are protected, so a difference of shares of "
+        "them has no bar; ask about each window by itself and subtract; the bars add up"
+    )
+
+
+def many(rows: int) -> dict[str, list[Any]]:
+    return {"page": ["a"] * rows, "paid": [True] * rows}
+
+
 def test_a_source_says_where_the_key_is() -> None:
     source = Source.read(SOURCE)
     paths = source.paths(universe_of_clicks(), "user_id")
