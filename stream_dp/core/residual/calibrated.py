@@ -74,6 +74,8 @@ class Calibrated(LinearMechanism):
         approximate: Whether looks with a delta of their own are charged to the same lines.
         tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
             ``workload`` is given.
+        kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
+            all.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -96,6 +98,7 @@ class Calibrated(LinearMechanism):
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
+        kept: int | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -105,7 +108,13 @@ class Calibrated(LinearMechanism):
         self.accuracy = accuracy
         self.policy = Policy(base_share=base_share, pacing=pacing)
         self.state = PublicState(
-            universe.shape, self.budget, accuracy, self.policy, limits, on_exhausted=on_exhausted
+            universe.shape,
+            self.budget,
+            accuracy,
+            self.policy,
+            limits,
+            on_exhausted=on_exhausted,
+            kept=kept,
         )
         terms = self.state.terms
         if tiles:
@@ -188,9 +197,9 @@ class Calibrated(LinearMechanism):
         if self.state.reserve is not None:
             self.state.reserve.opened(len(self.belief), self.state.rows)
         block = self.state.allocator.open(self.base_release(n_rows).share)
-        # A base release that a crash lost is taken again, where the line still has room for it.
+        # A base release that a crash lost is taken again, where there still are rows, and room for it.
         blocks, self._without_base = [*self._without_base, block], []
-        looks = [self._base_look(block) for block in blocks]
+        looks = [self._base_look(block) for block in blocks if block >= self.erased]
         return [
             look for look in looks if look.parts and self.state.allocator.lines.afford(look.charges)
         ]
@@ -236,6 +245,16 @@ class Calibrated(LinearMechanism):
     def lines(self) -> Lines:
         """The spending of each block. It is public."""
         return self.state.allocator.lines
+
+    @property
+    def kept(self) -> int | None:
+        """The number of blocks, the last ones, whose rows are kept; None for all. It is public."""
+        return self.state.allocator.kept
+
+    @property
+    def erased(self) -> int:
+        """The number of first blocks whose rows are erased. It is public."""
+        return self.state.allocator.erased
 
     def spent(self, window: range) -> float:
         """The highest loss of any row in the window so far, as epsilon at the promised delta."""
