@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import DOUBLED, GATED, KEPT, ROUNDS, RUNS, STAGED, THESIS
+from tests.pipeline.scenarios import DOUBLED, ERASED, GATED, KEPT, ROUNDS, RUNS, STAGED, THESIS
 
 Sweep = Callable[..., Any]
 
@@ -100,6 +100,22 @@ async def test_sums_of_kept_values_without_a_crash(world: Any) -> None:
 async def test_nor_does_a_crash_where_values_are_kept(sweep: Sweep, part: int) -> None:
     """They count once, like the rows: those that wait, and those of each phase."""
     assert await sweep(KEPT, range(part, 10_000, 5)) == []
+
+
+async def test_rows_are_erased_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=ERASED) == 0
+    assert world.complaints() == []
+    held = world.store._datasets["flights"]
+    assert (len(held.spent), len(held.blocks)) == (4, 2)
+    assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
+    """They go with the seal that makes them due, and no look that is taken again reads them."""
+    assert await sweep(ERASED, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow
