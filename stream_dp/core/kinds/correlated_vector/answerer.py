@@ -146,8 +146,13 @@ class CorrelatedVectors(Answerer):
         which = f"window: the rows of phase {block + 1} have no responses"
         if block < self.erased:
             return ROWS_ERASED
-        stays = block >= erased_blocks(len(self._sizes) + 1, self.kept)
-        if block in self._lost and stays:
+        if block in self._lost:
+            if block < erased_blocks(len(self._sizes) + 1, self.kept):
+                return Refused(
+                    RefusalCode.ROWS_ERASED,
+                    f"{which}, for a crash lost them, and its rows are erased when the next phase opens; ask "
+                    "about younger phases",
+                )
             return Refused(
                 RefusalCode.RETRY_AFTER,
                 f"{which}, for a crash lost them; they are drawn again when the next phase opens",
