@@ -213,11 +213,11 @@ def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: 
 
 @mutant("P8", ERASED)
 def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    prepare = Dataset.prepare
+    prepare, due = Dataset.prepare, []
 
     def late(self: Dataset) -> Transition:
-        due, self._due = getattr(self, "_due", 0), self._draft.erased
-        self._draft.erased = due
+        due.append(self._draft.erased)
+        self._draft.erased = due[-2] if len(due) > 1 else 0
         return prepare(self)
 
     patch.setattr(Dataset, "prepare", late)

@@ -16,8 +16,8 @@ from stream_dp.errors import Conflict, CorruptState, InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.state.ledger import GENESIS, append
 from tests.pipeline.referee import World, definition
+from tests.pipeline.test_prices import forged
 
 ROOT = Path(__file__).parents[2]
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -140,20 +140,6 @@ async def test_the_ledger_says_with_which_phase_rows_were_erased(world: Any) -> 
     entries = [json.loads(entry) for entry in await world.store.ledger("flights")]
     opened = [entry for entry in entries if entry["kind"] == "phase"]
     assert [entry.get("erased") for entry in opened] == [None, None, 1, 2]
-
-
-def forged(entries: list[bytes], change: Callable[[list[dict[str, Any]]], None]) -> list[bytes]:
-    """A ledger with a valid chain whose content was changed."""
-    fields = [json.loads(entry) for entry in entries]
-    change(fields)
-    head, made = GENESIS, []
-    for index, one in enumerate(fields):
-        body = {
-            k: v for k, v in one.items() if k not in {"dataset", "kind", "prev", "seq", "version"}
-        }
-        entry, head = append(head, index, one["dataset"], one["kind"], body)
-        made.append(entry)
-    return made
 
 
 async def test_a_ledger_that_charges_or_reads_what_is_erased_is_at_fault(world: Any) -> None:
