@@ -56,7 +56,7 @@ class Look(ABC):
 
     @property
     def reads(self) -> Sequence[int]:
-        """The blocks whose rows it reads. By default they are those that pay for it."""
+        """The blocks whose rows it may read. By default they are those that pay for it now."""
         return [charge.block for charge in self.charges]
 
     @property
