@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,16 +54,18 @@ def dataset_of(process: Any) -> Dataset:
 
 
 async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, process: Any) -> None:
-    sealed = []
-    for produce in (define, phase, phase, phase):
-        produce(world)
+    define(world)
+    await process.run()
+    held, dataset, sealed = world.store._datasets["flights"], dataset_of(process), []
+    for n in (1, 2, 3):
+        world.cells("flights", f"batch-{n}", n=n)
         await process.run()
-        sealed += world.store._datasets["flights"].blocks[-1:]
-    held, dataset = world.store._datasets["flights"], dataset_of(process)
-    assert held.blocks == sealed[-1:]
-    assert not any(block in repr(vars(world.store)).encode() for block in sealed[:-1])
-    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 3 * 42_000)
-    assert len(dataset._data._blocks) == 1
+        sealed.append(held.blocks[-1])
+        kept = [block in pickle.dumps(world.store._datasets) for block in sealed]
+        assert kept == [False] * (n - 1) + [True]
+        held_in_memory = [block.to_bytes() for block in dataset._data._blocks]
+        assert held_in_memory == held.blocks == sealed[-1:]
+    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
     assert world.complaints() == []
 
