@@ -179,6 +179,16 @@ class PhaseSpec(Request):
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
 
+class RetentionSpec(Request):
+    """How long the rows of a phase are kept. What was published about them stays for ever.
+
+    Attributes:
+        phases: The rows of a phase are erased when so many phases have opened after it.
+    """
+
+    phases: Annotated[int, Field(ge=1, le=10**9)]
+
+
 class ProfileSpec(Request):
     """The facts about a profile that follow from its settings, without a mechanism.
 
@@ -191,6 +201,7 @@ class ProfileSpec(Request):
         takes_errors: Whether a query may name an error and a price of its own.
         takes_measures: Whether it looks at sums, so that the values of rows are worth keeping.
         takes_persons: Whether it can protect a person with many rows.
+        takes_retention: Whether it goes on answering when the rows of old phases are erased.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -201,6 +212,7 @@ class ProfileSpec(Request):
     takes_errors: ClassVar[bool] = False
     takes_measures: ClassVar[bool] = False
     takes_persons: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -228,6 +240,7 @@ class CalibratedSpec(ProfileSpec):
     takes_errors: ClassVar[bool] = True
     takes_measures: ClassVar[bool] = True
     takes_persons: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -345,6 +358,7 @@ class CountsSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("count",)
     feeds_synthetic_rows: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["counts"]
 
@@ -354,6 +368,7 @@ class WholeTableSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("table",)
     paid_at_opening: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["whole_table"]
 
@@ -403,7 +418,11 @@ MechanismSpec = Annotated[
 
 
 class Definition(Request):
-    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes."""
+    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
+
+    Attributes:
+        retention: How long the rows of a phase are kept. Default: until the data set is retired.
+    """
 
     version: Literal[1]
     dataset: DatasetName
@@ -417,6 +436,17 @@ class Definition(Request):
     kinds: KindsSpec = KindsSpec()
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
+    retention: RetentionSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_retention(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``retention`` out where it is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {
+            name: value
+            for name, value in written.items()
+            if name != "retention" or value is not None
+        }
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
@@ -492,6 +522,15 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
+    def _rows_are_erased(self) -> Definition:
+        if self.retention is not None and not self.mechanism.takes_retention:
+            raise ValueError(
+                f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
+                '"calibrated", "counts" or "whole_table", or remove retention'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
         if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
             raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
@@ -542,6 +581,11 @@ class Definition(Request):
                 "it is above 1/phase.min_rows: a whole row of each phase could be published",
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
+
+    @property
+    def kept_phases(self) -> int | None:
+        """The number of phases, the last ones, whose rows are kept; None for all."""
+        return None if self.retention is None else self.retention.phases
 
     @property
     def without_measures(self) -> Definition:
@@ -599,6 +643,7 @@ __all__ = [
     "PhasedSpec",
     "PrivacySpec",
     "ProfileSpec",
+    "RetentionSpec",
     "SequentialSpec",
     "UnitSpec",
     "WeightsSpec",

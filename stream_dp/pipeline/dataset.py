@@ -24,6 +24,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import Conditions
 from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
@@ -70,6 +71,7 @@ class _Draft:
     batches: dict[str, bytes] = field(default_factory=dict)
     pending: list[bytes] = field(default_factory=list, repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    erased: int = 0
     vault: dict[str, bytes] = field(default_factory=dict, repr=False)
     charges: tuple[Charge, ...] = ()
     transcript: list[bytes] = field(default_factory=list)
@@ -243,6 +245,11 @@ class Dataset:
         """Commits so far, those of former owners included."""
         return self._seq
 
+    @property
+    def erased(self) -> int:
+        """The number of first phases whose rows are erased."""
+        return self._data.erased
+
     def rows_in(self, window: range) -> int:
         """Returns the number of rows in the blocks of ``window``."""
         return sum(self._data.sizes[block] for block in window)
@@ -371,8 +378,12 @@ class Dataset:
     def _replay(self, snapshot: Snapshot) -> None:
         for stored in snapshot.pending:
             self._wait(Rows.from_bytes(self._universe, stored))
-        for block in snapshot.blocks:
-            self._data.append(Block.from_bytes(self._universe, block))
+        opened = [int(entry[1:]) for entry in snapshot.transcript if entry[:1] == _PHASE]
+        erased = erased_blocks(len(opened), self.definition.kept_phases)
+        if len(snapshot.blocks) != len(opened) - erased:
+            raise CorruptState("the store has other blocks than its transcript and definition say")
+        blocks = [Block.from_bytes(self._universe, block) for block in snapshot.blocks]
+        self._data = Blocks(self._universe, blocks, opened[:erased])
         vault = dict(snapshot.vault)
         if snapshot.definition is not None and self.definition.privacy.unit is not None:
             if _PERSON not in vault:
@@ -490,12 +501,14 @@ class Dataset:
         self._pending.clear()
         self._waiting = 0
         self._draft.transcript.append(_PHASE + str(block.n_rows).encode())
-        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows})
+        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows, **self._erase()})
         self.announce(
             Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         )
         self._releases = 0
         looks = self._mechanism.open_phase(block.n_rows)
+        if self.erased:
+            self._drop_secrets()
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
@@ -504,6 +517,15 @@ class Dataset:
                 await self.look(more)
         else:
             self._synthesize()
+
+    def _erase(self) -> dict[str, int]:
+        """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
+        erased = erased_blocks(self.phase, self.definition.kept_phases)
+        if not erased:
+            return {}
+        self._data.erase(erased)
+        self._draft.erased = erased
+        return {"erased": erased}
 
     # ------------------------------------------------------------ looks and commits
 
@@ -526,6 +548,8 @@ class Dataset:
             looks: The looks.
             asked: Whether the record in hand asks for them, so that they count for its limit.
         """
+        for look in looks:
+            self._data.check(look.reads)
         self._noise.discard()
         self._reserve(looks)
         for look in looks:
@@ -691,6 +715,7 @@ class Dataset:
             pending=draft.pending,
             seal=draft.seal,
             vault=draft.vault,
+            erased=draft.erased,
             charges=draft.charges,
             transcript=draft.transcript,
             verified=self._mechanism.remembered(),

@@ -238,9 +238,14 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         if batch in held.batches:
             raise refusal(name, "DUPLICATE", "batch", batch)
     blocks = len(held.spent) + (transition.seal is not None)
+    if transition.erased > blocks:
+        raise refusal(name, "CONFLICT", "unsealed", str(blocks))
+    erased = max(transition.erased, len(held.spent) - len(held.blocks))
     for block, charges in totals.items():
         if block >= blocks:
             raise refusal(name, "CONFLICT", "block", str(block))
+        if block < erased:
+            raise refusal(name, "CONFLICT", "erased", str(block))
         before = held.spent[block] if block < len(held.spent) else (0, 0)
         for part, spent, charge in zip(("rho", "delta"), before, charges, strict=True):
             if spent + charge > UNITS:
@@ -264,6 +269,8 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         held.spent.append((0, 0))
         held.pending.clear()
     held.pending.extend(transition.pending)
+    kept = len(held.spent) - transition.erased
+    del held.blocks[: max(0, len(held.blocks) - kept)]
     for block, (rho, delta) in totals.items():
         before = held.spent[block]
         held.spent[block] = (before[0] + rho, before[1] + delta)

@@ -69,6 +69,8 @@ _CONFLICTS = {
     "retired": "is retired and takes no more rows or secrets",
     "cursor": "the cursor of {} would go backwards",
     "block": "there is no block {} to charge",
+    "erased": "the rows of block {} are erased, so no look at them can be charged",
+    "unsealed": "block {} is not sealed, so its rows cannot be erased",
     "intent": "no open look was announced at seq {}",
 }
 
@@ -86,7 +88,7 @@ class Snapshot:
         meta: Public counters and flags, free-form.
         cursor: "topic:partition" -> next offset to read; of a source, the next one to count.
         pending: Accepted rows of the phase to come, in order of arrival. Private.
-        blocks: Sealed blocks by index. Private; empty once erased.
+        blocks: Sealed blocks in order, the last ones: those before them are erased. Private.
         vault: Secrets that were drawn once, by name. Private; empty once erased.
         spent: (rho, delta) spent on each block, units of its budget / 2**50. Kept when blocks are erased.
         transcript: Published measurements, in order.
@@ -132,6 +134,8 @@ class Transition:
             then ``pending`` is appended. Private.
         vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
+        erased: The number of first blocks whose rows are gone from this commit on, those of earlier commits
+            included. What was spent on them stays, and nothing more can be charged to them.
         charges: The charges to add to what their blocks have spent, all or none. A block may be the one
             sealed here.
         transcript: The measurements to append.
@@ -157,6 +161,7 @@ class Transition:
     pending: Sequence[bytes] = field(default=(), repr=False)
     seal: bytes | None = field(default=None, repr=False)
     vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    erased: int = 0
     charges: Sequence[Charge] = ()
     transcript: Sequence[bytes] = field(default=(), repr=False)
     verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
@@ -174,6 +179,8 @@ class Transition:
             raise ValueError("new_head is not what the appended ledger entries lead to")
         if self.token < 0 or self.seq < 0:
             raise ValueError("token and seq are not negative")
+        if self.erased < 0:
+            raise ValueError("the number of erased blocks is not negative")
         if any(offset < 0 for offset in self.cursor.values()):
             raise ValueError("an offset is not negative")
         if any(charge.block < 0 or charge.rho < 0 or charge.delta < 0 for charge in self.charges):
@@ -226,8 +233,8 @@ class DatasetStore(Protocol):
         Raises:
             Fenced: The data set has another owner, or none.
             Conflict: Stored seq or head is another, a cursor would go backwards, an announced look is not
-                there, a block does not exist, the definition comes twice or never, or rows or secrets
-                come for a retired data set.
+                there, a block does not exist or is to be charged although its rows are erased, the definition
+                comes twice or never, or rows or secrets come for a retired data set.
             DuplicateId: An answer or batch id is stored already.
             BudgetExceeded: A charge would pass a block's budget.
             CorruptState: What is stored is not ours.

@@ -144,6 +144,7 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "privacy": definition.privacy.model_dump(),
             "accuracy": definition.accuracy.model_dump(),
             "profile": definition.mechanism.profile,
+            "kept_phases": definition.kept_phases,
             "opening": _opening(definition),
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }

@@ -46,6 +46,7 @@ changes = st.fixed_dictionaries(
         "batches": st.dictionaries(ids, contents, max_size=1),
         "pending": some,
         "seal": contents,
+        "erased": st.integers(0, 3),
         "charges": st.lists(st.builds(Charge, few, amounts, amounts), max_size=3),
         "transcript": some,
         "verified": st.dictionaries(contents, contents, max_size=2),

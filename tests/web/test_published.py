@@ -148,6 +148,12 @@ def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
     assert schema["opening"]["poor_rows"] == "city, age, smoker"
 
 
+def test_how_long_rows_are_kept_is_told(published: Published) -> None:
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
+    take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
+
+
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})

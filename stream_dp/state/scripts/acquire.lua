@@ -7,7 +7,7 @@
 --   4 answers     hash    id -> digest of the request and the answer
 --   5 batches     hash    id -> what became of the batch
 --   6 pending     list    rows that wait for the next phase; private
---   7 blocks      list    sealed blocks; private
+--   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
 --   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
 --   9 transcript  list    published measurements
 --  10 verified    hash    answers kept for repeats
