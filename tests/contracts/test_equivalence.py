@@ -116,6 +116,17 @@ class Stores(RuleBasedStateMachine):
         definition: bool,
         fault: str | None,
     ) -> None:
+        self.transit(dataset, changes, entries, definition=definition, fault=fault)
+
+    def transit(
+        self,
+        dataset: str,
+        changes: dict[str, Any],
+        entries: int,
+        *,
+        definition: bool = True,
+        fault: str | None = None,
+    ) -> None:
         token, seq, head, count = self.at[dataset]
         new_head, ledger = (GENESIS if fault == "head" else head), []
         start = new_head
@@ -189,18 +200,23 @@ class Stores(RuleBasedStateMachine):
             listed: list[int] = found.tolist()
             return listed
 
-        before = self.both(units)
-        if isinstance(before, list):
-            reservation = Reservation(
-                dataset=dataset,
-                token=token,
-                phase=phase,
-                digests=digests,
-                before=np.array(before) + wrong,
-                rows=np.array([rows + at for at in range(len(persons))]),
-            )
-            self.both(lambda store: store.reserve(reservation))
-            self.both(units)
+        found = self.both(units)
+        before = found if isinstance(found, list) else [0] * len(persons)
+        reservation = Reservation(
+            dataset=dataset,
+            token=token,
+            phase=phase,
+            digests=digests,
+            before=np.array(before) + wrong,
+            rows=np.array([rows + at for at in range(len(persons))]),
+        )
+        self.both(lambda store: store.reserve(reservation))
+        self.both(units)
+
+    @rule(dataset=st.sampled_from(DATASETS))
+    def seal(self, dataset: str) -> None:
+        """What is reserved for this phase is used from now on."""
+        self.transit(dataset, {"seal": b"block"}, 1)
 
     @rule(dataset=st.sampled_from(DATASETS), old=st.booleans())
     def forget(self, dataset: str, old: bool) -> None:
