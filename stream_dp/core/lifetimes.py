@@ -44,7 +44,7 @@ def allowances(slots: Numbers, before: Numbers, unit: Unit) -> Numbers:
 
 
 def units_after(before: Numbers, rows: Numbers) -> Numbers:
-    """Returns the units that persons have used after a phase in which so many of their rows count."""
+    """Returns the units that persons have used after a phase, given their rows that count in it."""
     return before + rows * rows
 
 

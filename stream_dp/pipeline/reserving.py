@@ -1,9 +1,9 @@
 """What each person may add to a phase, where the promise is for life: reserved before the phase is sealed.
 
 Units are charged before anything is counted, as a look is charged before it is taken. If the worker dies
-between the reservation and the commit of the seal, whoever seals the phase reads the same units again, and
-chooses the same rows. If the phase then has other rows, what was reserved stays reserved: a person can lose
-units, but never uses one twice.
+between the reservation and the commit of the seal, the next one reads the same units again, and chooses the
+same rows. If the phase then has other rows, what was reserved stays reserved: a person can lose units, but
+never uses one twice.
 """
 
 from __future__ import annotations

@@ -261,8 +261,61 @@ class LedgerRead:
     entry: bytes = field(default=b"", repr=False)
 
 
-class DatasetStore(Protocol):
-    """The part of a store that keeps each data set.
+class PersonStore(Protocol):
+    """The part of a store that keeps the units which the persons of a data set have used, for life.
+
+    Only the owner reads and writes them, and only for the phase that is sealed next. They are reserved
+    before the seal is committed. Every method may raise StoreUnavailable or another StoreError, and may then
+    be repeated.
+    """
+
+    async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
+        """Returns the units that persons have used before a phase, shape (n_slots,). Private.
+
+        What was reserved for this very phase is left out, so that a reservation can be repeated.
+
+        Args:
+            dataset: The name of the data set.
+            token: The owner's fencing token.
+            phase: The phase that is sealed next, from 1.
+            digests: The person of each slot, shape (n_slots, 12), for at most ``MOST_PERSONS`` slots.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: Another phase is sealed next, or the data set is retired.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+    async def reserve(self, reservation: Reservation) -> None:
+        """Makes a reservation durable, whole or not at all. The same one again is done already.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: Another phase is sealed next, the data set is retired, or a person has used other units
+                than the reservation starts from.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+    async def forget_persons(self, dataset: str, token: int) -> bool:
+        """Erases a part of what the persons of a retired data set have used.
+
+        The store notes how far it is, so that the next call goes on from there, also that of another worker.
+
+        Returns:
+            Whether there may be more.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: The data set is not retired.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+
+class DatasetStore(PersonStore, Protocol):
+    """The part of a store that keeps each data set, and what its persons have used.
 
     Every method may raise StoreUnavailable or another StoreError.
     """
@@ -323,59 +376,6 @@ class DatasetStore(Protocol):
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
         """The next offset under each of these keys of a data set's cursor that it has, as of one instant."""
-        ...
-
-
-class PersonStore(Protocol):
-    """The part of a store that keeps the units which the persons of a data set have used, for life.
-
-    Only the owner reads and writes them, and only for the phase that is sealed next. They are reserved
-    before the seal is committed. Every method may raise StoreUnavailable or another StoreError, and may then
-    be repeated.
-    """
-
-    async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
-        """Returns the units that persons have used before a phase, shape (n_slots,). Private.
-
-        What was reserved for this very phase is left out: whoever repeats a reservation starts from there.
-
-        Args:
-            dataset: The name of the data set.
-            token: The owner's fencing token.
-            phase: The phase that is sealed next, from 1.
-            digests: The person of each slot, shape (n_slots, 12), for at most ``MOST_PERSONS`` slots.
-
-        Raises:
-            Fenced: The data set has another owner, or none.
-            Conflict: Another phase is sealed next, or the data set is retired.
-            CorruptState: What is stored is not ours.
-        """
-        ...
-
-    async def reserve(self, reservation: Reservation) -> None:
-        """Makes a reservation durable, whole or not at all. The same one again is done already.
-
-        Raises:
-            Fenced: The data set has another owner, or none.
-            Conflict: Another phase is sealed next, the data set is retired, or a person has used other units
-                than the reservation starts from.
-            CorruptState: What is stored is not ours.
-        """
-        ...
-
-    async def forget_persons(self, dataset: str, token: int) -> bool:
-        """Erases a part of what the persons of a retired data set have used.
-
-        The parts that are erased are noted with them, so that the next call goes on, whoever makes it.
-
-        Returns:
-            Whether there may be more.
-
-        Raises:
-            Fenced: The data set has another owner, or none.
-            Conflict: The data set is not retired.
-            CorruptState: What is stored is not ours.
-        """
         ...
 
 
@@ -498,8 +498,8 @@ class ComparisonStore(Protocol):
         ...
 
 
-class Store(DatasetStore, PersonStore, DeploymentStore, ComparisonStore, Protocol):
-    """The place where the truth is kept: data sets, persons, what belongs to neither, and comparisons."""
+class Store(DatasetStore, DeploymentStore, ComparisonStore, Protocol):
+    """The place where the truth is kept: data sets, what belongs to none of them, and comparisons."""
 
 
 __all__ = [
