@@ -1,7 +1,7 @@
 -- Takes a data set over: gives it a new fencing token, and a beginning if it has none and is to have one.
 --
 -- KEYS, all of one data set
---   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer

@@ -2,7 +2,7 @@
 -- before it, so nothing after the line "writes" can fail: types and numbers are checked above it.
 --
 -- KEYS, all of one data set
---   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer
@@ -220,7 +220,7 @@ for i = vault.first, vault.last, 2 do
     redis.call('HSET', VAULT, ITEM[i], ITEM[i + 1])
   end
 end
-if erase then
+if erase then -- what persons have used goes afterwards, see forget.lua: there may be a million buckets of it
   redis.call('HSET', CONTROL, 'retired', '1')
   redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED, VAULT)
 end
