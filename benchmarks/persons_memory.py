@@ -24,7 +24,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.core.lifetimes import DIGEST_BYTES, Digests
+from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.embedded.valkey import ValkeyServer, find_valkey
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore

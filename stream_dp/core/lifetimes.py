@@ -15,12 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.parameters import Unit
-
-DIGEST_BYTES = 12
-"""The length of a keyed digest that stands for a person. All zero stands for nobody."""
-
-Digests: TypeAlias = npt.NDArray[np.uint8]
-"""The person of each slot, shape (n_slots, DIGEST_BYTES). Private."""
+from stream_dp.core.persons import Digests
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -70,8 +65,6 @@ def allowances_of_slots(digests: Digests, before: Numbers, unit: Unit) -> Number
 
 
 __all__ = [
-    "DIGEST_BYTES",
-    "Digests",
     "Numbers",
     "allowances",
     "allowances_of_slots",

@@ -1,4 +1,4 @@
-"""Whose rows these are, and which of them count: at most so many of a person in a block.
+"""The persons behind the rows, and which of their rows count: a limited number in each block.
 
 A *slot* is the place of a row in a block. Whose row it holds is kept as a digest of its key, made with a
 secret of the data set, and only until its block is sealed. A slot without a key is *blank*: it counts
@@ -50,7 +50,7 @@ _SMALL: Final = 2**63
 def canonical(value: object) -> str | None:
     """The one text of a key, or None where there is no key. Total: it never raises.
 
-    None, NaN, empty text, lists and objects are no key. A whole number stands for its decimal text, also as a
+    None, NaN, empty text, lists and objects say no key. A whole number stands for its decimal text, also as a
     float such as 17.0, and another number for its shortest one. A bool stands for "true" or "false". Text is
     put into Unicode's form NFC, without blanks at its ends; upper and lower case differ. Text of more than
     ``MAX_KEY_BYTES`` in UTF-8 becomes ``sha256:`` and a hash, which anyone can compute who sends it. So two
@@ -141,8 +141,8 @@ def _mixed(words: Ranks) -> Ranks:
 
 
 @dataclass(frozen=True, eq=False)
-class Whose:
-    """Whose the rows in some slots are. Private.
+class Slots:
+    """Says whose the rows in some slots are. Private.
 
     Attributes:
         digests: The digest of each slot's key, shape (n_slots, 12); all zero where the slot is blank.
@@ -153,7 +153,7 @@ class Whose:
     ranks: Ranks = field(repr=False)
 
     @classmethod
-    def concat(cls, parts: Iterable[Whose]) -> Whose:
+    def concat(cls, parts: Iterable[Slots]) -> Slots:
         """All slots of ``parts`` (at least one) in order."""
         both = [(part.digests, part.ranks) for part in parts]
         return cls(*(np.concatenate(arrays) for arrays in zip(*both, strict=True)))
@@ -278,7 +278,7 @@ __all__ = [
     "PersonSecret",
     "Persons",
     "Ranks",
-    "Whose",
+    "Slots",
     "canonical",
     "digests",
     "ranks",

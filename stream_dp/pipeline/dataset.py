@@ -33,9 +33,11 @@ from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing, Releasable
+from stream_dp.pipeline.reserving import forget, reserve
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
+from stream_dp.profiles.lines import privacy_of
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.store import DatasetStore, Snapshot, Transition
@@ -355,6 +357,13 @@ class Dataset:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
 
+    async def forget_persons(self) -> None:
+        """Erases what the persons of a retired data set have used, where the promise was for life."""
+        unit = self.definition.privacy.unit
+        if unit is not None and unit.lifetime:
+            await self.flush()
+            await forget(self._store, self.name, self.token, fuse=self._fuse)
+
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
         self.announce(Event(dataset=self.name, event="dataset_retired"))
@@ -421,6 +430,8 @@ class Dataset:
                 self._synthesize()
         self._lost = []
         await self.flush()
+        if self.retired:
+            await self.forget_persons()
 
     # ------------------------------------------------------------ rows
 
@@ -480,19 +491,32 @@ class Dataset:
         stored = self._draft.batches[event.batch_id] = self.announce(event)
         return stored
 
-    def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
+    async def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
         """Marks which of the rows that waited count, where persons are protected; None where rows are.
 
-        It follows from the rows alone. So an owner who repeats a seal that a crash cut short does the same.
+        It follows from the rows, and from what each person had used before this phase if the promise is for
+        life. So an owner who repeats a seal that a crash cut short does the same.
         """
-        unit = self.definition.privacy.unit
+        unit = privacy_of(self.definition).unit
         if unit is None or rows.whose is None:
             return None
-        return rows.whose.counted(unit.rows_per_phase)
+        if not unit.lifetime:
+            return rows.whose.counted(unit.rows_per_phase)
+        allowed = await reserve(
+            self._store,
+            self.name,
+            self.token,
+            phase=self.phase + 1,
+            digests=rows.whose.digests,
+            unit=unit,
+            fuse=self._fuse,
+        )
+        return rows.whose.counted(allowed)
 
     async def _open_phase(self) -> None:
         rows = Rows.concat(self._pending)
-        block = Block.seal(self._universe, rows, self.in_order, counted=self._counted(rows))
+        counted = await self._counted(rows)
+        block = Block.seal(self._universe, rows, self.in_order, counted=counted)
         self._data.append(block)
         self.spent.append((0, 0))
         self._standings.clear()

@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from stream_dp.core.lifetimes import Digests, Numbers, allowances_of_slots
+from stream_dp.core.lifetimes import Numbers, allowances_of_slots
 from stream_dp.core.parameters import Unit
+from stream_dp.core.persons import Digests
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.core.lifetimes import Digests, Numbers
+from stream_dp.core.lifetimes import Numbers
+from stream_dp.core.persons import Digests
 from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS

@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.lifetimes import DIGEST_BYTES, Digests, Numbers, units_after
+from stream_dp.core.lifetimes import Numbers, units_after
+from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.state.store import Reservation
 
 _VALUE: Final = np.dtype([("before", ">u2"), ("phase", ">u4"), ("rows", "u1")])

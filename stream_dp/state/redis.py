@@ -20,7 +20,8 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 
-from stream_dp.core.lifetimes import Digests, Numbers
+from stream_dp.core.lifetimes import Numbers
+from stream_dp.core.persons import Digests
 from stream_dp.errors import (
     CorruptState,
     StoreChanged,

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from stream_dp.core.accounting import Charge
-from stream_dp.core.lifetimes import DIGEST_BYTES, Digests, Numbers, units_after
+from stream_dp.core.lifetimes import Numbers, units_after
+from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.errors import (
     BudgetExceeded,
     Conflict,

@@ -28,7 +28,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
-from stream_dp.messages import INPUTS, Definition
+from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.records import Outgoing, Record
@@ -742,6 +742,7 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
     records = _first_records(world, "batches", "batch_id").get(name, {})
     blocks: list[bytes] = []
     waiting: list[Rows] = []
+    used: Counter[bytes] = Counter()
     for event in world.events("batch_accepted"):
         if event["dataset"] != name:
             continue
@@ -754,9 +755,8 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         )
         if event["phase"] > len(blocks):
             rows = Rows.concat(waiting)
-            blocks.append(
-                Block.seal(universe, rows, counted=_counted(rows, unit.rows_per_phase)).to_bytes()
-            )
+            marks = _counted(rows, unit, used)
+            blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
             waiting.clear()
     if blocks != _every_block(world, name):
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
@@ -764,16 +764,21 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
 
 
-def _counted(rows: Rows, most: int) -> npt.NDArray[np.bool_]:
-    """The rows of least rank of each person, row by row."""
+def _counted(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
+    """The rows of least rank of each person, row by row; adds what they use for life to ``used``."""
     assert rows.whose is not None
     digests = [bytes(digest) for digest in rows.whose.digests]
     marks = np.zeros(len(digests), dtype=np.bool_)
     so_far: Counter[bytes] = Counter()
     for _, slot in sorted((int(rank), slot) for slot, rank in enumerate(rows.whose.ranks)):
-        if any(digests[slot]) and so_far[digests[slot]] < most:
-            so_far[digests[slot]] += 1
+        person = digests[slot]
+        more = so_far[person] + 1
+        fits = used[person] + more**2 <= unit.phases * unit.rows_per_phase**2
+        if any(person) and more <= unit.rows_per_phase and (fits or not unit.lifetime):
+            so_far[person] = more
             marks[slot] = True
+    for person, rows_of_person in so_far.items():
+        used[person] += rows_of_person**2
     return marks
 
 

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from tests.pipeline.referee import World
 
-__all__ = ["DOUBLED", "ERASED", "GATED", "KEPT", "PERSONS", "ROUNDS", "RUNS", "STAGED", "THESIS"]
+__all__ = [
+    "DOUBLED",
+    "ERASED",
+    "GATED",
+    "KEPT",
+    "LIVES",
+    "PERSONS",
+    "ROUNDS",
+    "RUNS",
+    "STAGED",
+    "THESIS",
+]
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -211,9 +222,9 @@ def _runs_ask(world: World) -> None:
 RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 
 
-def _persons(world: World) -> None:
+def _persons(world: World, *, lifetime: bool = False) -> None:
     delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
-    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2}
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
@@ -246,6 +257,14 @@ def _persons_ask(world: World) -> None:
 
 
 PERSONS = (_persons, _persons_phase, _persons_ask, _persons_phase, _persons_phase, _persons_ask)
+
+
+def _lives(world: World) -> None:
+    """The same persons for life: in the third phase those who always came have used all they may."""
+    _persons(world, lifetime=True)
+
+
+LIVES = (_lives, *PERSONS[1:])
 
 
 def _erased(world: World) -> None:

@@ -13,6 +13,7 @@ from tests.pipeline.scenarios import (
     ERASED,
     GATED,
     KEPT,
+    LIVES,
     PERSONS,
     ROUNDS,
     RUNS,
@@ -132,6 +133,19 @@ async def test_nor_does_a_crash_where_persons_are_protected(
 ) -> None:
     """The block that is sealed is the same, byte for byte, wherever the worker dies."""
     assert await sweep(PERSONS, range(part, 10_000, 5), key_file=key_file) == []
+
+
+async def test_persons_are_protected_for_life_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=LIVES) == 0
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_they_are_for_life(sweep: Sweep, part: int) -> None:
+    """Nobody's rows count more often than was reserved, and no reservation is made twice."""
+    assert await sweep(LIVES, range(part, 10_000, 5)) == []
 
 
 async def test_rows_are_erased_without_a_crash(world: Any) -> None:

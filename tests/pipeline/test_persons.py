@@ -19,7 +19,7 @@ import pytest
 from stream_dp.cli.files import RowFile
 from stream_dp.client.documents import to_json
 from stream_dp.client.frames import arrow_stream, frame_columns
-from stream_dp.core.persons import Whose
+from stream_dp.core.persons import Slots
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.errors import WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
@@ -311,14 +311,14 @@ async def test_a_choice_that_a_crash_makes_anew_is_caught(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep of crashes can fail: here an owner draws the ranks when it seals."""
-    counted = Whose.counted
+    counted = Slots.counted
     draw = np.random.default_rng(1)
 
-    def drawing(self: Whose, most: Any) -> Any:
+    def drawing(self: Slots, most: Any) -> Any:
         fresh = draw.integers(2**63, size=len(self.ranks)).astype(np.uint64)
-        return counted(Whose(self.digests, fresh), most)
+        return counted(Slots(self.digests, fresh), most)
 
-    monkeypatch.setattr(Whose, "counted", drawing)
+    monkeypatch.setattr(Slots, "counted", drawing)
     world = make_world()
     await world.run(rounds=PERSONS)
     assert any(
