@@ -239,6 +239,11 @@ class Blocks:
         """Rows of each block; public."""
         return [block.n_rows for block in self._blocks]
 
+    @property
+    def of_persons(self) -> frozenset[bool]:
+        """Whether the blocks protect persons, each of them; public."""
+        return frozenset(block.of_persons for block in self._blocks)
+
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
         """Counts of each block over ``attributes``, exact; a read of private data.
 

@@ -166,7 +166,7 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_marginals_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    assert asked == {"append", "in_order", "marginal", "sizes", "totals"}
+    assert asked == {"append", "in_order", "marginal", "of_persons", "sizes", "totals"}
 
 
 def test_a_stored_block_that_does_not_decode_is_refused() -> None:
