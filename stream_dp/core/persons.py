@@ -103,12 +103,10 @@ def digests(secret: bytes, column: Sequence[object] | npt.NDArray[Any]) -> Diges
     if not _QUICK.issuperset(map(type, values)):  # True is 1 as a key, and lists cannot be keys
         values = list(map(canonical, values))
     fresh = blake2b(digest_size=DIGEST_BYTES, key=secret).copy  # quicker than to begin with the key
-    digest_of: dict[object, bytes] = {}
-    for value in set(values):
+    digest_of: dict[object, bytes] = dict.fromkeys(values, _BLANK)
+    for value in digest_of:
         key = canonical(value)
-        if key is None:
-            digest_of[value] = _BLANK
-        else:
+        if key is not None:
             state = fresh()
             state.update(key.encode("utf-8", "surrogatepass"))
             digest_of[value] = state.digest()
