@@ -66,6 +66,8 @@ def create(connection: Connection, definition: Path) -> None:
         if str(note.message) != said:
             warn(str(note.message))
     click.echo(f"{read.dataset} is defined; {opening}")
+    if read.retention is not None:
+        click.echo(_kept(read))
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
 
@@ -135,6 +137,8 @@ def check(
         click.echo(
             f"{definition.name} is valid: {read.dataset} has {universe.n_cells:,} cells; {opening}"
         )
+        if read.retention is not None:
+            click.echo(_kept(read))
         if read.kinds != KindsSpec():
             output().print(kinds_table(read))
     if source is not None:
@@ -248,6 +252,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
         from stream_dp.profiles.openings import opening_of
 
         universe, mechanism = build(definition)
+        _warn_of_tiles(definition, universe)
         opens, given = rows_of_a_phase(definition), definition.phase.min_rows
         if opens > given:
             warn(
@@ -274,6 +279,15 @@ def _checked(file: Path) -> tuple[Definition, str]:
         return definition, f"{opening}\n{_free(found)}"
 
 
+def _kept(definition: Definition) -> str:
+    """Returns how long the rows are kept."""
+    phases = definition.kept_phases
+    if phases is None:
+        return "rows are kept until the data set is retired"
+    which = "newest phase" if phases == 1 else f"last {phases:,} phases"
+    return f"the rows of the {which} are kept; older ones are erased, and what was published of them stays"
+
+
 def _free(opening: Opening) -> str:
     """Returns what is free once a phase is open."""
     if not opening.share:
@@ -296,6 +310,21 @@ def _warn_of_opening(opening: Opening) -> None:
         warn(
             f"at this error the budget of a phase pays for about {opening.one_by_one:,.0f} queries one by "
             f"one, and {opening.expected:,} are expected; {named}allow a larger accuracy.error"
+        )
+
+
+def _warn_of_tiles(definition: Definition, universe: Universe) -> None:
+    """Warns if a tile is about phases whose rows are erased, so that it must be asked in time."""
+    from stream_dp.profiles.tiles import tiles_of
+
+    settings, kept = definition.mechanism, definition.kept_phases
+    if kept is None or settings.profile != "calibrated":
+        return
+    lengths = [tile.phases for tile in tiles_of(settings, universe)]
+    if any(phases is None or phases > kept for phases in lengths):
+        warn(
+            f"a tile of mechanism.workload is about more phases than the {kept:,} whose rows are kept; ask "
+            "it in every phase, for what was not measured in time is lost"
         )
 
 
@@ -380,6 +409,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         f"answers lie within {100 * accuracy.error:g}% of the {asked}, except one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
+    console.print(_kept(definition))
     guesses = definition.mechanism.answers_unverified
     console.print(
         f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "

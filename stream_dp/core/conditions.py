@@ -9,7 +9,7 @@ Where a comparison would cut a bin the query is refused with the nearest edges, 
 
 from __future__ import annotations
 
-import json
+import marshal
 import math
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -57,14 +57,14 @@ class Conditions:
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe
-        self._kept: OrderedDict[str, Predicate] = OrderedDict()
+        self._kept: OrderedDict[bytes, Predicate] = OrderedDict()
 
     def compiled(self, where: dict[str, Any] | None) -> Predicate:
         """Compiles the tree of ``where``, as ``compile_where`` does, with the same errors."""
         if where is None:
             return EVERYTHING
         try:
-            written = json.dumps(where)
+            written = marshal.dumps(where, 0)  # version 0: equal bytes for equal trees
         except (RecursionError, TypeError, ValueError):
             return compile_where(self._universe, where)  # which says what is wrong with it
         known = self._kept.get(written)

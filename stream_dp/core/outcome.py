@@ -285,6 +285,7 @@ class RefusalCode(StrEnum):
     TOO_MANY_CELLS = "too_many_cells"
     NO_PHASE = "no_phase"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    ROWS_ERASED = "rows_erased"
     PRICE_TOO_HIGH = "price_too_high"
     QUERIES_EXHAUSTED = "queries_exhausted"
     HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"

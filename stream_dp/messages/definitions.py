@@ -203,6 +203,16 @@ class PhaseSpec(Request):
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
 
+class RetentionSpec(Request):
+    """How long the rows of a phase are kept. What was published about them stays for ever.
+
+    Attributes:
+        phases: The rows of a phase are erased when so many phases have opened after it.
+    """
+
+    phases: Annotated[int, Field(ge=1, le=10**9)]
+
+
 class ProfileSpec(Request):
     """The facts about a profile that follow from its settings, without a mechanism.
 
@@ -215,6 +225,7 @@ class ProfileSpec(Request):
         takes_errors: Whether a query may name an error and a price of its own.
         takes_measures: Whether it looks at sums, so that the values of rows are worth keeping.
         takes_persons: Whether it can protect a person with many rows.
+        takes_retention: Whether it goes on answering when the rows of old phases are erased.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -225,6 +236,7 @@ class ProfileSpec(Request):
     takes_errors: ClassVar[bool] = False
     takes_measures: ClassVar[bool] = False
     takes_persons: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -252,6 +264,7 @@ class CalibratedSpec(ProfileSpec):
     takes_errors: ClassVar[bool] = True
     takes_measures: ClassVar[bool] = True
     takes_persons: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -369,6 +382,7 @@ class CountsSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("count",)
     feeds_synthetic_rows: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["counts"]
 
@@ -378,6 +392,7 @@ class WholeTableSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("table",)
     paid_at_opening: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["whole_table"]
 
@@ -427,7 +442,11 @@ MechanismSpec = Annotated[
 
 
 class Definition(Request):
-    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes."""
+    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
+
+    Attributes:
+        retention: How long the rows of a phase are kept. Default: until the data set is retired.
+    """
 
     version: Literal[1]
     dataset: DatasetName
@@ -441,6 +460,17 @@ class Definition(Request):
     kinds: KindsSpec = KindsSpec()
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
+    retention: RetentionSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_retention(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``retention`` out where it is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {
+            name: value
+            for name, value in written.items()
+            if name != "retention" or value is not None
+        }
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
@@ -516,6 +546,15 @@ class Definition(Request):
         return self
 
     @model_validator(mode="after")
+    def _rows_are_erased(self) -> Definition:
+        if self.retention is not None and not self.mechanism.takes_retention:
+            raise ValueError(
+                f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
+                '"calibrated", "counts" or "whole_table", or remove retention'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rows_follow(self) -> Definition:
         if self.synthetic_rows and not self.mechanism.feeds_synthetic_rows:
             raise ValueError('the profile "counts" has no synthetic rows: remove synthetic_rows')
@@ -566,6 +605,11 @@ class Definition(Request):
                 "it is above 1/phase.min_rows: a whole row of each phase could be published",
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
+
+    @property
+    def kept_phases(self) -> int | None:
+        """The number of phases, the last ones, whose rows are kept; None for all."""
+        return None if self.retention is None else self.retention.phases
 
     @property
     def without_measures(self) -> Definition:
@@ -623,6 +667,7 @@ __all__ = [
     "PhasedSpec",
     "PrivacySpec",
     "ProfileSpec",
+    "RetentionSpec",
     "SequentialSpec",
     "UnitSpec",
     "WeightsSpec",

@@ -147,6 +147,7 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "counting": None if (unit := definition.privacy.unit) is None else unit.counting,
             "accuracy": definition.accuracy.model_dump(),
             "profile": definition.mechanism.profile,
+            "kept_phases": definition.kept_phases,
             "opening": _opening(definition),
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }

@@ -509,6 +509,7 @@ def test_many_wide_columns_are_split_into_records_that_are_served(
 def test_data_sets_are_shown_for_people_and_for_scripts(served: Run, people: str) -> None:
     shown = served("dataset", "show", people).out
     assert "promised to every row, for ever: epsilon 1, delta 1e-09" in shown
+    assert "rows are kept until the data set is retired" in shown
     assert re.search(r"age +whole number +< 18, 18 to 29, 30 to 44, >= 45, missing", shown)
     assert json.loads(served("dataset", "show", people, "--json").out)["dataset"] == people
     assert people in served("dataset", "list").out

@@ -564,6 +564,11 @@ PROFILES: Final[dict[str, Life]] = {
         [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
         frozenset({TablesLook, CountsLook, SumLook}),
     ),
+    "calibrated, rows are erased": Life(
+        {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},
+        [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],
+        frozenset({TablesLook, CountsLook}),
+    ),
     "calibrated, levels": Life(
         {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
         [

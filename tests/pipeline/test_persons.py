@@ -19,9 +19,9 @@ import pytest
 from stream_dp.cli.files import RowFile
 from stream_dp.client.documents import to_json
 from stream_dp.client.frames import arrow_stream, frame_columns
-from stream_dp.core.persons import Whose
+from stream_dp.core.persons import Slots
 from stream_dp.core.universe import Rows, Universe
-from stream_dp.errors import WrongKeyFile
+from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.decoding import ARROW
@@ -307,18 +307,39 @@ async def test_a_key_file_that_comes_later_changes_no_data_set(world: Any) -> No
     assert digests(one) == digests(two)
 
 
+@pytest.mark.parametrize("part", ["pending", "blocks", "vault"])
+async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any, part: str) -> None:
+    """All of them would count otherwise, or each person would become another one."""
+    process = await working(world)
+    define(world, "rows", privacy={"epsilon": 1.0, "delta": 1e-9})
+    await process.run()
+    for name in ("clicks", "rows"):
+        more = {"user_id": 7} if name == "clicks" else {}
+        world.batch(name, "one", rows=[{"page": "a", **more}] * 1000)
+        world.batch(name, "two", rows=[{"page": "a", **more}])
+    await process.run()
+    await process.kill()
+    of_persons, of_rows = (world.store._datasets[name] for name in ("clicks", "rows"))
+    assert getattr(of_persons, part) != getattr(of_rows, part)
+    setattr(of_persons, part, getattr(of_rows, part))
+    process = world.process()
+    with pytest.raises(CorruptState, match=r"clicks: (its rows|the secret)"):
+        await taken_over(process)
+    await process.kill()
+
+
 async def test_a_choice_that_a_crash_makes_anew_is_caught(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep of crashes can fail: here an owner draws the ranks when it seals."""
-    counted = Whose.counted
+    counted = Slots.counted
     draw = np.random.default_rng(1)
 
-    def drawing(self: Whose, most: Any) -> Any:
+    def drawing(self: Slots, most: Any) -> Any:
         fresh = draw.integers(2**63, size=len(self.ranks)).astype(np.uint64)
-        return counted(Whose(self.digests, fresh), most)
+        return counted(Slots(self.digests, fresh), most)
 
-    monkeypatch.setattr(Whose, "counted", drawing)
+    monkeypatch.setattr(Slots, "counted", drawing)
     world = make_world()
     await world.run(rounds=PERSONS)
     assert any(

@@ -48,7 +48,7 @@ from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import PersonSecret, Whose
+from stream_dp.core.persons import PersonSecret, Slots
 from stream_dp.core.query import (
     EVERYTHING,
     NOTHING,
@@ -123,7 +123,7 @@ def of_persons(plain: Rows) -> Rows:
     """Whose they are: one person's, nobody's, another one's."""
     digests = np.arange(36, dtype=np.uint8).reshape(3, 12)
     digests[1] = 0
-    return replace(plain, whose=Whose(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
+    return replace(plain, whose=Slots(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
 
 
 COUNTED = np.array([True, False, False])

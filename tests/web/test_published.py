@@ -170,6 +170,12 @@ def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lo
     assert seen(public["dataset"])["in_every_phase"] == pytest.approx(lost)
 
 
+def test_how_long_rows_are_kept_is_told(published: Published) -> None:
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
+    take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
+
+
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})

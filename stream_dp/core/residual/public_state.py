@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.accounting import Budget
-from stream_dp.core.mechanism import Release
+from stream_dp.core.mechanism import ROWS_ERASED, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
@@ -59,6 +59,7 @@ _LACKING: Final = {
         "a block of the window has no budget left for this; what publications already answer, and "
         "windows of younger phases, can still be asked",
     ),
+    Lack.ERASED: ROWS_ERASED,
     Lack.ROWS: Refused(
         RefusalCode.WINDOW_TOO_SMALL,
         "the window has too few rows for the promised accuracy; ask about more phases",
@@ -82,6 +83,7 @@ class PublicState:
         policy: How lines are spent.
         limits: What queries may ask for.
         on_exhausted: Whether a query that no line can pay for is answered without a promise, or refused.
+        kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
 
     Attributes:
         terms: The accuracy, as quantiles.
@@ -103,6 +105,7 @@ class PublicState:
         limits: Limits,
         *,
         on_exhausted: Literal["unverified", "refuse"],
+        kept: int | None = None,
     ) -> None:
         self.shape = shape
         self.accuracy = accuracy
@@ -111,7 +114,7 @@ class PublicState:
         self.counted = None if budget.total_known else CountedRows(accuracy)
         self.terms = Terms.of(accuracy, kept=0.0 if self.counted is None else FAILURE)
         self.prices = Prices(budget)
-        self.allocator = BudgetAllocator(policy)
+        self.allocator = BudgetAllocator(policy, kept)
         self.belief = Belief(shape, total_known=budget.total_known)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
         self.repeats = Repeats(
@@ -190,6 +193,10 @@ class PublicState:
             return room
         taken = np.array([paid.get(block, 0) for block in query.window])
         return np.asarray(np.minimum(room, np.maximum(most - taken, 0)))
+
+    def stuck(self, query: LinearQuery) -> Lack:
+        """The reason why a query that is answered in several looks gets no further one."""
+        return Lack.ERASED if query.window.start < self.allocator.erased else Lack.BUDGET
 
     def lacking(self, lack: Lack) -> Refused:
         """The refusal of a query that nothing can be promised for."""
