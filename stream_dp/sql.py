@@ -589,7 +589,7 @@ class _Translator:
         if where is not None or names:
             raise self._error(
                 item,
-                "one row of each person counts, and other rows may satisfy the condition or be in other groups",
+                "one row of each person counts, and others may satisfy the condition or be in other groups",
                 "use COUNT(*) for the rows that count, or omit the condition and the groups",
             )
 

@@ -207,7 +207,7 @@ class RetentionSpec(Request):
     """How long the rows of a phase are kept. What was published about them stays for ever.
 
     Attributes:
-        phases: The rows of a phase are erased when so many phases have opened after it.
+        phases: The rows of a phase are erased when this number of phases has opened after it.
     """
 
     phases: Annotated[int, Field(ge=1, le=10**9)]

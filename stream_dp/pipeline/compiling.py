@@ -208,7 +208,7 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     if dataset.definition.privacy.unit is not None:
         raise InvalidQuery(
             "kind",
-            "the rows that count are not known where persons are protected, so a difference of shares of them "
+            "how many rows count is private where persons are protected, so a difference of shares of them "
             "has no bar",
             "ask about each window by itself and subtract; the bars add up",
             reason=RefusalCode.UNSUPPORTED_KIND.value,

@@ -168,7 +168,7 @@ def _opening(definition: Definition) -> dict[str, Any] | None:
 
 
 def _in_every_phase(dataset: PublishedDataset) -> float | None:
-    """Returns the loss, as epsilon, of a person with the most rows in every phase. None where rows are protected."""
+    """Returns the loss, as epsilon, of a person with the most rows in every phase. None where rows lose."""
     definition = dataset.definition
     if definition is None or definition.privacy.unit is None:
         return None

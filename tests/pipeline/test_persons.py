@@ -414,8 +414,8 @@ async def test_a_difference_is_refused_where_persons_are_protected(world: Any) -
     (refused,) = world.answers().values()
     assert (refused["status"], refused["reason"]["code"]) == ("refused", "unsupported_kind")
     assert refused["reason"]["message"] == (
-        "kind: the rows that count are not known where persons are protected, so a difference of shares of "
-        "them has no bar; ask about each window by itself and subtract; the bars add up"
+        "kind: how many rows count is private where persons are protected, so a difference of shares of them "
+        "has no bar; ask about each window by itself and subtract; the bars add up"
     )
 
 
