@@ -535,7 +535,7 @@ def test_where_one_row_of_a_person_counts_the_persons_of_one_phase_are_a_count(s
 @pytest.mark.parametrize(
     ("sql", "unit", "problem"),
     [
-        ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "rows_per_phase is 4, so a count is not one of persons"),
+        ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "4, so a count is not one of persons"),
         ("COUNT(DISTINCT user_id)", {"lifetime": True}, "a person counts in at most 12 phases here"),
         ("COUNT(DISTINCT user_id) WHERE late", {}, "others may satisfy the condition"),
         ("COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
