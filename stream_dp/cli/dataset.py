@@ -267,6 +267,8 @@ def _checked(file: Path) -> tuple[Definition, str]:
         _warn_of_error(definition, universe, opens)
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
         opening += f", which takes {share(spent / UNITS)} of its budget"
+        if definition.privacy.unit is not None:
+            opening += " if all of its rows count"
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
             return definition, opening

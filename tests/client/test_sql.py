@@ -565,4 +565,4 @@ def test_persons_are_counted_about_one_phase_only() -> None:
         with pytest.raises(InvalidInput, match="a person counts again in each phase"):
             as_message(Query(sql, last_phases=window), read)
     with pytest.raises(InvalidInput, match="other rows may be in other groups"):
-        as_message(Query(sql, ["late"], last_phases=1), read)
+        as_message(Query(sql, ("late",), last_phases=1), read)
