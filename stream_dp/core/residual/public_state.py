@@ -107,7 +107,7 @@ class PublicState:
             shape, self.terms, self.belief, self.answers, self.evidence, self._seen
         )
         self._refuses = on_exhausted == "refuse"
-        self._tables = Counter[int]()
+        self._tables = [0] * len(shape)  # with each attribute
         self._counts = Counter[bytes]()
         self._counted: set[tuple[int, ...]] = set()
         self.reserve: Reserve | None = None
@@ -186,9 +186,9 @@ class PublicState:
             self.repeats.remember(query, outcome)
 
     def _seen(self, query: LinearQuery) -> Seen:
-        """Returns how many tables, and how many counts, bear on a query."""
-        window, counts = query.window, self._counts
-        n_tables = sum(map(self._tables.__getitem__, window)) if self._tables else 0
+        """Returns how many tables, once for each attribute in common, and how many counts bear on a query."""
+        counts = self._counts
+        n_tables = sum([self._tables[a] for a in query.attributes])
         complement = self._complement_key(query)
         n_outside = 0 if complement is None else counts[complement]
         return n_tables, counts[query.key] + n_outside
@@ -211,7 +211,8 @@ class PublicState:
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         for part, table in zip(release.parts, release.tables, strict=True):
-            self._tables[part.block] += 1
+            for attribute in part.attributes:
+                self._tables[attribute] += 1
             variance = float(grid_sigma(part.step) ** 2)
             self.belief.absorb_table(
                 part.attributes, part.block, table.astype(np.float64), variance
