@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
@@ -55,6 +55,8 @@ from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
+
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
 
 
 class Calibrated(LinearMechanism):
@@ -139,7 +141,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset({"predicate", "table", "sum", "share", "difference"})
+        return _KINDS
 
     def opening_units(self, n_rows: int) -> int:
         return self.base_release(n_rows).units
