@@ -267,7 +267,9 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
+        if outgoing.dated_ms != self.dated_ms:
+            outgoing = replace(outgoing, dated_ms=self.dated_ms)
+        self._draft.outgoing.append(outgoing)
         self._drafted += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
