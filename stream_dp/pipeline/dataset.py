@@ -240,14 +240,15 @@ class Dataset:
 
     def standing(self, window: range) -> Standing:
         """Returns the facts about ``window`` that every answer about it repeats."""
-        if window not in self._standings:
-            self._standings[window] = Standing(
+        standing = self._standings.get(window)
+        if standing is None:
+            standing = self._standings[window] = Standing(
                 n=self.rows_in(window),
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
             )
-        return self._standings[window]
+        return standing
 
     # ------------------------------------------------------------ the draft
 
