@@ -263,14 +263,15 @@ class Dataset:
 
     def standing(self, window: range) -> Standing:
         """Returns the facts about ``window`` that every answer about it repeats."""
-        if window not in self._standings:
-            self._standings[window] = Standing(
+        standing = self._standings.get(window)
+        if standing is None:
+            standing = self._standings[window] = Standing(
                 n=self.rows_in(window),
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
             )
-        return self._standings[window]
+        return standing
 
     # ------------------------------------------------------------ the draft
 
@@ -290,7 +291,9 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
+        if outgoing.dated_ms != self.dated_ms:
+            outgoing = replace(outgoing, dated_ms=self.dated_ms)
+        self._draft.outgoing.append(outgoing)
         self._drafted += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -83,6 +82,29 @@ def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes], int]:
     return blocks, secret, used, len(keys)
 
 
+def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases: int) -> list[str]:
+    """What is wrong with what the store keeps, by the batches that were sent, row by row."""
+    definition = Definition.read(DEFINITION)
+    unit, (universe, _) = definition.privacy.unit, build(definition)
+    assert unit is not None
+    value = PersonSecret.from_bytes(secret, NAME, None).value
+    wanted: list[bytes] = []
+    counted: Counter[bytes] = Counter()
+    for number in range(1, phases + 1):
+        persons = Persons(unit.key, value, f"batch-{number}")
+        rows = universe.encode_columns(_columns(number), persons)
+        marks = counted_row_by_row(rows, unit, counted)
+        wanted.append(Block.seal(universe, rows, counted=marks).to_bytes())
+    said = []
+    if blocks != wanted:
+        said.append(f"{len(blocks)} blocks are other ones than the {len(wanted)} of the batches")
+    if used != counted:
+        said.append(f"{sum(used.values())} units are kept, and {sum(counted.values())} were used")
+    if max(used.values()) != Q:
+        said.append(f"somebody could use {Q} units, and the most were {max(used.values())}")
+    return said
+
+
 @pytest.mark.timeout(280)
 def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[..., Any]) -> None:
     deployment = make_deployment()
@@ -108,19 +130,29 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
         blocks, secret, used, _ = _kept(deployment)
         client.retire(NAME, timeout_s=90)
     workers[-1].until(lambda: _kept(deployment)[3] == 0)
+    assert _complaints(blocks, secret, used, phases) == []
 
-    definition = Definition.read(DEFINITION)
-    unit, (universe, _) = definition.privacy.unit, build(definition)
-    assert unit is not None
-    value = PersonSecret.from_bytes(secret, NAME, None).value
-    wanted: list[bytes] = []
-    counted: Counter[bytes] = Counter()
-    for number in range(1, phases + 1):
-        persons = Persons(unit.key, value, f"batch-{number}")
-        rows = universe.encode_columns(_columns(number), persons)
-        marks = counted_row_by_row(rows, unit, counted)
-        wanted.append(Block.seal(universe, rows, counted=marks).to_bytes())
-    assert blocks == wanted
-    assert used == counted, "what is kept is what was used"
-    assert max(used.values()) <= Q
-    assert math.isqrt(Q - max(used.values())) == 0, "somebody has used it all"
+
+@pytest.mark.timeout(180)
+def test_nor_where_one_of_two_workers_takes_over_from_the_other(
+    make_deployment: Callable[..., Any],
+) -> None:
+    """The owner dies between reservation and seal, then the one that takes over, then a third goes on."""
+    deployment = make_deployment()
+    workers = [deployment.worker(crash_at=f"{CrashPoint.AFTER_RESERVE}:1") for _ in range(2)]
+
+    def replace() -> None:
+        for worker in workers[:2]:
+            assert worker.wait(100) == -9, worker.output
+        workers.append(deployment.worker())
+
+    watching = threading.Thread(target=replace)
+    watching.start()
+    with deployment.client() as client:
+        client.define(DEFINITION, timeout_s=90)
+        for number in (1, 2, 3):
+            _live(client, number)
+        watching.join()
+        assert len(workers) == 3, workers[-1].output
+        blocks, secret, used, _ = _kept(deployment)
+    assert _complaints(blocks, secret, used, 3) == []
