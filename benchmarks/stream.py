@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -42,6 +43,7 @@ PHASES = 3
 PATIENCE_S = 180.0
 LATENCY_S = 15
 LOADS = (0.25, 0.5)
+KEY = "customer"
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,12 @@ class Meter:
         return ends
 
 
-def dataset_names() -> list[str]:
+def dataset_names(of: str) -> list[str]:
     """One data set for each partition."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < PARTITIONS:
-        name = f"flights-{number}"
+        name = f"{of}-{number}"
         found.setdefault(partition_of(name.encode(), PARTITIONS), name)
         number += 1
     return [found[partition] for partition in sorted(found)]
@@ -108,13 +110,18 @@ class Load:
         )
         self._sample = sample
         self._made = 0
-        self.names = dataset_names()
+        self.names = dataset_names("flights")
+        self.of_persons = dataset_names("passengers")
 
     def define(self, client: Client) -> None:
         for name in self.names:
             client.define({**FLIGHTS_DEFINITION, "dataset": name})
             for month in range(1, PHASES + 1):
                 client.send(name, columns=self._sample.of_month(month), timeout_s=120)
+        unit = {"key": KEY, "rows_per_phase": 2, "phases": 12}
+        privacy = {**FLIGHTS_DEFINITION["privacy"], "unit": unit}
+        for name in self.of_persons:
+            client.define({**FLIGHTS_DEFINITION, "dataset": name, "privacy": privacy})
 
     def messages(self, n: int, seed: int, per_message: int = 1) -> list[tuple[str, bytes]]:
         """``n`` fresh random conjunctions in all, the data sets by turns: their name, and the message."""
@@ -141,15 +148,25 @@ class Load:
         window = {"window": {"last_phases": asked.last_phases}} if asked.last_phases else {}
         return {"query_id": f"q{self._made}", "where": asked.where, **window}
 
-    def put_batches(self, n: int) -> int:
-        """``n`` batches of a month each; returns their rows."""
+    def put_batches(self, n: int, *, persons: bool) -> int:
+        """``n`` batches of a month each; returns their rows.
+
+        Args:
+            n: The number of batches.
+            persons: Whether each row says whose it is: one of 20,000 persons, some of whom come often.
+        """
         rows = 0
         for number in range(n):
             columns = self._sample.of_month(number % 12 + 1)
-            rows += len(columns["carrier"])
+            n_rows = len(columns["carrier"])
+            rows += n_rows
+            if persons:
+                ids = np.random.default_rng(number).zipf(1.2, n_rows) % 20_000
+                columns = {**columns, KEY: [f"customer-{person}" for person in ids.tolist()]}
             self._made += 1
             batch = {"version": 1, "batch_id": f"b{self._made}", "columns": columns}
-            name = self.names[number % len(self.names)]
+            names = self.of_persons if persons else self.names
+            name = names[number % len(names)]
             self.put("batches", name, _encoded({**batch, "dataset": name}))
         self._producer.flush()
         return rows
@@ -235,6 +252,7 @@ def main() -> None:
     single: list[float] = []
     many: list[float] = []
     rows: list[float] = []
+    keyed: list[float] = []
     with running_system(console) as system, system.client() as client:
         admin = KafkaAdminClient(bootstrap_servers=system.addresses.bootstrap_servers)
         options = {"num_partitions": PARTITIONS, "replication_factor": 1}
@@ -254,10 +272,13 @@ def main() -> None:
 
         batch_rows = 0
 
-        def fill_batches() -> int:
-            nonlocal batch_rows
-            batch_rows = load.put_batches(60)
-            return 60
+        def batches(*, persons: bool) -> Callable[[], int]:
+            def fill() -> int:
+                nonlocal batch_rows
+                batch_rows = load.put_batches(60, persons=persons)
+                return 60
+
+            return fill
 
         if "--enable-optimizations" not in str(sysconfig.get_config_var("CONFIG_ARGS")):
             say("this Python was built without optimisation: all rates are some 20% lower")
@@ -283,12 +304,15 @@ def main() -> None:
             queries = load.messages(count, seed=4000 + 10 * number)
             taken[pace] = asyncio.run(latencies(system, queries, pace))
         for _ in range(arguments.rounds):
-            batch_rows = 0
-            rate = worker_rate(
-                system, "events", fill_batches, lambda value: b'"batch_accepted"' in value
-            )
-            rows.append(batch_rows / rate.seconds)
-            say(f"columnar batches: {rows[-1]:,.0f} rows/s")
+            for found, persons in ((rows, False), (keyed, True)):
+                rate = worker_rate(
+                    system,
+                    "events",
+                    batches(persons=persons),
+                    lambda value: b'"batch_accepted"' in value,
+                )
+                found.append(batch_rows / rate.seconds)
+                say(f"columnar batches{' with keys' * persons}: {found[-1]:,.0f} rows/s")
     table = Table("what", "per second", "wanted", title="medians of " + str(arguments.rounds))
     base = statistics.median(echo)
     table.add_row("bare Faust echo", f"{base:,.0f}", "")
@@ -300,6 +324,12 @@ def main() -> None:
     )
     table.add_row("100 queries a message", f"{statistics.median(many):,.0f}", "5,000")
     table.add_row("rows in columnar batches", f"{statistics.median(rows):,.0f}", "300,000")
+    ratio = statistics.median(keyed) / statistics.median(rows)
+    table.add_row(
+        "the same with keys of persons",
+        f"{statistics.median(keyed):,.0f} ({ratio:.2f} of those without)",
+        "0.5",
+    )
     for pace, times in taken.items():
         table.add_row(
             f"latency at {pace:,.0f} queries/s",

@@ -45,8 +45,8 @@ class RowsThatCount:
         rows_bar: Half width, in rows.
         surplus_at_most: The largest share of the rows of the window that do not count, but for the failure
             probability of an answer.
-        share: The answer as a share of the rows that count; None where nothing is known of it.
-        share_bar: Half width of the share.
+        share: The answer as a share of the rows that count; None where perhaps none does.
+        share_bar: Half width of the share; None where none is known.
     """
 
     rows: float

@@ -431,9 +431,11 @@ class AnswerMaker:
 
 def _around(known: RowsThatCount, count: float) -> RowsThatCount:
     """The same with the share that a count is, and a bar around that which covers as much."""
-    if known.share is None or known.share_bar is None or known.rows <= 0.0:
+    if known.rows <= 0.0:
         return known
     share = min(1.0, max(0.0, count / known.rows))
+    if known.share is None or known.share_bar is None:
+        return replace(known, share=share)
     return replace(known, share=share, share_bar=known.share_bar + abs(share - known.share))
 
 

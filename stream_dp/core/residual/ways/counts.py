@@ -100,7 +100,12 @@ def unproven(
     refusal = state.refusal(known.lack)
     if refusal is not None:
         return refusal
-    values = evidence.likely().clip(known.low, known.high)
+    values = evidence.likely()
+    if state.counted is not None and not math.isfinite(evidence.view.variances[0]):
+        # No table says how many rows count, and the look at their number is all there is to go by.
+        counted, _ = state.counted.estimate(query.window)
+        values = values * (max(0.0, counted) / evidence.n_rows)
+    values = values.clip(known.low, known.high)
     return state.answers.by_interval(query, evidence, values, known, Path.UNVERIFIED)
 
 
