@@ -46,6 +46,8 @@ class Driven:
         self._lines.open()
         for look in self.mechanism.open_phase(n_rows):
             self.take(look, data)
+        for look in self.mechanism.opened():
+            self.take(look, data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
         step, paid = self.mechanism.answer(query), list[Charge]()
