@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
@@ -24,13 +24,14 @@ from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.persons import canonical
 from stream_dp.core.universe import Rows
 from stream_dp.lab.trial import trial
-from stream_dp.profiles.advice import SERVES, Name, Need, certifying_rows
+from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, certifying_rows
 
 MOST_ROWS: Final = 255
 """The most rows of a person that may count in a phase."""
 
 _TRIED: Final = 300
 """The queries of each of many trials."""
+_TRIED_PHASES: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,7 @@ class Choice:
     Attributes:
         unit: The unit of the promise.
         counted: The share of the rows that count.
-        answered: The share of the queries of a trial that were answered within the error.
+        answered: The share of the queries that are answered, as far as a trial of some of them shows.
     """
 
     unit: Unit
@@ -164,9 +165,7 @@ def best_rows(census: Census, noise: float) -> int:
     return min(MOST_ROWS, int(few[0]) + 1) if len(few) else 1
 
 
-def choice_of(
-    need: Need, census: Census, sample: Rows, phases: int, tick: Callable[[], None] = lambda: None
-) -> Choice:
+def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
     """The number of rows of a person for a promise about so many phases.
 
     More than ``best_rows`` would add more noise than they take surplus away. Of fewer it is the largest power
@@ -177,17 +176,15 @@ def choice_of(
         census: The census of the sample.
         sample: Public rows.
         phases: The number of phases.
-        tick: A function that is called after each trial.
     """
     noise = certifying_rows(of_unit(need, census, Unit(1, phases)))
     # A phase of the data set may have more persons than one of the sample, or fewer.
     most = best_rows(census, noise * census.n_rows / census.n_phases / need.n_rows)
     for k in sorted({most, *(2**i for i in range(most.bit_length()))}, reverse=True):
         unit = Unit(k, phases)
-        asked = of_unit(need, census, unit)
+        asked = _shorter(of_unit(need, census, unit))
         found = trial(asked, (Name.CALIBRATED,), sample=sample, most=_TRIED)[Name.CALIBRATED]
-        tick()
-        answered = found.within / max(1, found.asked)
+        answered = Estimate(Name.CALIBRATED).tried(found, asked).part or 0.0
         if k == 1 or answered >= SERVES:
             return Choice(unit, census.counted(k) / census.n_rows, answered)
     raise AssertionError("1 is tried last")
@@ -198,6 +195,12 @@ def of_unit(need: Need, census: Census, unit: Unit) -> Need:
     privacy = Privacy(need.privacy.epsilon, need.privacy.delta, unit)
     counted = census.counted_of(need.n_rows, unit.rows_per_phase)
     return replace(need, privacy=privacy, n_counted=max(1, counted))
+
+
+def _shorter(need: Need) -> Need:
+    """The same queries a phase, about fewer phases."""
+    phases = min(need.phases, _TRIED_PHASES)
+    return replace(need, phases=phases, queries=need.queries * phases // need.phases)
 
 
 def chosen(found: Sequence[Choice]) -> Choice:
