@@ -345,9 +345,9 @@ def _with_persons(
     console.print()
     console.print(choices_table(found, best, need.privacy, need.phases))
     console.print(
-        "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more would "
-        "leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person who is in "
-        "every phase has lost by then, if all budgets are spent.",
+        "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more "
+        "would leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person "
+        "who is in every phase has lost by then, if all budgets are spent.",
         style="dim",
     )
     console.print()
