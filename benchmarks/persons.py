@@ -322,7 +322,9 @@ def verdicts(
     persons: str, scores: Mapping[tuple[str, float], Score], *, exact_margins: bool
 ) -> Iterator[str]:
     """Says which thresholds were reached."""
-    tables = [("", KNOWN)] if exact_margins else [("", KNOWN), (", margins by a look", BY_THE_LOOK)]
+    tables = [(" with exact margins", KNOWN)]
+    if not exact_margins:
+        tables.append((" with margins by a look", BY_THE_LOOK))
     for (unit, error), score in scores.items():
         for words, published in tables:
             found = published.get((persons, unit))

@@ -55,7 +55,7 @@ __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
 _STAYS = 5
-"""A warning is about persons who stay so many times as long as the promise is about."""
+"""A warning is about persons who stay this many times as long as the promise covers."""
 
 
 @click.group()

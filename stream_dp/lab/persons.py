@@ -166,7 +166,7 @@ def best_rows(census: Census, noise: float) -> int:
 
 
 def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
-    """The number of rows of a person for a promise about so many phases.
+    """The number of rows of a person that suits a promise about a number of phases.
 
     More than ``best_rows`` would add more noise than they take surplus away. Of fewer it is the largest power
     of two with which a trial answers its queries, and 1 if it never does: then noise is least.
@@ -212,7 +212,7 @@ def chosen(found: Sequence[Choice]) -> Choice:
 
 
 def lost(privacy: Privacy, phases: int) -> float:
-    """The epsilon that a person has lost after so many phases, with as many rows as count in each of them.
+    """The epsilon that a person has lost after some phases, with as many rows as may count in each of them.
 
     All lines are full. It is the promise itself in as many phases as the unit has, and for life.
     """

@@ -174,7 +174,7 @@ class Calibrated(LinearMechanism):
         return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
 
     def margin(self, n_counted: int) -> int:
-        """Returns the rows of which the errors of a phase are shares if so many of its rows count.
+        """Returns the rows of which the errors of a phase are shares, given the rows that count.
 
         They are fewer where the number is private, by what the look at it may be off. Half of all looks say
         more than this, half say less.
