@@ -17,7 +17,7 @@ from rich.table import Table
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
-from stream_dp.cli.persons import NOISE, census_lines, choices_table, persons_table
+from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, choices_table, persons_table
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
 from stream_dp.core.parameters import Accuracy, Unit
@@ -332,9 +332,12 @@ def _with_persons(
         console.print(line, markup=False)
     console.print(persons_table(census, None if own is None else own.rows_per_phase))
     console.print(NOISE, style="dim")
+    if unit.lifetime:
+        console.print(FOR_LIFE, style="dim")
+    promised = f"{'' if unit.lifetime else 'any '}{_phases(unit.phases)}"
     console.print(
-        f"\n[b]Let {_rows(unit.rows_per_phase)} of a person count in a phase, and promise any "
-        f"{_phases(unit.phases)}[/b]: {_percent(best.counted)} of the rows count, and "
+        f"\n[b]Let {_rows(unit.rows_per_phase)} of a person count in a phase, and promise {promised}"
+        f"{' for life' if unit.lifetime else ''}[/b]: {_percent(best.counted)} of the rows count, and "
         f"{_percent(best.answered)} of the queries are answered."
     )
     spec = key.privacy.unit
@@ -357,7 +360,8 @@ def _with_persons(
 
 
 def _written(key: str, unit: Unit) -> dict[str, object]:
-    return {"key": key, "rows_per_phase": unit.rows_per_phase, "phases": unit.phases}
+    written = {"key": key, "rows_per_phase": unit.rows_per_phase, "phases": unit.phases}
+    return {**written, "lifetime": True} if unit.lifetime else written
 
 
 def _rows(number: int) -> str:

@@ -220,7 +220,7 @@ def _look_at_file(
 
 def _say_persons(definition: Definition, universe: Universe, census: Census) -> None:
     """Shows how many rows of persons would count, and warns if too few do for the accuracy."""
-    from stream_dp.cli.persons import NOISE, census_lines, persons_table
+    from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, persons_table
     from stream_dp.profiles.advice import least_error
     from stream_dp.profiles.building import build
     from stream_dp.profiles.openings import opening_of
@@ -235,10 +235,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     console.print(persons_table(census, unit.rows_per_phase))
     console.print(NOISE, style="dim")
     if unit.lifetime:
-        console.print(
-            "this is about a first phase: a person who has used up what is kept for life counts no more",
-            style="dim",
-        )
+        console.print(FOR_LIFE, style="dim")
     _, mechanism = build(definition)
     found = opening_of(mechanism, universe.names, counted)
     assert found is not None, "only the calibrated profile protects persons"
@@ -346,11 +343,11 @@ def _checked(file: Path) -> tuple[Definition, str]:
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
         opening += f", which takes {share(spent / UNITS)} of its budget"
         if definition.privacy.unit is not None:
-            opening += " if all of them count"
+            opening += " if all of its rows count"
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
             return definition, opening
-        _warn_of_opening(found, of_persons=definition.privacy.unit is not None)
+        _warn_of_opening(found)
         if definition.synthetic_rows and found.blurred is not None:
             warn(
                 f"synthetic rows will be poor: opening a phase publishes too little about {found.blurred}; "
@@ -376,12 +373,11 @@ def _free(opening: Opening) -> str:
     return f"free from then on: {free}"
 
 
-def _warn_of_opening(opening: Opening, *, of_persons: bool) -> None:
+def _warn_of_opening(opening: Opening) -> None:
     """Warns if opening a phase takes much, or if a line cannot pay for the queries of a phase."""
     if opening.large:
-        whose = "its budget" if of_persons else "every row's lifetime budget"
         warn(
-            f"opening a phase takes {share(opening.share)} of {whose}; "
+            f"opening a phase takes {share(opening.share)} of its lifetime budget; "
             "`stream-dp advise` compares this with other settings"
         )
     if opening.scarce and opening.one_by_one >= 1.0:

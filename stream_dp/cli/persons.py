@@ -13,10 +13,14 @@ from stream_dp.cli.rendering import bare_table
 from stream_dp.core.parameters import Privacy
 from stream_dp.lab.persons import Census, Choice, lost
 
-__all__ = ["NOISE", "census_lines", "choices_table", "persons_table"]
+__all__ = ["FOR_LIFE", "NOISE", "census_lines", "choices_table", "persons_table"]
 
 NOISE: Final = "noise: as a share of the rows that count, compared with rows_per_phase 1"
 """What the table of persons compares."""
+FOR_LIFE: Final = (
+    "this is about a first phase: a person who has used up what is kept for life counts no more"
+)
+"""What the table does not show where the promise is for life."""
 
 
 def census_lines(census: Census) -> Iterator[str]:

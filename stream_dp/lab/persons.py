@@ -24,6 +24,7 @@ from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.persons import canonical
 from stream_dp.core.universe import Rows
 from stream_dp.lab.trial import trial
+from stream_dp.messages.definitions import MAX_SQUARES
 from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, certifying_rows
 
 MOST_ROWS: Final = 255
@@ -172,16 +173,19 @@ def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
     of two with which a trial answers its queries, and 1 if it never does: then noise is least.
 
     Args:
-        need: The need of the data set. Its own unit, if there is one, plays no part.
+        need: The need of the data set. Of its own unit, if there is one, only ``lifetime`` plays a part.
         census: The census of the sample.
         sample: Public rows.
         phases: The number of phases.
     """
-    noise = certifying_rows(of_unit(need, census, Unit(1, phases)))
+    lifetime = need.privacy.unit is not None and need.privacy.unit.lifetime
+    noise = certifying_rows(of_unit(need, census, Unit(1, phases, lifetime)))
     # A phase of the data set may have more persons than one of the sample, or fewer.
     most = best_rows(census, noise * census.n_rows / census.n_phases / need.n_rows)
+    if lifetime:
+        most = min(most, math.isqrt(MAX_SQUARES // phases))
     for k in sorted({most, *(2**i for i in range(most.bit_length()))}, reverse=True):
-        unit = Unit(k, phases)
+        unit = Unit(k, phases, lifetime)
         asked = _shorter(of_unit(need, census, unit))
         found = trial(asked, (Name.CALIBRATED,), sample=sample, most=_TRIED)[Name.CALIBRATED]
         answered = Estimate(Name.CALIBRATED).tried(found, asked).part or 0.0

@@ -102,7 +102,7 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     outcome = driven.ask(query, data)
     if not isinstance(outcome, Answered | TableAnswered | Summed):
         return None
-    taken = mechanism.lines.worst(_WINDOW).rho / UNITS
+    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.look_at_rows) / UNITS
     return None if outcome.path is Path.UNVERIFIED else taken
 
 

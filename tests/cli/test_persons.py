@@ -109,6 +109,11 @@ def test_for_life_nothing_is_lost_later_and_the_table_is_about_a_first_phase(
     ended = run("dataset", "check", file, sample())
     assert "this is about a first phase" in " ".join(lines_of(ended))
     assert "will have lost" not in ended.err
+    words = ("--queries", 40, "--phases", 2, "--sample", sample())
+    advised = " ".join(lines_of(run("advise", file, *words)))
+    assert "phases for life: " in advised
+    assert '"lifetime": true}' in advised
+    assert "this is about a first phase" in advised
 
 
 @pytest.mark.parametrize("declared", [False, True])
