@@ -37,7 +37,7 @@ _SLACK: Final = Fraction(1, 10**9)
 
 
 def erased(definition: Definition, phases: int) -> int:
-    """Returns the number of first phases without rows, once so many have opened."""
+    """Returns the number of first phases without rows, once this number of phases has opened."""
     kept = definition.retention
     return 0 if kept is None else max(phases - kept.phases, 0)
 

@@ -486,7 +486,7 @@ def warn(words: str) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print the definition as a JSON message.")
 def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
-    """Show what you can ask of a data set and what it guarantees to each of its rows."""
+    """Show what you can ask of a data set, and what it promises to whom."""
     with connection.client() as client:
         definition = client.definition(name)
     if as_json:
@@ -499,10 +499,13 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     privacy, accuracy = definition.privacy, definition.accuracy
     console.print(f"[b]{definition.dataset}[/b]")
     console.print(
-        f"guaranteed to every row for ever: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+        f"promised to {privacy.promised_to}: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     )
+    if privacy.unit is not None:
+        console.print(escape(privacy.unit.counting))
+    asked = "rows asked" if privacy.unit is None else "rows that count"
     console.print(
-        f"answers lie within {100 * accuracy.error:g}% of the rows asked, except one in "
+        f"answers lie within {100 * accuracy.error:g}% of the {asked}, except one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
     console.print(_kept(definition))
@@ -544,13 +547,16 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
     if not catalog:
         click.echo(NONE_YET)
         return
-    table = bare_table("data set", "attributes", "epsilon", "delta", "error", "rows a phase")
+    table = bare_table(
+        "data set", "attributes", "epsilon", "delta", "promised to", "error", "rows a phase"
+    )
     for name, definition in sorted(catalog.items()):
         table.add_row(
             name,
             escape(", ".join(attribute.name for attribute in definition.attributes)),
             f"{definition.privacy.epsilon:g}",
             f"{definition.privacy.delta:g}",
+            definition.privacy.promised_to,
             f"{definition.accuracy.error:g}",
             f"{rows_of_a_phase(definition):,}",
         )

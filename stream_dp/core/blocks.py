@@ -274,6 +274,11 @@ class Blocks:
         self.check((index,))
         return self._blocks[index - self.erased]
 
+    @property
+    def of_persons(self) -> frozenset[bool]:
+        """Whether the blocks protect persons, each of them; public."""
+        return frozenset(block.of_persons for block in self._blocks)
+
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
         """Counts of each block over ``attributes``, exact; a read of private data.
 

@@ -118,7 +118,7 @@ class UnitSpec(Request):
     Attributes:
         key: The name of the column that says whose row it is.
         rows_per_phase: The most rows of a person that count in a phase.
-        phases: The guarantee covers all rows of a person in any so many consecutive phases.
+        phases: The guarantee covers all rows of a person in any consecutive phases of this number.
         lifetime: Whether it covers all rows of a person for ever instead. A person whose rows have counted
             as often as the guarantee allows then counts no more.
     """
@@ -127,6 +127,25 @@ class UnitSpec(Request):
     rows_per_phase: Annotated[int, Field(ge=1, le=255)]
     phases: Annotated[int, Field(ge=1, le=10_000)]
     lifetime: bool = False
+
+    @property
+    def promised_to(self) -> str:
+        """Says to whom the guarantee is given, and for how long."""
+        if self.lifetime:
+            return "every person, for life"
+        if self.phases == 1:
+            return "every person, in any one phase"
+        return f"every person, in any {self.phases:,} phases"
+
+    @property
+    def counting(self) -> str:
+        """Says how many rows of a person count, and what tells whose row it is."""
+        rows, count = ("row", "counts") if self.rows_per_phase == 1 else ("rows", "count")
+        most = f"at most {self.rows_per_phase:,} {rows} with the same {self.key} {count} in a phase"
+        if not self.lifetime:
+            return most
+        units = self.phases * self.rows_per_phase**2
+        return f"{most}, until the squares of these numbers add up to {units:,}"
 
 
 class PrivacySpec(Request):
@@ -141,6 +160,11 @@ class PrivacySpec(Request):
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     unit: UnitSpec | None = None
+
+    @property
+    def promised_to(self) -> str:
+        """Says to whom the guarantee is given, and for how long."""
+        return "every row, for ever" if self.unit is None else self.unit.promised_to
 
     @model_serializer(mode="wrap")
     def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -183,7 +207,7 @@ class RetentionSpec(Request):
     """How long the rows of a phase are kept. What was published about them stays for ever.
 
     Attributes:
-        phases: The rows of a phase are erased when so many phases have opened after it.
+        phases: The rows of a phase are erased when this number of phases has opened after it.
     """
 
     phases: Annotated[int, Field(ge=1, le=10**9)]
@@ -516,7 +540,7 @@ class Definition(Request):
         squares = unit.phases * unit.rows_per_phase**2
         if unit.lifetime and squares > MAX_SQUARES:
             raise ValueError(
-                f"privacy.unit.phases: so many phases of so many rows are {squares:,} units, and "
+                f"privacy.unit.phases: this many phases of this many rows are {squares:,} units, and "
                 f"{MAX_SQUARES:,} can be kept of a person: use fewer, or remove lifetime"
             )
         return self

@@ -263,14 +263,15 @@ class Dataset:
 
     def standing(self, window: range) -> Standing:
         """Returns the facts about ``window`` that every answer about it repeats."""
-        if window not in self._standings:
-            self._standings[window] = Standing(
+        standing = self._standings.get(window)
+        if standing is None:
+            standing = self._standings[window] = Standing(
                 n=self.rows_in(window),
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
             )
-        return self._standings[window]
+        return standing
 
     # ------------------------------------------------------------ the draft
 
@@ -290,7 +291,9 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
+        if outgoing.dated_ms != self.dated_ms:
+            outgoing = replace(outgoing, dated_ms=self.dated_ms)
+        self._draft.outgoing.append(outgoing)
         self._drafted += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
@@ -385,6 +388,7 @@ class Dataset:
         self.definition = definition
 
     def _replay(self, snapshot: Snapshot) -> None:
+        of_persons = self.definition.privacy.unit is not None
         for stored in snapshot.pending:
             self._wait(Rows.from_bytes(self._universe, stored))
         opened = [int(entry[1:]) for entry in snapshot.transcript if entry[:1] == _PHASE]
@@ -393,8 +397,13 @@ class Dataset:
             raise CorruptState("the store has other blocks than its transcript and definition say")
         blocks = [Block.from_bytes(self._universe, block) for block in snapshot.blocks]
         self._data = Blocks(self._universe, blocks, opened[:erased])
+        said = {rows.whose is not None for rows in self._pending}
+        if not (said | self._data.of_persons) <= {of_persons}:
+            raise CorruptState(
+                f"{self.name}: its rows say whose they are, or do not, against its definition"
+            )
         vault = dict(snapshot.vault)
-        if snapshot.definition is not None and self.definition.privacy.unit is not None:
+        if snapshot.definition is not None and of_persons:
             if _PERSON not in vault:
                 raise CorruptState(f"{self.name}: the secret of its digests is not there")
             secret = PersonSecret.from_bytes(vault.pop(_PERSON), self.name, self._key_file)
@@ -498,8 +507,9 @@ class Dataset:
         life. So an owner who repeats a seal that a crash cut short does the same.
         """
         unit = privacy_of(self.definition).unit
-        if unit is None or rows.whose is None:
+        if unit is None:
             return None
+        assert rows.whose is not None, "it was checked when they were accepted, or read"
         if not unit.lifetime:
             return rows.whose.counted(unit.rows_per_phase)
         allowed = await reserve(

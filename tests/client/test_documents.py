@@ -195,3 +195,24 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     assert list(frame.loc["c", ["count", "rows", "rows_bar"]]) == [5, 7, 2.0]
     assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2
     assert "side" not in frame.columns  # nobody has one
+
+
+def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_none() -> None:
+    counted = {"counted": 40, "counted_bar": 6.5, "surplus_at_most": 0.75}
+    one = answer("a", value=0.25, count=10, error_bar=0.1, count_bar=4.0, **counted)
+    columns = ["count", "count_bar", "counted", "counted_bar", "surplus_at_most"]
+    frame: Any = answers_frame([one])
+    assert frame[columns].to_numpy().tolist() == [[10, 4.0, 40, 6.5, 0.75]]
+    assert set(columns) & set(answers_frame([answer("b", value=0.25, count=5)])) == {"count"}
+    table = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.75, 0.25],
+        "counts": [30, 10],
+        "error_bars": [0.1, None],
+        "count_bars": [4.0, None],
+    }
+    cells: Any = answer_frame(answer("c", kind="table", table=table, **counted))
+    assert list(cells.columns) == ["city", "value", "count", "error_bar", "count_bar"]
+    assert cells["count_bar"].tolist()[0] == 4.0
+    assert math.isnan(cells["count_bar"].tolist()[1])

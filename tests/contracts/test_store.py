@@ -218,6 +218,13 @@ async def test_a_secret_is_kept_until_it_is_replaced_or_dropped(backend: Any, ow
     assert (await owner.store.acquire("flights")).vault == {"offset": b"secret four"}
 
 
+async def test_a_secret_may_come_with_the_definition(backend: Any, own: Any) -> None:
+    store = backend.store()
+    await (await own(store, "weather")).commit(definition=b"w", vault={"person": PRIVATE})
+    snapshot = await store.acquire("weather")
+    assert (snapshot.definition, snapshot.vault) == (b"w", {"person": PRIVATE})
+
+
 async def test_lists_keep_their_order(backend: Any, owner: Any) -> None:
     measurements = [b"m%d" % i for i in range(40)]
     for start in range(0, 40, 8):

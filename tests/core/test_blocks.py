@@ -166,7 +166,7 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_marginals_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    public = {"append", "check", "erase", "erased", "sizes"}
+    public = {"append", "check", "erase", "erased", "of_persons", "sizes"}
     assert asked == {"in_order", "marginal", "totals"} | public
 
 

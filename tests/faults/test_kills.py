@@ -29,7 +29,7 @@ POINTS = {
     CrashPoint.AFTER_MARK: 7,
 }
 OF_PERSONS = {CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE, CrashPoint.IN_ERASURE}
-"""Points of data sets that protect persons for life; ``tests/pipeline/test_reserving.py`` dies at them."""
+"""Points of data sets that protect persons for life; see ``test_persons``, and the pipeline's tests."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
 

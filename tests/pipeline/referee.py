@@ -755,7 +755,7 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         )
         if event["phase"] > len(blocks):
             rows = Rows.concat(waiting)
-            marks = _counted(rows, unit, used)
+            marks = counted_row_by_row(rows, unit, used)
             blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
             waiting.clear()
     if blocks != _every_block(world, name):
@@ -764,7 +764,7 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
 
 
-def _counted(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
+def counted_row_by_row(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
     """The rows of least rank of each person, row by row; adds what they use for life to ``used``."""
     assert rows.whose is not None
     digests = [bytes(digest) for digest in rows.whose.digests]

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
@@ -60,6 +60,11 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
+
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
+
+# A difference of shares is one of ratios where the number of rows that count is not known.
+_KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
 
 
 class Calibrated(LinearMechanism):
@@ -155,9 +160,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        known = {"predicate", "table", "sum", "share"}
-        # A difference of shares is one of ratios where the rows that count are not known.
-        return frozenset(known | {"difference"} if self.budget.total_known else known)
+        return _KINDS if self.budget.total_known else _KINDS_OF_PERSONS
 
     def opening_units(self, n_rows: int) -> int:
         return self.look_at_rows + self.base_release(self.margin(n_rows)).units

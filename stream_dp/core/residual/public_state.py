@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final, Literal
@@ -121,9 +121,12 @@ class PublicState:
             shape, self.terms_for, self.belief, self.answers, self.evidence, self._seen
         )
         self._refuses = on_exhausted == "refuse"
-        self._tables = Counter[int]()
+        self._tables = [0] * len(shape)  # with each attribute
+        self._n_tables = 0
         self._counts = Counter[bytes]()
-        self._counted: set[tuple[int, ...]] = set()
+        # The keys of counts by the attributes that they may depend on. Those that are known to be of products
+        # of several factors are dropped: see ``_complement_key``.
+        self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
 
     # ------------------------------------------------------------ what is known
@@ -156,7 +159,15 @@ class PublicState:
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
-        return query.complement_key if query.attributes in self._counted else None
+        counted = self._counted.get(query.attributes)
+        if counted is None:
+            return None
+        if len(query.predicate.factors or ()) > 1:
+            # What such a product leaves out is not a product again, so only other counts can be about it.
+            counted.discard(query.key)
+            if not counted:
+                return None
+        return query.complement_key
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
@@ -220,9 +231,12 @@ class PublicState:
             self.repeats.remember(query, outcome)
 
     def _seen(self, query: LinearQuery) -> Seen:
-        """Returns how many tables, and how many counts, bear on a query."""
-        window, counts = query.window, self._counts
-        n_tables = sum(map(self._tables.__getitem__, window)) if self._tables else 0
+        """Returns how many tables, once for each attribute in common, and how many counts bear on a query."""
+        counts = self._counts
+        if self.counted is None:
+            n_tables = sum([self._tables[a] for a in query.attributes])
+        else:
+            n_tables = self._n_tables  # each says something of the number of rows that count
         complement = self._complement_key(query)
         n_outside = 0 if complement is None else counts[complement]
         return n_tables, counts[query.key] + n_outside
@@ -278,7 +292,9 @@ class PublicState:
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         for part, table in zip(release.parts, release.tables, strict=True):
-            self._tables[part.block] += 1
+            self._n_tables += 1
+            for attribute in part.attributes:
+                self._tables[attribute] += 1
             variance = float(grid_sigma(part.step) ** 2)
             self.belief.absorb_table(
                 part.attributes, part.block, table.astype(np.float64), variance
@@ -288,8 +304,7 @@ class PublicState:
     def _absorb_counts(self, release: CountsRelease) -> None:
         if release.fresh:
             return  # it answers one query, and enters no memory
-        self._counted.add(release.attributes)
-        self._counts[release.key] += 1
+        self._has_counted(release.key, (release.attributes,))
         squared_sensitivity = 1 if release.values.shape[1] == 1 else self.prices.table
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
@@ -307,8 +322,9 @@ class PublicState:
             if sigma is not None:
                 # The counts serve queries for counts too, which may depend on one attribute less.
                 every_but_one = combinations(release.attributes, len(release.attributes) - 1)
-                self._counted.update((release.attributes, *every_but_one))
-                self._counts.update((of_counts, of_rows) if shape.rests else (of_counts,))
+                attributes = (release.attributes, *every_but_one)
+                for key in (of_counts, of_rows) if shape.rests else (of_counts,):
+                    self._has_counted(key, attributes)
                 variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
                 self.belief.absorb_count(
                     of_counts, block, counts, variance, of_share=release.is_share
@@ -320,13 +336,18 @@ class PublicState:
                 # So do those of the part, and both may depend on some of the attributes alone.
                 fewer = range(1, min(len(release.attributes), _MOST_SUBSETS))
                 subsets = (combinations(release.attributes, k) for k in fewer)
-                self._counted.update((release.attributes, *chain.from_iterable(subsets)))
-                self._counts[of_rows] += 1
+                self._has_counted(of_rows, (release.attributes, *chain.from_iterable(subsets)))
                 self.belief.absorb_count(
                     of_rows, block, estimate.totals, estimate.of_totals, of_share=True
                 )
             units = self.prices.of(shape.rho(grid_sigma(step), sigma))
             self.allocator.rented(release.attributes, block, units)
+
+    def _has_counted(self, key: bytes, depends: Iterable[tuple[int, ...]]) -> None:
+        """Notes that a count was measured under a key, and on which sets of attributes it may depend."""
+        self._counts[key] += 1
+        for attributes in depends:
+            self._counted.setdefault(attributes, set()).add(key)
 
 
 __all__ = ["PublicState"]
