@@ -7,7 +7,7 @@ SHARED ?= ../shared
 PEERS := opendp smartnoise pipelinedp tumult qrlew
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -45,6 +45,10 @@ bench-tiles: $(VENV)/dev.stamp  ## Fifty tiles of a dashboard about orders, the 
 
 bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 rows, the engine alone
 	$(BIN)/python benchmarks/fidelity.py
+
+bench-persons: bench-persons-memory  ## Workload W4 with persons as the protected unit, the engine alone, and their memory
+	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz
+	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz --exact-margins
 
 bench-stream: $(VENV)/dev.stamp  ## Throughput and latency beside a bare Faust echo
 	$(BIN)/python benchmarks/stream.py

@@ -17,15 +17,17 @@ from rich.table import Table
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
+from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, choices_table, persons_table
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, Unit
 from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
+from stream_dp.lab.persons import Census, Counting, choice_of, chosen, of_unit
 from stream_dp.lab.singles import Single, singles
 from stream_dp.lab.trial import trial
-from stream_dp.messages import CalibratedSpec, Definition, PhaseSpec
+from stream_dp.messages import CalibratedSpec, Definition, PhaseSpec, UnitSpec
 from stream_dp.profiles.advice import (
     RECENT,
     Estimate,
@@ -96,6 +98,11 @@ _CALLED: Final[Mapping[Name, str]] = {
     help="A PUBLIC file from which the trial draws its rows, such as last year's published table. The output "
     "reveals facts about this file. Never pass the rows that you want to protect.",
 )
+@click.option(
+    "--person",
+    help="The column of the sample that says whose row it is, to choose rows_per_phase and phases of "
+    "privacy.unit.  [default: the name in DEFINITION, if it protects persons]",
+)
 @delimiter_option
 @decimal_option
 @encoding_option
@@ -107,6 +114,7 @@ def command(
     workload: Workload,
     attribute: str | None,
     sample: Path | None,
+    person: str | None,
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
@@ -115,6 +123,10 @@ def command(
 
     The command uses price formulas and a trial on synthetic rows. It needs no server and reads no private
     row. Of the mechanism in DEFINITION only the workload counts: the trial asks its tiles after each phase.
+
+    With --person it also recommends how many rows of a person should count in a phase, and for how many
+    phases the promise should hold. Nobody can guess that without rows, and it must not follow from the rows
+    that you protect: pass a public --sample.
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")
@@ -139,10 +151,17 @@ def command(
     if len(tiles) * phases > _MOST_TILES_ASKED:
         phases = max(1, _MOST_TILES_ASKED // len(tiles))
         click.echo(f"note: with {len(tiles)} tiles the trial has {_phases(phases)}", err=True)
-    drawn = None
+    _check_persons(read, sample, person)
+    drawn, census = None, None
     if sample is not None:
-        drawn = _sampled(
-            sample, read, universe, delimiter=delimiter, decimal=decimal, encoding=encoding
+        drawn, census = _sampled(
+            sample,
+            _of_persons(read, person),
+            universe,
+            person=person,
+            delimiter=delimiter,
+            decimal=decimal,
+            encoding=encoding,
         )
     if workload == "thresholds":
         index = _ordered(universe, attribute)
@@ -165,6 +184,10 @@ def command(
             err=True,
         )
     warn_of_delta(need.privacy.delta, n_rows)
+    console = output()
+    if census is not None:
+        assert drawn is not None, "they are read together"
+        need = _with_persons(console, need, census, drawn, key=_of_persons(read, person))
     _warn_of_error(need)
     with bar() as progress:
         task = progress.add_task("Trying", total=4 * phases)
@@ -177,7 +200,6 @@ def command(
             (words, _judged(other, trial(other, again, sample=drawn, tick=tick)))
             for words, other in changes
         ]
-    console = output()
     _recommend(console, need, found)
     console.print()
     console.print(_table(need, found, trials))
@@ -221,16 +243,49 @@ def _ordered(universe: Universe, name: str | None) -> int:
     return universe.index(name)
 
 
+def _check_persons(definition: Definition, sample: Path | None, person: str | None) -> None:
+    """Checks that there are rows to tell how many rows a person has.
+
+    Raises:
+        InvalidInput: There are none, or the column of persons is an attribute.
+    """
+    if sample is None and person is not None:
+        raise InvalidInput(
+            "--person",
+            "there is no sample that has this column",
+            "pass --sample with a PUBLIC file",
+        )
+    if sample is None and definition.privacy.unit is not None:
+        raise InvalidInput(
+            "DEFINITION",
+            "it protects persons, and nobody can guess how many rows a person has",
+            "pass --sample with a PUBLIC file that says whose its rows are",
+        )
+    if definition.privacy.unit is None and person in {a.name for a in definition.attributes}:
+        raise InvalidInput("--person", "it is an attribute too", "name another column")
+
+
+def _of_persons(definition: Definition, person: str | None) -> Definition:
+    """The definition with a unit if there is a column of persons, so that files are read with it."""
+    if person is None or definition.privacy.unit is not None:
+        return definition
+    unit = UnitSpec(key=person, rows_per_phase=1, phases=1)
+    privacy = definition.privacy.model_copy(update={"unit": unit})
+    return definition.model_copy(update={"privacy": privacy})
+
+
 def _sampled(
     file: Path,
     definition: Definition,
     universe: Universe,
     *,
+    person: str | None,
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
-) -> Rows:
-    """Reads the first rows of a public file."""
+) -> tuple[Rows, Census | None]:
+    """Reads the first rows of a public file, and counts the rows of each person if it says whose they are."""
+    unit = definition.privacy.unit
     source = RowFile(
         file,
         definition,
@@ -238,11 +293,79 @@ def _sampled(
         encoding=encoding,
         delimiter=delimiter,
         decimal=decimal,
+        person=None if unit is None else person or unit.key,
     )
-    batch = next(source.batches(), None)
+    with bar() as progress:
+        progress.add_task(f"Reading {file.name}", total=None)
+        batch = next(source.batches(), None)
     if batch is None:
         raise InvalidInput(file.name, "it has no rows", "omit --sample to use synthetic rows")
-    return universe.encode_columns(batch.columns)
+    census = None
+    if unit is not None:
+        persons = Counting(definition.phase.min_rows)
+        persons.take(batch.columns.pop(unit.key))
+        census = persons.census()
+        if census is not None and not census.counted(1):
+            raise InvalidInput(
+                file.name, "no row says whose it is", "pass --person with the column that does"
+            )
+    return universe.encode_columns(batch.columns), census
+
+
+def _with_persons(
+    console: Console, need: Need, census: Census, sample: Rows, *, key: Definition
+) -> Need:
+    """Recommends a unit. Returns the need with that of the definition, or with this one if it has none."""
+    own = need.privacy.unit
+    lengths = {1, need.phases, *(2**i for i in range(need.phases.bit_length()))}
+    if own is not None:
+        lengths.add(own.phases)
+    found = []
+    with bar() as progress:
+        task = progress.add_task("Trying units", total=len(lengths))
+        for phases in sorted(lengths):
+            found.append(choice_of(need, census, sample, phases))
+            progress.advance(task)
+    best = chosen(found)
+    unit = best.unit
+    for line in census_lines(census):
+        console.print(line, markup=False)
+    console.print(persons_table(census, None if own is None else own.rows_per_phase))
+    console.print(NOISE, style="dim")
+    if unit.lifetime:
+        console.print(FOR_LIFE, style="dim")
+    promised = f"{'' if unit.lifetime else 'any '}{_phases(unit.phases)}"
+    console.print(
+        f"\n[b]Let {_rows(unit.rows_per_phase)} of a person count in a phase, and promise {promised}"
+        f"{' for life' if unit.lifetime else ''}[/b]: {_percent(best.counted)} of the rows count, and "
+        f"{_percent(best.answered)} of the queries are answered."
+    )
+    spec = key.privacy.unit
+    assert spec is not None, "a column of persons is named"
+    written = {**key.privacy.model_dump(), "unit": _written(spec.key, unit)}
+    console.print("\nWrite this in the definition:", markup=False)
+    console.print(f'  "privacy": {json.dumps(written)},', markup=False)
+    console.print()
+    console.print(choices_table(found, best, need.privacy, need.phases))
+    console.print(
+        "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more "
+        "would leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person "
+        "who is in every phase has lost by then, if all budgets are spent.",
+        style="dim",
+    )
+    console.print()
+    if own is not None:
+        console.print("[b]The unit in the definition[/b]")
+    return of_unit(need, census, own or unit)
+
+
+def _written(key: str, unit: Unit) -> dict[str, object]:
+    written = {"key": key, "rows_per_phase": unit.rows_per_phase, "phases": unit.phases}
+    return {**written, "lifetime": True} if unit.lifetime else written
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"
 
 
 def _warn_of_error(need: Need) -> None:
@@ -263,6 +386,8 @@ def _warn_of_error(need: Need) -> None:
 
 def _tried(need: Need) -> tuple[Name, ...]:
     """The mechanisms that are tried."""
+    if need.privacy.unit is not None:
+        return _TRIED_TILES if need.tiles else _CALIBRATED
     if need.tiles:
         return (Name.PURE_COUNTS,) if need.pure else (*_TRIED_TILES, Name.COUNTS)
     return _TRIED_PURE if need.pure else _TRIED
@@ -291,7 +416,7 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
         rows, error = max(rows, min(more, default=0)), max(error, min(larger, default=0.0))
     changes = []
     if rows * need.phases <= MAX_ROWS:
-        changes.append((f"{_number(rows)} rows a phase", replace(need, n_rows=rows)))
+        changes.append((f"{_number(rows)} rows a phase", need.with_rows(rows)))
     if error < 1.0:
         changes.append((f"an error of {_percent(error)}", need.with_error(error)))
     if queries:
@@ -306,11 +431,14 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
     """Prints the recommendation and the lines to write into the definition."""
     best = recommended(found)
     asked = "the query" if need.asked == 1 else f"all {_asked(need)}"
-    wanted = f"{asked} within {_percent(need.accuracy.error)} of the rows asked"
+    person = need.privacy.unit is not None
+    rows = "rows that count" if person else "rows asked"
+    wanted = f"{asked} within {_percent(need.accuracy.error)} of the {rows}"
+    whose = "the budget of a phase" if person else "a row's lifetime budget"
     if best.serves:
         console.print(
             f"[b]Use {_called(best.name)}[/b]: it answers {wanted} and spends "
-            f"{'' if best.opening == best.share else 'about '}{_budget(best)} of a row's lifetime budget."
+            f"{'' if best.opening == best.share else 'about '}{_budget(best)} of {whose}."
         )
     else:
         console.print(
@@ -422,6 +550,8 @@ def _footnotes(
     if trials:
         (asked, *_) = (tried.asked for tried in trials.values())
         rows = "synthetic rows" if sample is None else f"rows drawn from {sample.name}"
+        if need.privacy.unit is not None:
+            rows += f", of which {need.counted:,} of {need.n_rows:,} count in each phase"
         missed = ", ".join(f"{name} {tried.missed:,}" for name, tried in trials.items())
         if need.tiles:
             notes.append(f"The trial asked each tile after each of {_phases(need.phases)}.")

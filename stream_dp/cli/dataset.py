@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,13 @@ from rich.markup import escape
 
 from stream_dp.cli.connection import Connection, connected, store
 from stream_dp.cli.files import RowFile
-from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
+from stream_dp.cli.ingest import (
+    decimal_option,
+    delimiter_option,
+    encoding_option,
+    person_column,
+    person_option,
+)
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import (
     NONE_YET,
@@ -37,13 +45,17 @@ if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
     from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Universe
+    from stream_dp.lab.persons import Census
     from stream_dp.pipeline.sources import Source
+    from stream_dp.profiles.advice import Need
     from stream_dp.profiles.openings import Opening
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
+_STAYS = 5
+"""A warning is about persons who stay this many times as long as the promise covers."""
 
 
 @click.group()
@@ -98,6 +110,7 @@ def create(connection: Connection, definition: Path) -> None:
     is_flag=True,
     help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
+@person_option
 @delimiter_option
 @decimal_option
 @encoding_option
@@ -108,11 +121,15 @@ def check(
     source_file: Path | None,
     records: int,
     public: bool,  # noqa: FBT001 - click
+    person: str | None,
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
 ) -> None:
     """Check DEFINITION and show how it would count the rows of FILE or of a source.
+
+    If the definition protects persons, the command also shows how many rows of FILE would count, and compares
+    other numbers of rows a person.
 
     Nothing leaves this machine. The command shows exact counts and values of the rows, so only people who may
     see the rows should run it. A definition is public. Choose its values and edges from public knowledge, or
@@ -122,6 +139,8 @@ def check(
         raise click.UsageError("Missing argument 'DEFINITION', or the option '--source'.")
     if file is not None and source_file is not None:
         raise click.UsageError("Give FILE or '--source', not both.")
+    if person is not None and file is None:
+        raise click.UsageError("--person needs FILE.")
     from stream_dp.cli.worker import source_of
     from stream_dp.profiles.building import universe_of
 
@@ -152,9 +171,16 @@ def check(
     elif file is not None:
         _look_at_file(
             RowFile(
-                file, read, _CHECKED_ROWS, encoding=encoding, delimiter=delimiter, decimal=decimal
+                file,
+                read,
+                _CHECKED_ROWS,
+                encoding=encoding,
+                delimiter=delimiter,
+                decimal=decimal,
+                person=person_column(read, person),
             ),
             file,
+            read,
             universe,
             decimal,
         )
@@ -170,16 +196,64 @@ def check(
         )
 
 
-def _look_at_file(rows: RowFile, file: Path, universe: Universe, decimal: str | None) -> None:
+def _look_at_file(
+    rows: RowFile, file: Path, definition: Definition, universe: Universe, decimal: str | None
+) -> None:
     from stream_dp.cli.checking import Survey
+    from stream_dp.lab.persons import Counting
 
-    survey = Survey(universe, decimal=decimal)
+    survey, unit = Survey(universe, decimal=decimal), definition.privacy.unit
+    persons = Counting(definition.phase.min_rows)
     with bar() as progress:
         task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
         for columns, read_bytes in rows.columns():
-            survey.take(columns, rows.values(columns))
+            values = rows.values(columns)
+            survey.take(columns, values)
+            if unit is not None:
+                persons.take(values[unit.key])
             progress.update(task, completed=read_bytes)
     _say(universe, survey)
+    census = persons.census()
+    if census is not None:
+        _say_persons(definition, universe, census)
+
+
+def _say_persons(definition: Definition, universe: Universe, census: Census) -> None:
+    """Shows how many rows of persons would count, and warns if too few do for the accuracy."""
+    from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, persons_table
+    from stream_dp.profiles.advice import least_error
+    from stream_dp.profiles.building import build
+    from stream_dp.profiles.openings import opening_of
+
+    unit = definition.privacy.unit
+    assert unit is not None, "there are persons"
+    console, n_rows = output(), definition.phase.min_rows
+    counted = census.counted_of(n_rows, unit.rows_per_phase)
+    console.print()
+    for line in census_lines(census):
+        click.echo(line)
+    console.print(persons_table(census, unit.rows_per_phase))
+    console.print(NOISE, style="dim")
+    if unit.lifetime:
+        console.print(FOR_LIFE, style="dim")
+    _, mechanism = build(definition)
+    found = opening_of(mechanism, universe.names, counted)
+    assert found is not None, "only the calibrated profile protects persons"
+    click.echo(
+        f"if {counted:,} of {n_rows:,} rows count, opening a phase takes {share(found.share)} of its budget\n"
+        f"{_free(found)}"
+    )
+    error = definition.accuracy.error
+    need = _one_query(definition, universe, n_rows)
+    of_all, least = least_error(need), least_error(replace(need, n_counted=max(1, counted)))
+    if of_all is not None and of_all <= error and (least is None or least > error):
+        # How many persons there are is for a terminal, and not for a log.
+        by = f" by {census.persons_a_phase:,.0f} persons" if sys.stderr.isatty() else ""
+        reached = "" if least is None else f", which reaches {least:.3g}"
+        warn(
+            f"accuracy.error {error:g} is out of reach of a phase of {n_rows:,} rows{by}{reached}; allow a "
+            "larger error, wait for more rows in phase.min_rows, or protect fewer phases"
+        )
 
 
 def _look_at_source(
@@ -265,6 +339,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
         if spent is None:
             return definition, opening
         _warn_of_error(definition, universe, opens)
+        _warn_of_many_phases(definition)
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
         opening += f", which takes {share(spent / UNITS)} of its budget"
         if definition.privacy.unit is not None:
@@ -332,27 +407,49 @@ def _warn_of_tiles(definition: Definition, universe: Universe) -> None:
 
 def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> None:
     """Warns if no query about a single phase could be answered as promised."""
-    from stream_dp.core.parameters import Accuracy
-    from stream_dp.profiles.advice import Need, least_error
-    from stream_dp.profiles.lines import privacy_of
+    from stream_dp.profiles.advice import least_error
 
     promised = definition.accuracy
-    least = least_error(
-        Need(
-            universe=universe,
-            privacy=privacy_of(definition),
-            accuracy=Accuracy(promised.error, promised.failure_probability),
-            n_rows=n_rows,
-            phases=1,
-            queries=1,
-        )
-    )
+    least = least_error(_one_query(definition, universe, n_rows))
     if least is None or least > promised.error:
         reached = "" if least is None else f", which reaches {least:.3g}"
         warn(
             f"accuracy.error {promised.error:g} is out of reach of a phase of {n_rows:,} rows{reached}; "
             "`stream-dp advise` lists what would work"
         )
+
+
+def _one_query(definition: Definition, universe: Universe, n_rows: int) -> Need:
+    """One query about one phase."""
+    from stream_dp.core.parameters import Accuracy
+    from stream_dp.profiles.advice import Need
+    from stream_dp.profiles.lines import privacy_of
+
+    promised = definition.accuracy
+    return Need(
+        universe=universe,
+        privacy=privacy_of(definition),
+        accuracy=Accuracy(promised.error, promised.failure_probability),
+        n_rows=n_rows,
+        phases=1,
+        queries=1,
+    )
+
+
+def _warn_of_many_phases(definition: Definition) -> None:
+    """Warns of what a person loses who stays for more phases than the promise is about."""
+    from stream_dp.lab.persons import lost
+    from stream_dp.profiles.lines import privacy_of
+
+    unit = definition.privacy.unit
+    if unit is None or unit.lifetime:
+        return
+    phases = _STAYS * unit.phases
+    warn(
+        f"a person in every one of {phases:,} phases will have lost epsilon "
+        f"{lost(privacy_of(definition), phases):.3g}; privacy.unit promises epsilon "
+        f"{definition.privacy.epsilon:g} for any {unit.phases:,} phases that follow one another"
+    )
 
 
 def _warn_of_kinds(definition: Definition, mechanism: Mechanism, n_rows: int, left: int) -> None:

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
     from stream_dp.client import Client
 
-__all__ = ["command", "decimal_option", "delimiter_option", "encoding_option"]
+__all__ = [
+    "command",
+    "decimal_option",
+    "delimiter_option",
+    "encoding_option",
+    "person_column",
+    "person_option",
+]
 
 
 def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -66,6 +73,13 @@ encoding_option = click.option(
 )
 
 
+person_option = click.option(
+    "--person",
+    help="The column that says whose row it is, for a data set that protects persons.  "
+    "[default: the name in the definition]",
+)
+
+
 @click.command()
 @connected()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
@@ -83,11 +97,7 @@ encoding_option = click.option(
     help="The prefix of the batch ids. The same rows under the same prefix count once.  "
     "[default: derived from the rows, with a key that stays on this machine]",
 )
-@click.option(
-    "--person",
-    help="The column that says whose row it is, for a data set that protects persons.  "
-    "[default: the name in the definition]",
-)
+@person_option
 @delimiter_option
 @decimal_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
@@ -134,7 +144,7 @@ def command(
             encoding=encoding,
             delimiter=delimiter,
             decimal=decimal,
-            person=_person(definition, person),
+            person=person_column(definition, person),
         )
         universe = universe_of(definition)
         survey = Survey(universe, decimal=decimal)
@@ -189,7 +199,7 @@ def _definition(client: Client, name: str, *, given: bool) -> Definition:
         ) from None
 
 
-def _person(definition: Definition, given: str | None) -> str | None:
+def person_column(definition: Definition, given: str | None) -> str | None:
     """Returns the column of the file that says whose row it is; None where rows are protected.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.blocks import Blocks
 from stream_dp.core.conditions import compile_total
 from stream_dp.core.outcome import Answered, Path, Summed, TableAnswered
 from stream_dp.core.parameters import Target
@@ -17,8 +17,7 @@ from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.sum_price import counted_values
 from stream_dp.core.universe import Number, Rows
 from stream_dp.lab.noise import SeededNoise
-from stream_dp.lab.trial import Driven
-from stream_dp.lab.workload import resampled_rows, synthetic_rows
+from stream_dp.lab.trial import Driven, drawn_block
 from stream_dp.profiles.advice import Name, Need, made_calibrated
 
 RELATIVE: Final = 0.05
@@ -58,14 +57,8 @@ def singles(need: Need, sample: Rows | None = None) -> list[Single]:
         need: The need of the data set. Its promise has a delta above 0.
         sample: Public rows to draw from. None makes synthetic rows.
     """
-    rng = np.random.default_rng(_SEED)
-    rows = (
-        synthetic_rows(need.universe, rng, need.n_rows)
-        if sample is None
-        else resampled_rows(sample, rng, need.n_rows)
-    )
     data = Blocks(need.universe)
-    data.append(Block.seal(need.universe, rows))
+    data.append(drawn_block(need, np.random.default_rng(_SEED), sample))
     return [
         Single(kind, need.universe.names[index], error, counted, _taken(need, query, data))
         for kind, index, error, counted, query in _asked(need, data)
@@ -79,11 +72,11 @@ def _asked(need: Need, data: Blocks) -> Iterator[_Asked]:
     universe, error = need.universe, need.accuracy.error
     narrow = min(range(len(universe.shape)), key=lambda a: universe.shape[a])
     (counts,) = data.marginal((narrow,), _WINDOW)
-    cell = int(np.argmin(np.abs(counts - _LARGE * need.n_rows)))
+    cell = int(np.argmin(np.abs(counts - _LARGE * need.counted)))
     some = Predicate.conjunction({narrow: np.arange(universe.shape[narrow]) == cell})
     counted = int(counts[cell])
     yield "count", narrow, error, counted, LinearQuery(some, _WINDOW)
-    yield "table", narrow, error, need.n_rows, LinearQuery(EVERYTHING, _WINDOW, (narrow,))
+    yield "table", narrow, error, need.counted, LinearQuery(EVERYTHING, _WINDOW, (narrow,))
     numbers = [
         index
         for index, attribute in enumerate(universe.attributes)
@@ -96,7 +89,7 @@ def _asked(need: Need, data: Blocks) -> Iterator[_Asked]:
         off = _PART_OF_RANGE * (max(values) - min(values))
         if off > 0.0:
             asked = LinearQuery(predicate, _WINDOW, total=total, target=Target(mean=off))
-            yield "average", index, off, need.n_rows, asked
+            yield "average", index, off, need.counted, asked
     relative = LinearQuery(some, _WINDOW, target=Target(relative=RELATIVE, at_most=1.0))
     yield "relative", narrow, RELATIVE, counted, relative
 
@@ -109,7 +102,7 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
     outcome = driven.ask(query, data)
     if not isinstance(outcome, Answered | TableAnswered | Summed):
         return None
-    taken = mechanism.lines.worst(_WINDOW).rho / UNITS
+    taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.look_at_rows) / UNITS
     return None if outcome.path is Path.UNVERIFIED else taken
 
 

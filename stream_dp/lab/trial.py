@@ -22,7 +22,7 @@ from stream_dp.core.sparse_vector.composition import Basic, Concentrated, compos
 from stream_dp.core.universe import Rows
 from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
-from stream_dp.profiles.advice import Name, Need, Trial, made_calibrated
+from stream_dp.profiles.advice import FOR_PERSONS, Name, Need, Trial, made_calibrated
 
 MOST_QUERIES: Final = 1_200
 _MOST_CELLS: Final = 2**14
@@ -45,6 +45,8 @@ class Driven:
     def open_phase(self, n_rows: int, data: Blocks) -> None:
         self._lines.open()
         for look in self.mechanism.open_phase(n_rows):
+            self.take(look, data)
+        for look in self.mechanism.opened():
             self.take(look, data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
@@ -156,12 +158,7 @@ def trial(
     }
     data, n_asked = Blocks(need.universe), 0
     for phase in range(1, need.phases + 1):
-        rows = (
-            synthetic_rows(need.universe, rng, need.n_rows)
-            if sample is None
-            else resampled_rows(sample, rng, need.n_rows)
-        )
-        data.append(Block.seal(need.universe, rows))
+        data.append(drawn_block(need, rng, sample))
         for score in scores.values():
             score.driven.open_phase(need.n_rows, data)
             if phase == 1:
@@ -176,7 +173,7 @@ def trial(
             need.universe, rng, phase=phase, n=upto - n_asked, workload=need.workload
         ):
             exact = truth.count(query)
-            margin = need.accuracy.error * need.n_rows * len(query.window)
+            margin = need.accuracy.error * need.counted * len(query.window)
             for score in scores.values():
                 score.ask(query, data, exact, margin)
         n_asked = upto
@@ -194,7 +191,30 @@ def trial(
     }
 
 
+def drawn_block(need: Need, rng: np.random.Generator, sample: Rows | None) -> Block:
+    """The rows of one phase, drawn at random. Where persons are protected, some of them are blank.
+
+    Those that count are drawn like all others: which rows of a person count follows from no content.
+
+    Args:
+        need: The need of the data set.
+        rng: The source of the draws.
+        sample: Public rows to draw from. None makes synthetic rows.
+    """
+    rows = (
+        synthetic_rows(need.universe, rng, need.counted)
+        if sample is None
+        else resampled_rows(sample, rng, need.counted)
+    )
+    block = Block.seal(need.universe, rows)
+    if need.privacy.unit is None:
+        return block
+    return replace(block, n_rows=need.n_rows, of_persons=True)
+
+
 def _mechanism(need: Need, name: Name) -> Mechanism | None:
+    if need.privacy.unit is not None and name not in FOR_PERSONS:
+        return None
     match name:
         case Name.CALIBRATED | Name.UNDECLARED | Name.WITHOUT_BASE:
             return made_calibrated(need, name)
@@ -209,4 +229,4 @@ def _mechanism(need: Need, name: Name) -> Mechanism | None:
     return None
 
 
-__all__ = ["MOST_QUERIES", "Driven", "Trial", "Truth", "trial"]
+__all__ = ["MOST_QUERIES", "Driven", "Trial", "Truth", "drawn_block", "trial"]

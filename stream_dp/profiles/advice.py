@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.accounting import UNITS, Budget, gaussian_rho
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.kinds.base import loss_of
@@ -31,6 +31,7 @@ from stream_dp.core.median.memory import Memory
 from stream_dp.core.median.phase_constants import min_rows_as_printed
 from stream_dp.core.median.phased import Phased
 from stream_dp.core.median.sequential import Median, Sequential, least_composition
+from stream_dp.core.noise import MAX_SCALE
 from stream_dp.core.parameters import Accuracy, Privacy, as_written
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
@@ -94,6 +95,7 @@ class Need:
         queries: The number of different queries in the life of the data set, apart from tiles.
         workload: The kind of the queries.
         tiles: What is asked after each phase, about a window that ends with it.
+        n_counted: The rows of each phase that count, where persons are protected. None if that may be all.
     """
 
     universe: Universe
@@ -104,6 +106,17 @@ class Need:
     queries: int
     workload: Workload = "conjunctions"
     tiles: tuple[Tile, ...] = ()
+    n_counted: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """The rows of each phase that count, at most."""
+        return self.n_rows if self.n_counted is None else self.n_counted
+
+    def with_rows(self, n_rows: int) -> Need:
+        """The same with phases of ``n_rows`` rows, of which the same share counts."""
+        counted = self.n_counted and max(1, self.n_counted * n_rows // self.n_rows)
+        return replace(self, n_rows=n_rows, n_counted=counted)
 
     @property
     def asked(self) -> int:
@@ -206,6 +219,8 @@ def estimates(need: Need) -> tuple[Estimate, ...]:
 
 
 def _estimate(need: Need, name: Name) -> Estimate:
+    if need.privacy.unit is not None and name not in FOR_PERSONS:
+        return Estimate(name, problem=_ROWS_ONLY)
     if need.pure and name not in {Name.PURE_COUNTS, Name.BYPASS, Name.WEIGHTS}:
         return Estimate(name, problem="its promise needs a delta above 0")
     try:
@@ -216,6 +231,8 @@ def _estimate(need: Need, name: Name) -> Estimate:
 
 def _estimate_of_tiles(need: Need, name: Name) -> Estimate:
     """Only a trial tells what tiles take, because one often makes another one free."""
+    if need.privacy.unit is not None and name not in FOR_PERSONS:
+        return Estimate(name, problem=_ROWS_ONLY)
     if need.pure and name is not Name.PURE_COUNTS:
         return Estimate(name, problem="its promise needs a delta above 0")
     if name in {Name.COUNTS, Name.PURE_COUNTS}:
@@ -229,7 +246,7 @@ def _estimate_of_tiles(need: Need, name: Name) -> Estimate:
     return Estimate(
         name,
         part=None,
-        opening=mechanism.base_release(need.n_rows).units / UNITS,
+        opening=mechanism.opening_units(need.counted) / UNITS,
         definition={"mechanism": settings},
     )
 
@@ -260,18 +277,40 @@ def recommended(found: Sequence[Estimate]) -> Estimate:
 
 
 def least_error(need: Need) -> float | None:
-    """The least error of one single query about one phase, with all of its line."""
+    """The least error of one single query about one phase, with all of its line.
+
+    Where persons are protected it is a share of the rows that count.
+    """
+    if need.privacy.unit is not None:
+        return _least_error(need, _one_count_of_persons)
     return _least_error(*_one_count(need))
 
 
 def least_rows(need: Need) -> int | None:
     """The least rows of a phase about which one single query can be answered, with all of its line."""
+    if need.privacy.unit is not None:
+        return _least(1, MAX_ROWS, lambda n: _one_count_of_persons(need.with_rows(n)) <= 1.0)
     one, share = _one_count(need)
     return _least(1, MAX_ROWS, lambda n: share(replace(one, n_rows=n)) <= 1.0)
 
 
 def _one_count(need: Need) -> tuple[Need, Callable[[Need], float]]:
     return replace(need, phases=1, queries=1), partial(_of_counts, composition_of(need.privacy))
+
+
+def _one_count_of_persons(need: Need) -> float:
+    """Returns the share of a line that one count about one phase takes, with the look at its rows.
+
+    Infinite if the look leaves nothing that an error could be a share of.
+    """
+    mechanism = made_calibrated(replace(need, queries=1, tiles=()), Name.WITHOUT_BASE)
+    n_rows = mechanism.margin(need.counted)
+    if n_rows == 0:
+        return math.inf
+    sigma = need.accuracy.error * n_rows / mechanism.state.terms.z_measured
+    scale = min(Fraction(sigma), MAX_SCALE)
+    loss = gaussian_rho(scale, squared_sensitivity=1) / mechanism.budget.rho
+    return mechanism.look_at_rows / UNITS + float(loss)
 
 
 # ---------------------------------------------------------------- lines
@@ -364,16 +403,33 @@ def _afforded(queries: int, share: float) -> int:
 def _calibrated(need: Need) -> Estimate:
     """Rows and error are those from which on a base release alone can certify all generic queries."""
     mechanism = made_calibrated(need, Name.CALIBRATED)
-    product = mechanism.certifying_product()
-    rows = math.ceil(product / need.accuracy.error)
+    product, error = mechanism.certifying_product(), need.accuracy.error
+    rows = _least(
+        1, MAX_ROWS, lambda n: mechanism.margin(need.with_rows(n).counted) * error >= product
+    )
     return Estimate(
         Name.CALIBRATED,
         part=None,
-        error=_possible(product / need.n_rows),
-        rows=rows if rows <= MAX_ROWS else None,
-        opening=mechanism.base_release(need.n_rows).units / UNITS,
+        error=certified_error(need),
+        rows=rows,
+        opening=mechanism.opening_units(need.counted) / UNITS,
         definition={"mechanism": {"profile": "calibrated"} | _expecting(need)},
     )
+
+
+def certifying_rows(need: Need) -> float:
+    """The rows by which noise may move a query about one phase, if all of its line certifies every query."""
+    return made_calibrated(need, Name.CALIBRATED).certifying_product()
+
+
+def certified_error(need: Need) -> float | None:
+    """The least error that a base release can promise to every generic query, with all of a line.
+
+    It is a share of the rows that count. None if there is none.
+    """
+    mechanism = made_calibrated(need, Name.CALIBRATED)
+    n_rows = mechanism.margin(need.counted)
+    return _possible(mechanism.certifying_product() / n_rows) if n_rows else None
 
 
 def queries_per_phase(need: Need) -> int:
@@ -602,6 +658,10 @@ def _printed_rows(need: Need, name: Name) -> int:
     return min_rows_as_printed(need.universe.n_cells, alpha / composition, error, k, rows)
 
 
+_ROWS_ONLY: Final = "it promises something to rows only"
+FOR_PERSONS: Final = frozenset({Name.CALIBRATED, Name.UNDECLARED, Name.WITHOUT_BASE})
+"""The mechanisms that can protect a person with many rows."""
+
 _FOR_TILES: Final = (
     Name.CALIBRATED,
     Name.UNDECLARED,
@@ -627,6 +687,7 @@ _ESTIMATES: Final[Mapping[Name, Callable[[Need], Estimate]]] = {
 }
 
 __all__ = [
+    "FOR_PERSONS",
     "RECENT",
     "SERVES",
     "Estimate",
@@ -635,6 +696,8 @@ __all__ = [
     "Need",
     "Trial",
     "Workload",
+    "certified_error",
+    "certifying_rows",
     "estimates",
     "least_error",
     "least_rows",

@@ -62,20 +62,21 @@ class Opening:
         return self.expected > self.one_by_one
 
 
-def opening_of(mechanism: Mechanism, names: Sequence[str], n_rows: int) -> Opening | None:
-    """Returns the effect of opening a phase of ``n_rows`` rows. None for the other profiles.
+def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Opening | None:
+    """Returns the effect of opening a phase of which ``n_counted`` rows count. None for the other profiles.
 
     Args:
         mechanism: The mechanism of the data set.
         names: The names of the attributes.
-        n_rows: The rows of the phase.
+        n_counted: The rows of the phase that count. Where persons are protected these are at most all rows.
     """
     counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
     if not isinstance(counts, Calibrated):
         return None
-    each = counts.price_on_demand(n_rows)
+    n_rows = counts.margin(n_counted)
+    each = counts.price_on_demand(n_rows) if n_rows else math.inf
     return Opening(
-        counts.base_release(n_rows).units / UNITS,
+        counts.opening_units(n_counted) / UNITS,
         _certified(counts, names, n_rows),
         1.0 / each if each else math.inf,
         counts.expected_queries,

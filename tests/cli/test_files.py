@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.cli.files import Columns, RowFile, rows_a_batch
-from stream_dp.cli.ingest import _person
+from stream_dp.cli.ingest import person_column
 from stream_dp.client.documents import to_json
 from stream_dp.core.persons import canonical
 from stream_dp.errors import InvalidInput
@@ -331,9 +331,9 @@ def test_a_batch_fits_into_a_record_whatever_keys_it_has(tmp_path: Path, key: st
 
 
 def test_the_option_person_is_for_data_sets_that_protect_persons() -> None:
-    assert _person(OF_PERSONS, None) == "user_id"
-    assert _person(OF_PERSONS, "customer") == "customer"
-    assert _person(PEOPLE, None) is None
+    assert person_column(OF_PERSONS, None) == "user_id"
+    assert person_column(OF_PERSONS, "customer") == "customer"
+    assert person_column(PEOPLE, None) is None
     with pytest.raises(InvalidInput) as caught:
-        _person(PEOPLE, "customer")
+        person_column(PEOPLE, "customer")
     assert str(caught.value) == "--person: this data set protects rows; leave it out"

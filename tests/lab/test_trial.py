@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
+from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.singles import singles
-from stream_dp.lab.trial import trial
+from stream_dp.lab.trial import Driven, drawn_block, trial
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import (
     Name,
@@ -157,3 +159,45 @@ def test_rows_of_a_sample_are_drawn_together() -> None:
     assert drawn.n_rows == 500
     assert np.array_equal(drawn.codes[0], drawn.codes[1])
     assert set(drawn.codes[0].tolist()) == {0, 1, 2}
+
+
+# ---------------------------------------------------------------- persons
+
+
+PERSONS = replace(
+    FEW, privacy=Privacy(1.0, 1e-9, Unit(2, 3)), n_rows=20_000, n_counted=6_000, queries=60
+)
+
+
+def test_in_a_trial_of_persons_the_rows_that_do_not_count_are_blank() -> None:
+    block = drawn_block(PERSONS, np.random.default_rng(1), None)
+    assert (block.n_rows, int(block.counts.sum())) == (20_000, 6_000)
+    assert block.of_persons
+    rows = drawn_block(FEW, np.random.default_rng(1), None)
+    assert (rows.n_rows, int(rows.counts.sum())) == (FEW.n_rows, FEW.n_rows)
+
+
+def test_what_opening_a_phase_publishes_decides_about_more_looks_and_these_are_taken() -> None:
+    data = Blocks(PERSONS.universe)
+    data.append(drawn_block(PERSONS, np.random.default_rng(1), None))
+    mechanism = made_calibrated(PERSONS, Name.CALIBRATED)
+    driven = Driven(mechanism, SeededNoise(np.random.default_rng(1)))
+    driven.open_phase(PERSONS.n_rows, data)
+    assert mechanism.state.counted is not None
+    assert mechanism.state.counted.known(0)
+    assert driven.spent_share() > 2 * mechanism.look_at_rows / UNITS, "tables were measured too"
+
+
+def test_of_persons_a_trial_keeps_its_promise_and_tries_what_can_protect_them() -> None:
+    trials = trial(PERSONS, (Name.CALIBRATED, Name.COUNTS, Name.TABLE))
+    assert trials.keys() == {Name.CALIBRATED}
+    tried = trials[Name.CALIBRATED]
+    assert tried.within > 0
+    assert tried.missed <= 0.05 * tried.asked
+
+
+def test_one_query_takes_more_of_a_line_where_persons_are_protected() -> None:
+    rows = replace(PERSONS, privacy=PRIVACY, n_rows=6_000, n_counted=None)
+    for of_rows, of_persons in zip(singles(rows), singles(PERSONS), strict=True):
+        assert of_rows.share is not None
+        assert of_persons.share is None or of_persons.share > 2 * of_rows.share

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.baselines.counts import FreshCounts
 from stream_dp.core.baselines.table import WholeTable
+from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
 from stream_dp.core.median.memory import Memory
-from stream_dp.core.outcome import Answered, Refused
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.outcome import Answered, Path, Refused
+from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.workload import Tile, declared_workload
@@ -23,6 +26,8 @@ from stream_dp.core.sparse_vector.composition import Basic, Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.universe import Universe
+from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.trial import Driven, drawn_block
 from stream_dp.profiles.advice import (
     SERVES,
     Estimate,
@@ -32,10 +37,12 @@ from stream_dp.profiles.advice import (
     estimates,
     least_error,
     least_rows,
+    made_calibrated,
     most_thresholds,
     recommended,
     windows,
 )
+from stream_dp.profiles.openings import opening_of
 
 PRIVACY = Privacy(1.0, 1e-9)
 ACCURACY = Accuracy(0.05, 0.01)
@@ -262,3 +269,70 @@ def test_a_trial_of_fewer_queries_stands_for_all_and_easy_ones_stay_free(need: N
     assert (few.part, few.share) == (pytest.approx(0.99), pytest.approx(0.3))
     many = calibrated.tried(trial, replace(need, queries=1_600))
     assert (many.part, many.share) == (pytest.approx(0.6 + 0.39 / 2), pytest.approx(1.8))
+
+
+# ---------------------------------------------------------------- persons
+
+
+class Quiet(SeededNoise):
+    """Looks whose noise is 0, so that what a median phase costs is what it costs."""
+
+    def gaussian(self, sigma: Fraction, size: int) -> npt.NDArray[np.int64]:
+        return np.zeros(size, dtype=np.int64)
+
+
+def of_persons(need: Need, n_counted: int = 4_000) -> Need:
+    return replace(need, privacy=Privacy(1.0, 1e-9, Unit(2, 3)), n_rows=20_000, n_counted=n_counted)
+
+
+def opened(need: Need, name: Name) -> tuple[Calibrated, Driven, Blocks]:
+    data = Blocks(need.universe)
+    data.append(drawn_block(need, np.random.default_rng(1), None))
+    mechanism = made_calibrated(need, name)
+    driven = Driven(mechanism, Quiet(np.random.default_rng(1)))
+    driven.open_phase(need.n_rows, data)
+    return mechanism, driven, data
+
+
+def test_opening_a_phase_of_persons_takes_the_look_at_its_rows_and_tables_for_those_that_count(
+    need: Need,
+) -> None:
+    asked = of_persons(need)
+    mechanism, driven, _ = opened(asked, Name.CALIBRATED)
+    found = opening_of(mechanism, asked.universe.names, asked.counted)
+    assert found is not None
+    assert found.share == of(asked, Name.CALIBRATED).opening == driven.spent_share()
+    assert found.share > mechanism.look_at_rows / UNITS > 0.01
+    # Copies that take all rows to count, or forget what the look may be off.
+    for rows in (asked.n_rows, asked.counted):
+        units = mechanism.look_at_rows + mechanism.base_release(rows).units
+        assert units / UNITS != driven.spent_share()
+
+
+def test_the_least_error_of_persons_is_the_least_that_a_look_keeps(need: Need) -> None:
+    asked = of_persons(need)
+    least = least_error(asked)
+    assert least is not None
+    rows = least_error(replace(asked, privacy=PRIVACY, n_rows=asked.counted, n_counted=None))
+    assert rows is not None
+    assert least > 2 * rows
+    for factor, path in ((1.05, Path.MEASURED), (0.95, Path.UNVERIFIED)):
+        _, driven, data = opened(
+            replace(asked.with_error(least * factor), queries=1, phases=1), Name.WITHOUT_BASE
+        )
+        outcome = driven.ask(LinearQuery(HALF, range(1)), data)
+        assert isinstance(outcome, Answered)
+        assert outcome.path is path
+
+
+def test_where_so_few_rows_count_that_nobody_can_tell_there_is_no_least_error(need: Need) -> None:
+    assert least_error(of_persons(need, 20)) is None
+    rows = least_rows(of_persons(need, 20))
+    assert rows is not None
+    assert rows > 20_000
+
+
+def test_for_persons_what_protects_rows_only_is_ruled_out(need: Need) -> None:
+    for estimate in estimates(of_persons(need)):
+        protects = estimate.name in {Name.CALIBRATED, Name.WITHOUT_BASE}
+        assert (estimate.problem is None) is protects

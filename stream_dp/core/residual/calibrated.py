@@ -163,7 +163,7 @@ class Calibrated(LinearMechanism):
         return _KINDS if self.budget.total_known else _KINDS_OF_PERSONS
 
     def opening_units(self, n_rows: int) -> int:
-        return self.base_release(n_rows).units
+        return self.look_at_rows + self.base_release(self.margin(n_rows)).units
 
     def basis(self, window: range) -> SmallTables:
         failure_probability = self.accuracy.failure_probability
@@ -171,15 +171,37 @@ class Calibrated(LinearMechanism):
 
     # ------------------------------------------------------------ phases and losses
 
+    @property
+    def look_at_rows(self) -> int:
+        """Units of a line that looking at the number of rows that count takes; 0 where all do."""
+        return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
+
+    def margin(self, n_counted: int) -> int:
+        """Returns the rows of which the errors of a phase are shares, given the rows that count.
+
+        They are fewer where the number is private, by what the look at it may be off. Half of all looks say
+        more than this, half say less.
+        """
+        counted = self.state.counted
+        if counted is None:
+            return n_counted
+        return max(0, math.floor(n_counted - counted.shortfall(self._rows_look(0))))
+
+    def _rows_look(self, block: int) -> RowsLook:
+        return RowsLook.at(block, self.state.prices)
+
     def base_release(self, n_rows: int) -> BaseRelease:
-        """Returns what opening a phase of ``n_rows`` rows measures. It is public."""
+        """Returns what opening a phase measures if its errors are shares of ``n_rows`` rows. It is public."""
         share = self.policy.base_share
         return self._base_plan.release(
             n_rows, self.state.terms, share, self.budget, self.state.prices
         )
 
     def base_reach(self, n_rows: int) -> Reach | None:
-        """Returns what base releases certify in phases of ``n_rows`` rows; None if they are empty."""
+        """Returns what base releases certify if errors are shares of ``n_rows`` rows a phase.
+
+        None if they are empty.
+        """
         share = self.policy.base_share
         return self._base_plan.reach(
             n_rows, self.state.terms, share, self.budget, self.state.prices
@@ -213,8 +235,9 @@ class Calibrated(LinearMechanism):
             return self._base_looks()
         # What a base release is to certify follows from the rows that count. They are looked at first.
         self._without_base = [b for b in self._without_base if b >= self.erased]
-        blocks = [b for b in self._without_base if not self.state.counted.known(b)]
-        return self._affordable([RowsLook.at(b, self.state.prices) for b in blocks])
+        counted = self.state.counted
+        blocks = [block for block in self._without_base if not counted.known(block)]
+        return self._affordable([self._rows_look(block) for block in blocks])
 
     def opened(self) -> Sequence[Look]:
         return () if self.state.counted is None else self._base_looks()

@@ -111,6 +111,10 @@ class CountedRows:
         value, variance = self.estimate(window)
         return max(0.0, value - self._z_low * math.sqrt(variance))
 
+    def shortfall(self, look: RowsLook) -> float:
+        """By how much ``at_least`` falls short of the rows of a block that count, in the middle."""
+        return self._z_low * float(grid_sigma(look.step))
+
     def estimate(self, window: range) -> tuple[float, float]:
         """The number of rows that count, and its variance. A block without a look adds nothing to either."""
         found = [self._found[block] for block in window if block in self._found]
