@@ -15,11 +15,11 @@ from scipy.stats import binomtest, norm
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path
+from stream_dp.core.outcome import Answered, Path, RowsThatCount
 from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.answering import AnswerMaker
-from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of, spectrum
 from stream_dp.core.residual.belief.levels import Axes, grouped
 from stream_dp.core.residual.counted_rows import CountedRows, RowsLook, RowsRelease
@@ -358,3 +358,55 @@ def test_margins_are_never_below_zero() -> None:
     counted = CountedRows(Accuracy(0.05, BETA))
     counted.absorb(RowsRelease(0, RowsLook.at(0, Prices(PERSONS)).step, -40))
     assert counted.at_least(range(1)) == 0.0
+
+
+# ---------------------------------------------------------------- the rows that count, in answers
+
+AA = LinearQuery(Predicate.conjunction({0: np.array([True, False])}), range(2))
+
+
+def among(found: dict[int, int], count: float, variance: float) -> RowsThatCount:
+    """What an answer about two blocks says that no table tells of: one count, and some looks at all rows."""
+    belief, counted = Belief(PAIR, total_known=False), CountedRows(Accuracy(0.05, BETA))
+    step = RowsLook.at(0, Prices(PERSONS)).step
+    for block in range(2):
+        belief.open_block(SLOTS)
+        belief.absorb_count(AA.key, block, np.array([count / 2]), variance / 2)
+    for block, value in found.items():
+        counted.absorb(RowsRelease(block, step, value))
+
+    def evidence(query: LinearQuery) -> Evidence:
+        return belief.evidence(form_of(query, PAIR), query.key, query.window)
+
+    maker = AnswerMaker(PAIR, Accuracy(0.05, BETA), belief, evidence)
+    (known,) = maker.among(AA, [count], counted)
+    return known
+
+
+def test_a_share_reaches_to_all_ratios_that_the_bars_of_both_numbers_leave() -> None:
+    """Each bar has half of the failure probability: the look decides how precise the count is."""
+    known = among({0: 4000, 1: 3000}, 900.0, 400.0)
+    sigma = float(grid_sigma(RowsLook.at(0, Prices(PERSONS)).step)) * math.sqrt(2)
+    assert known.rows == 7000.0
+    assert known.rows_bar == pytest.approx(norm.isf(BETA / 2) * sigma)
+    assert known.surplus_at_most == pytest.approx(1 - (7000 - norm.isf(BETA / 10) * sigma) / 10_000)
+    z, reached = norm.isf(BETA / 4), []
+    for one, other in itertools.product((-1.0, 1.0), repeat=2):
+        reached.append((900.0 + one * z * 20.0) / (7000.0 + other * z * sigma))
+    assert known.share == pytest.approx(900 / 7000)
+    assert known.share is not None
+    assert known.share_bar == pytest.approx(max(abs(one - known.share) for one in reached))
+
+
+def test_of_a_block_whose_look_was_lost_any_number_of_rows_may_count() -> None:
+    known, whole = among({0: 4000}, 900.0, 400.0), among({0: 4000, 1: 0}, 900.0, 400.0)
+    assert known.rows - known.rows_bar < 4000.0 < 4000.0 + SLOTS < known.rows + known.rows_bar
+    assert known.rows == 4000.0 + SLOTS / 2
+    assert known.share is not None
+    assert known.share_bar is not None
+    assert known.share - known.share_bar < 900 / (4000 + SLOTS) < 900 / 4000
+    assert known.share + known.share_bar > 900 / 4000
+    assert whole.rows_bar < SLOTS / 2
+    nothing = among({}, 900.0, 400.0)
+    assert (nothing.rows, nothing.rows_bar, nothing.share) == (SLOTS, SLOTS, None)
+    assert nothing.surplus_at_most == 1.0
