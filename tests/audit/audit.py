@@ -568,6 +568,7 @@ def _person() -> Case:
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
+    asked: list[Document] = [*COUNTS, *({**count, "fresh": True} for count in COUNTS)]
     sides = tuple(
         {
             "columns": {name: [*others, *[1] * n_own] for name in NAMES}
@@ -579,7 +580,7 @@ def _person() -> Case:
         "life",
         definition,
         (sides[0], sides[1]),
-        tuple(query | {"error": {"value": high}} for query in COUNTS),
+        tuple({**query, "error": {"value": high}} for query in asked),
         _of_counts,
         EPSILON,
         DELTA,
