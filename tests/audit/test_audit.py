@@ -102,7 +102,7 @@ def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str
         ("kind correlated_vector", "half the noise", 600),
         ("counts, pure", "forgets a charge", 700),
         ("kind correlated_vector", "draws again", 450),
-        ("calibrated, person", "counts every row", 300),
+        ("calibrated, person", "counts every row", 700),
     ],
 )
 def test_a_broken_copy_goes_above_the_promise(name: str, copy: str, runs: int) -> None:
