@@ -7,7 +7,7 @@ SHARED ?= ../shared
 PEERS := opendp smartnoise pipelinedp tumult qrlew
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness bench-peers lock-peers audit clean
+.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -60,6 +60,9 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
 
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
+
+bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store where the promise is for life
+	$(BIN)/python benchmarks/persons_memory.py
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
 	$(BIN)/python tests/audit/audit.py

@@ -88,7 +88,11 @@ _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNE
 
 
 def parse(
-    sql: str, attributes: Sequence[Mapping[str, Any]], *, dataset: str | None = None
+    sql: str,
+    attributes: Sequence[Mapping[str, Any]],
+    *,
+    dataset: str | None = None,
+    unit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Translates SQL to the JSON fields of a query message.
 
@@ -107,6 +111,9 @@ def parse(
     precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
     ``FRESH`` in front of a count or a condition asks for a fresh answer, which rests on a look of its own.
 
+    Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
+    persons of the newest phase. ``user_id`` is the column that says whose row it is.
+
     ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
     needs a cell for them, and 'other' must not be a listed value.
 
@@ -114,11 +121,13 @@ def parse(
         sql: The analyst's text.
         attributes: The attributes of the data set's definition, as in the catalog.
         dataset: The name that FROM must have, if given.
+        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog. None where it
+            protects a row.
 
     Returns:
         The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
         [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
-        if every row counts.
+        if every row counts. A number of persons also has the ``window`` that it is about.
 
     Raises:
         InvalidQuery: The SQL cannot be translated. ``field`` is the position, such as "line 1, column 15".
@@ -135,7 +144,7 @@ def parse(
     source = _Source(text, attributes)
     try:
         select = source.select()
-        translator = _Translator(source, {a["name"]: a for a in attributes})
+        translator = _Translator(source, {a["name"]: a for a in attributes}, unit)
         translator.check_from(select, dataset)
         query = source.with_clauses(translator.query(select), select)
     except RecursionError:
@@ -391,9 +400,12 @@ def _prefix_of_condition(tokens: Sequence[Any]) -> str:
 class _Translator:
     """Translates conditions on a schema to trees."""
 
-    def __init__(self, source: _Source, schema: Mapping[str, _Attribute]) -> None:
+    def __init__(
+        self, source: _Source, schema: Mapping[str, _Attribute], unit: Mapping[str, Any] | None
+    ) -> None:
         self._source = source
         self._schema = schema
+        self._unit = unit
 
     def check_from(self, select: Any, dataset: str | None) -> None:
         """Refuses FROM anything but the data set itself."""
@@ -420,6 +432,10 @@ class _Translator:
         if not aggregates:
             raise self._error(select, "nothing is counted", "add COUNT(*)")
         where = select.args.get("where")
+        for item, asked in aggregates:
+            if "window" in asked:
+                self._check_persons(item, [each for each, _ in aggregates], where, names)
+                return {**asked, "where": None}
         tree = None if where is None else self.truth(where.this).true
         counts = [item for item, asked in aggregates if asked["kind"] == "predicate"]
         values = [(item, asked) for item, asked in aggregates if asked["kind"] != "predicate"]
@@ -500,6 +516,8 @@ class _Translator:
         if isinstance(item, exp.Count):
             if _counts_all(item) or isinstance(item.this, exp.Column):
                 return {"kind": "predicate"}
+            if self._counts_persons(item):
+                return {"kind": "predicate", "window": {"last_phases": 1}}
             raise self._error(
                 item,
                 f"{_short(item)} is not answered: COUNT counts rows",
@@ -531,6 +549,49 @@ class _Translator:
                 rank, f"{_short(rank)} is not a share", "write 0.9 for the 90% quantile"
             )
         return {"kind": kind, "attribute": name, "rank": share}
+
+    def _counts_persons(self, count: Any) -> bool:
+        """Returns whether a COUNT counts each person once, by the column that says whose row it is."""
+        if self._unit is None or not isinstance(count.this, exp.Distinct):
+            return False
+        columns = count.this.expressions
+        if len(columns) != 1 or not isinstance(columns[0], exp.Column):
+            return False
+        return bool(columns[0].name.lower() == self._unit["key"].lower())
+
+    def _check_persons(self, item: Any, selected: Sequence[Any], where: Any, names: object) -> None:
+        """Refuses a number of persons that a count of rows would not be.
+
+        One row of each person counts, and no condition has a part in the choice. So a count with a condition
+        leaves out persons whose other rows satisfy it.
+        """
+        unit = self._unit
+        assert unit is not None, "persons are counted"
+        most = unit["rows_per_phase"]
+        if most > 1:
+            raise self._error(
+                item,
+                f"rows_per_phase is {most:,}, so a count is not one of persons",
+                "use COUNT(*) for the rows that count",
+            )
+        if unit["lifetime"]:
+            raise self._error(
+                item,
+                f"a person counts in at most {unit['phases']:,} phases here, so a count is not one of all "
+                "persons",
+                "use COUNT(*) for the rows that count",
+            )
+        for other in selected:
+            if other is not item:
+                raise self._error(
+                    other, f"{_short(item)} is asked already", "ask one of them at a time"
+                )
+        if where is not None or names:
+            raise self._error(
+                item,
+                "one row of each person counts, and others may satisfy the condition or be in other groups",
+                "use COUNT(*) for the rows that count, or omit the condition and the groups",
+            )
 
     def _part(self, item: Any) -> Any:
         """Returns the condition whose share an expression asks for; None for another expression."""

@@ -36,6 +36,12 @@ APPROXIMATE: Final = frozenset(
 _SLACK: Final = Fraction(1, 10**9)
 
 
+def erased(definition: Definition, phases: int) -> int:
+    """Returns the number of first phases without rows, once this number of phases has opened."""
+    kept = definition.retention
+    return 0 if kept is None else max(phases - kept.phases, 0)
+
+
 def is_approximate(definition: Definition) -> bool:
     """Returns whether looks with a delta of their own are charged to a definition's lines."""
     return not APPROXIMATE.isdisjoint(named(definition))
@@ -107,6 +113,7 @@ class Looks:
         for block, _ in owed:
             if type(block) is not int or not 0 <= block < len(rows):
                 raise Wrong(f"it reads phase {block + 1}, which is not open yet")
+            self._has_rows(block)
         return owed
 
     def _window(self, look: Look) -> range:
@@ -114,7 +121,13 @@ class Looks:
         found = window(look)
         if found.stop > len(self._rows):
             raise Wrong(f"it reads phase {found.stop}, which is not open yet")
+        self._has_rows(found.start)
         return found
+
+    def _has_rows(self, block: int) -> None:
+        """Refuses a look at rows that were erased when the newest phase opened."""
+        if block < erased(self._definition, len(self._rows)):
+            raise Wrong(f"it reads phase {block + 1}, whose rows are erased")
 
     # ------------------------------------------------------------ counts
 
@@ -548,4 +561,4 @@ def _sum_tail(terms: int, scale: Fraction, most: int) -> Fraction:
     return 2 * exp(-min(by_variance, most / (2 * _ROOT_OF_2 * scale)))
 
 
-__all__ = ["Look", "Looks", "sizes_of"]
+__all__ = ["Look", "Looks", "erased", "sizes_of"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stream_dp.audit.chain import in_order
 from stream_dp.audit.lines import Due, Line, LossEvent
-from stream_dp.audit.looks import Looks, is_approximate
+from stream_dp.audit.looks import Looks, erased, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.papers import Papers
@@ -116,6 +116,7 @@ class _Verification:
         entries, head = in_order(dataset, records, self._fault)
         self.report.entries, self.report.head = len(entries), head.hex()
         self._prices: Looks | Papers | None = None
+        self._definition: Definition | None = None
         self._undescribed: list[int] = []
         if not entries:
             self._fault(None, "the topic has no entry of its ledger")
@@ -154,7 +155,7 @@ class _Verification:
             return
         if not self._line.recorded:
             self._undescribed.append(seq)
-        privacy = definition.privacy
+        self._definition, privacy = definition, definition.privacy
         self.report.promised = privacy.epsilon, privacy.delta
         if (settings := definition.mechanism.papers) is not None:
             self._prices = Papers(definition, settings)
@@ -185,6 +186,18 @@ class _Verification:
         if number != len(blocks) + 1:
             self._fault(seq, f"it opens phase {number} where phase {len(blocks) + 1} is next")
         blocks.append(BlockReport(rows))
+        said, due = entry.get("erased", 0), self._erased
+        if type(said) is not int or said != due:
+            self._fault(
+                seq,
+                f"by the definition the rows of the first {due:,} phases are erased with it, and it says "
+                "something else",
+            )
+
+    @property
+    def _erased(self) -> int:
+        """The number of first phases whose rows are erased by now; 0 if no definition can be read."""
+        return 0 if self._definition is None else erased(self._definition, len(self.report.blocks))
 
     def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
         charged = self._charged(seq, entry)
@@ -227,6 +240,8 @@ class _Verification:
             if index >= len(self.report.blocks):
                 self._fault(seq, f"it charges phase {index + 1}, which is not open yet")
                 continue
+            if index < self._erased:
+                self._fault(seq, f"it charges phase {index + 1}, whose rows are erased")
             before = charged.get(index, (0, 0))
             charged[index] = before[0] + rho, before[1] + delta
         return charged

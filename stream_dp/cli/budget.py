@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import click
+from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import bare_table, busy, kinds_table, output, share, spending_bar
 from stream_dp.client.odometer import Odometer
-from stream_dp.messages import KindsSpec
+from stream_dp.messages import Definition, KindsSpec
 
-__all__ = ["command"]
+__all__ = ["command", "epsilons_of", "in_every_phase", "promise", "table_lines"]
 
 
 @click.command()
@@ -20,13 +22,12 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
     """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger."""
-    from stream_dp.profiles.building import build, epsilon_spent
+    from stream_dp.profiles.building import build
     from stream_dp.profiles.lines import prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
-    epsilons = [epsilon_spent(definition, block.spent) for block in odometer.blocks]
     privacy, profile = definition.privacy, definition.mechanism.profile
     _, mechanism = build(definition)
     constants = mechanism.published_budget
@@ -40,7 +41,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
                 "looks": block.looks,
             }
             for number, (block, epsilon) in enumerate(
-                zip(odometer.blocks, epsilons, strict=True), start=1
+                zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
             )
         ]
         document: dict[str, object] = {
@@ -51,6 +52,9 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
             "looks": odometer.looks,
             "phases": phases,
         }
+        if privacy.unit is not None:
+            document["unit"] = privacy.unit.model_dump()
+            document["in_every_phase"] = in_every_phase(definition, odometer)
         if odometer.memory is not None:
             document["memory"] = vars(odometer.memory)
         if constants is not None:
@@ -61,10 +65,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         click.echo(json.dumps(document))
         return
     console = output()
-    console.print(
-        f"[b]{dataset}[/b] guarantees every row epsilon {privacy.epsilon:g} at delta {privacy.delta:g}, "
-        f"for ever; {odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
-    )
+    console.print(f"[b]{dataset}[/b]: {promise(definition, odometer)}")
     if constants is not None:
         console.print(_tau_line(constants))
     if definition.kinds != KindsSpec():
@@ -74,19 +75,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
-    table = bare_table(numbers=("phase", "rows"))
-    table.add_column("spent")
-    for name in ("epsilon so far", "looks"):
-        table.add_column(name, justify="right")
-    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
-        table.add_row(
-            str(number),
-            f"{block.rows:,}",
-            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
-            f"{epsilon:.3f}",
-            f"{block.looks:,}",
-        )
-    console.print(table)
+    for line in table_lines(definition, odometer):
+        console.print(line)
     if odometer.memory is not None:
         memory = odometer.memory
         limited = "in all phases so far" if profile == "memory" else "in this phase"
@@ -97,6 +87,67 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
             f"{memory.hard_limit:,} hard answers {limited}, "
             f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
+
+
+def promise(definition: Definition, odometer: Odometer) -> str:
+    """Says what is promised to whom, and how often the rows were looked at."""
+    privacy = definition.privacy
+    return (
+        f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} is promised to {privacy.promised_to}; "
+        f"{odometer.looks:,} look{'' if odometer.looks == 1 else 's'} at the rows so far"
+    )
+
+
+def epsilons_of(definition: Definition, odometer: Odometer) -> list[float]:
+    """Returns the loss in each phase, as epsilon: of a row of it, or of a person with the most rows in it."""
+    from stream_dp.profiles.building import epsilon_spent
+    from stream_dp.profiles.lines import epsilon_of_person
+
+    if definition.privacy.unit is None:
+        return [epsilon_spent(definition, block.spent) for block in odometer.blocks]
+    return [epsilon_of_person(definition, [block.spent]) for block in odometer.blocks]
+
+
+def in_every_phase(definition: Definition, odometer: Odometer) -> float:
+    """Returns the loss, as epsilon, of a person with the most rows in every phase so far."""
+    from stream_dp.profiles.lines import epsilon_of_person
+
+    return epsilon_of_person(definition, [block.spent for block in odometer.blocks])
+
+
+def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | str]:
+    """Yields the spending of each phase, and what a person who was in all of them has lost."""
+    unit = definition.privacy.unit
+    table = bare_table(numbers=("phase", "rows"))
+    table.add_column("spent")
+    for name in ("epsilon so far" if unit is None else "epsilon in this phase", "looks"):
+        table.add_column(name, justify="right")
+    epsilons = epsilons_of(definition, odometer)
+    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
+        table.add_row(
+            str(number),
+            f"{block.rows:,}",
+            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
+            f"{epsilon:.3f}",
+            f"{block.looks:,}",
+        )
+    yield table
+    if unit is not None:
+        yield _of_person(definition, odometer)
+
+
+def _of_person(definition: Definition, odometer: Odometer) -> str:
+    """Says what a person who was in every phase has lost."""
+    unit, phases = definition.privacy.unit, len(odometer.blocks)
+    assert unit is not None, "it protects persons"
+    rows = f"{unit.rows_per_phase:,} row{'' if unit.rows_per_phase == 1 else 's'}"
+    lost = (
+        f"a person with {rows} in every phase so far has lost at most epsilon "
+        f"{in_every_phase(definition, odometer):.3f}"
+    )
+    if unit.lifetime or phases <= unit.phases:
+        return lost
+    return f"{lost}: the promise is about any {unit.phases:,} of these {phases:,} phases in a row"
 
 
 def _tau_line(constants: dict[str, object]) -> str:

@@ -66,6 +66,8 @@ def create(connection: Connection, definition: Path) -> None:
         if str(note.message) != said:
             warn(str(note.message))
     click.echo(f"{read.dataset} is defined; {opening}")
+    if read.retention is not None:
+        click.echo(_kept(read))
     click.echo(f"send rows with: stream-dp ingest FILE --dataset {read.dataset}")
 
 
@@ -135,6 +137,8 @@ def check(
         click.echo(
             f"{definition.name} is valid: {read.dataset} has {universe.n_cells:,} cells; {opening}"
         )
+        if read.retention is not None:
+            click.echo(_kept(read))
         if read.kinds != KindsSpec():
             output().print(kinds_table(read))
     if source is not None:
@@ -248,6 +252,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
         from stream_dp.profiles.openings import opening_of
 
         universe, mechanism = build(definition)
+        _warn_of_tiles(definition, universe)
         opens, given = rows_of_a_phase(definition), definition.phase.min_rows
         if opens > given:
             warn(
@@ -262,6 +267,8 @@ def _checked(file: Path) -> tuple[Definition, str]:
         _warn_of_error(definition, universe, opens)
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
         opening += f", which takes {share(spent / UNITS)} of its budget"
+        if definition.privacy.unit is not None:
+            opening += " if all of its rows count"
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
             return definition, opening
@@ -272,6 +279,15 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 "set mechanism.base_share to a larger share, such as 0.2, to publish more"
             )
         return definition, f"{opening}\n{_free(found)}"
+
+
+def _kept(definition: Definition) -> str:
+    """Returns how long the rows are kept."""
+    phases = definition.kept_phases
+    if phases is None:
+        return "rows are kept until the data set is retired"
+    which = "newest phase" if phases == 1 else f"last {phases:,} phases"
+    return f"the rows of the {which} are kept; older ones are erased, and what was published of them stays"
 
 
 def _free(opening: Opening) -> str:
@@ -286,7 +302,7 @@ def _warn_of_opening(opening: Opening) -> None:
     """Warns if opening a phase takes much, or if a line cannot pay for the queries of a phase."""
     if opening.large:
         warn(
-            f"opening a phase takes {share(opening.share)} of every row's lifetime budget; "
+            f"opening a phase takes {share(opening.share)} of its lifetime budget; "
             "`stream-dp advise` compares this with other settings"
         )
     if opening.scarce and opening.one_by_one >= 1.0:
@@ -296,6 +312,21 @@ def _warn_of_opening(opening: Opening) -> None:
         warn(
             f"at this error the budget of a phase pays for about {opening.one_by_one:,.0f} queries one by "
             f"one, and {opening.expected:,} are expected; {named}allow a larger accuracy.error"
+        )
+
+
+def _warn_of_tiles(definition: Definition, universe: Universe) -> None:
+    """Warns if a tile is about phases whose rows are erased, so that it must be asked in time."""
+    from stream_dp.profiles.tiles import tiles_of
+
+    settings, kept = definition.mechanism, definition.kept_phases
+    if kept is None or settings.profile != "calibrated":
+        return
+    lengths = [tile.phases for tile in tiles_of(settings, universe)]
+    if any(phases is None or phases > kept for phases in lengths):
+        warn(
+            f"a tile of mechanism.workload is about more phases than the {kept:,} whose rows are kept; ask "
+            "it in every phase, for what was not measured in time is lost"
         )
 
 
@@ -358,7 +389,7 @@ def warn(words: str) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print the definition as a JSON message.")
 def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT001 - click
-    """Show what you can ask of a data set and what it guarantees to each of its rows."""
+    """Show what you can ask of a data set, and what it promises to whom."""
     with connection.client() as client:
         definition = client.definition(name)
     if as_json:
@@ -371,12 +402,16 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     privacy, accuracy = definition.privacy, definition.accuracy
     console.print(f"[b]{definition.dataset}[/b]")
     console.print(
-        f"guaranteed to every row for ever: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
+        f"promised to {privacy.promised_to}: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     )
+    if privacy.unit is not None:
+        console.print(escape(privacy.unit.counting))
+    asked = "rows asked" if privacy.unit is None else "rows that count"
     console.print(
-        f"answers lie within {100 * accuracy.error:g}% of the rows asked, except one in "
+        f"answers lie within {100 * accuracy.error:g}% of the {asked}, except one in "
         f"{1 / accuracy.failure_probability:,.0f}"
     )
+    console.print(_kept(definition))
     guesses = definition.mechanism.answers_unverified
     console.print(
         f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
@@ -415,13 +450,16 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
     if not catalog:
         click.echo(NONE_YET)
         return
-    table = bare_table("data set", "attributes", "epsilon", "delta", "error", "rows a phase")
+    table = bare_table(
+        "data set", "attributes", "epsilon", "delta", "promised to", "error", "rows a phase"
+    )
     for name, definition in sorted(catalog.items()):
         table.add_row(
             name,
             escape(", ".join(attribute.name for attribute in definition.attributes)),
             f"{definition.privacy.epsilon:g}",
             f"{definition.privacy.delta:g}",
+            definition.privacy.promised_to,
             f"{definition.accuracy.error:g}",
             f"{rows_of_a_phase(definition):,}",
         )

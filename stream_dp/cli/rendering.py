@@ -113,6 +113,8 @@ def answer_lines(
         lines: list[Text | Table] = [Text(_price(answer), "bold"), how]
     else:
         lines = [*_pictures(answer, conditions)]
+        if answer.surplus_at_most is not None:
+            lines.append(Text(_surplus(answer, answer.surplus_at_most)))
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
@@ -147,6 +149,9 @@ def _(answer: SumAnswer) -> str:
     )
     if answer.rows is None:
         return said
+    if answer.counted is not None:
+        bar = "no error bar known" if answer.rows_bar is None else f"± {round(answer.rows_bar):,}"
+        return f"{said}; all rows of the condition: {answer.rows:,} {bar}"
     return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
 
 
@@ -267,6 +272,7 @@ def _pictures(answer: NoisyAnswer, conditions: Sequence[str]) -> Iterator[Text |
 def _(answer: CellsAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
     yield _cells_table(answer.table)
+    yield from _among(answer)
 
 
 @_pictures.register
@@ -280,12 +286,14 @@ def _(answer: ThresholdCurveAnswer, conditions: Sequence[str]) -> Iterator[Text 
 def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
     yield _sums_table(answer.table)
+    yield from _among(answer)
 
 
 @_pictures.register
 def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
     yield _shares_by_group(answer.table)
+    yield from _among(answer)
 
 
 @_pictures.register
@@ -297,6 +305,12 @@ def _(answer: DifferenceByGroupAnswer, conditions: Sequence[str]) -> Iterator[Te
 @_pictures.register
 def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     yield _batch_table(answer, conditions)
+
+
+def _among(answer: NoisyAnswer) -> Iterator[Text]:
+    """Yields what the shares of a table are shares of, where not all rows count."""
+    if answer.counted is not None:
+        yield Text(f"shares and rows are of {_rows_that_count(answer)}")
 
 
 # ---------------------------------------------------------------- figures
@@ -341,11 +355,23 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     if answer.counted is not None:
         share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
         rows = "" if answer.count_bar is None else f" ± {round(answer.count_bar):,}"
-        counted = f"{answer.counted:,} ± {round(answer.counted_bar or 0.0):,}"
-        return f"{share}: {answer.count:,}{rows} of the {counted} rows that count, of {n:,}"
+        return f"{share}: {answer.count:,}{rows} of {_rows_that_count(answer)}"
     if bar is None:
         return f"{share}, no error bar known: {answer.count:,} of {n:,} rows"
     return f"{share} ± {100 * bar:.2f}%: {answer.count:,} ± {round(bar * n):,} of {n:,} rows"
+
+
+def _rows_that_count(answer: NoisyAnswer) -> str:
+    """The rows that count where a person is protected, with the half width of their number."""
+    return f"the {answer.counted:,} ± {round(answer.counted_bar or 0.0):,} rows that count, of {answer.n:,}"
+
+
+def _surplus(answer: NoisyAnswer, at_most: float) -> str:
+    """How much larger a count could be if all rows counted."""
+    return (
+        f"at most {share(at_most)} of the {answer.n:,} rows do not count; a count among all rows may be "
+        f"larger by up to {math.ceil(at_most * answer.n):,}"
+    )
 
 
 def _price(answer: QuotedAnswer) -> str:
@@ -437,7 +463,7 @@ def _cells_table(cells: Cells) -> Table:
     for row, labels in enumerate(itertools.product(*cells.labels)):
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            *_share_and_rows(cells, row),
             _bar(cells.values[row] / most),
         )
     return table
@@ -462,7 +488,7 @@ def _sums_table(cells: SumTable) -> Table:
             sums.append(f"{cells.rows[row]:,} {width}")
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            *_share_and_rows(cells, row),
             *sums,
             _bar(cells.values[row] / most),
         )
@@ -476,7 +502,7 @@ def _shares_by_group(cells: ShareTable) -> Table:
         share = cells.shares[row]
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(cells.values[row], cells.error_bars[row], cells.counts[row]),
+            *_share_and_rows(cells, row),
             "-" if share is None else _share_among(share, cells.share_bars[row]),
             _bar(0.0 if share is None else share),
         )
@@ -498,7 +524,7 @@ def _batch_table(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Table:
     names = conditions or [f"condition {number + 1}" for number in range(len(batch.values))]
     table = _shares_table("condition")
     for name, value, count in zip(names, batch.values, batch.counts, strict=True):
-        figures = _share_and_rows(value, answer.error_bar_simultaneous, count)
+        figures = _figures_of(value, answer.error_bar_simultaneous, f"{count:,}")
         table.add_row(escape(name), *figures, _bar(value))
     return table
 
@@ -517,9 +543,17 @@ def bare_table(*names: str, numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def _share_and_rows(value: float, error: float | None, count: int) -> tuple[str, str, str]:
-    bar = "-" if error is None else f"{100 * error:.2f}%"
-    return f"{100 * value:.2f}%", bar, f"{count:,}"
+def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
+    """The share of a cell, its half width, and its rows; with theirs where a person is protected."""
+    rows = f"{cells.counts[row]:,}"
+    if cells.count_bars is not None:
+        bar = cells.count_bars[row]
+        rows += ", no error bar known" if bar is None else f" ± {round(bar):,}"
+    return _figures_of(cells.values[row], cells.error_bars[row], rows)
+
+
+def _figures_of(value: float, error: float | None, rows: str) -> tuple[str, str, str]:
+    return f"{100 * value:.2f}%", "-" if error is None else f"{100 * error:.2f}%", rows
 
 
 def _bar(part: float) -> str:

@@ -567,8 +567,12 @@ class Client:
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
         from stream_dp import sql  # sqlglot is slow to load
 
-        attributes = [attribute.model_dump() for attribute in self.definition(dataset).attributes]
-        return sql.parse(text, attributes, dataset=dataset)
+        definition = self.definition(dataset)
+        attributes = [attribute.model_dump() for attribute in definition.attributes]
+        unit = definition.privacy.unit
+        return sql.parse(
+            text, attributes, dataset=dataset, unit=None if unit is None else unit.model_dump()
+        )
 
     def ask_many(
         self,

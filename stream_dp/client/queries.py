@@ -355,6 +355,7 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     item: dict[str, Any] = {"query_id": query.query_id or uuid.uuid4().hex}
     if isinstance(query.condition, str):
         item.update(parse(query.condition))
+        _check_one_phase(item, query)
     elif query.condition is not None:
         item["where"] = dict(query.condition)
     if query.group_by:
@@ -383,6 +384,24 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     if query.last_phases is not None:
         item["window"] = {"last_phases": query.last_phases}
     return item
+
+
+def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:
+    """Checks that a number of persons is asked about the one phase that it is about, and without groups."""
+    if "window" not in item:
+        return
+    if query.last_phases != item["window"]["last_phases"]:
+        raise InvalidInput(
+            "last_phases",
+            "a person counts again in each phase",
+            "ask about the newest phase alone: last_phases=1, or --window 1",
+        )
+    if query.group_by:
+        raise InvalidInput(
+            "group_by",
+            "one row of each person counts, and other rows may be in other groups",
+            "omit the groups, or use COUNT(*) for the rows that count",
+        )
 
 
 def _add_target(item: dict[str, Any], query: Query[Any]) -> None:

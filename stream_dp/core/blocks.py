@@ -214,30 +214,70 @@ class Block:
 
 
 class Blocks:
-    """A data set's sealed blocks, in order.
+    """A data set's sealed blocks, in order. The rows of the first ones may be erased.
+
+    Args:
+        universe: The possible rows.
+        blocks: The blocks that still have rows.
+        erased: The number of rows that each block before them had; public.
 
     Attributes:
         vault: Secrets that looks drew once, by name, as stored bytes. Private like the rows.
     """
 
-    def __init__(self, universe: Universe, blocks: Iterable[Block] = ()) -> None:
+    def __init__(
+        self, universe: Universe, blocks: Iterable[Block] = (), erased: Iterable[int] = ()
+    ) -> None:
         self._universe = universe
         self._blocks = list(blocks)
+        self._erased = list(erased)
         self.vault: dict[str, bytes] = {}
 
     def append(self, block: Block) -> None:
         self._blocks.append(block)
 
+    def erase(self, n_blocks: int) -> None:
+        """Forgets the rows of the first ``n_blocks`` blocks; their sizes, which are public, stay."""
+        n_more = max(0, n_blocks - self.erased)
+        self._erased += [block.n_rows for block in self._blocks[:n_more]]
+        del self._blocks[:n_more]
+
+    @property
+    def erased(self) -> int:
+        """The number of first blocks whose rows are erased; public."""
+        return len(self._erased)
+
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._erased) + len(self._blocks)
 
     def __repr__(self) -> str:
         return f"Blocks({len(self)})"
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of each block; public."""
-        return [block.n_rows for block in self._blocks]
+        """Rows of each block, those included that are erased; public."""
+        return [*self._erased, *(block.n_rows for block in self._blocks)]
+
+    def check(self, blocks: Iterable[int]) -> None:
+        """Checks that all of ``blocks`` have rows. It is public whether they do.
+
+        Raises:
+            ValueError: A block is not sealed, or its rows are erased.
+        """
+        for block in blocks:
+            if not 0 <= block < len(self):
+                raise ValueError("a block of the window is not sealed")
+            if block < self.erased:
+                raise ValueError("the rows of a block of the window are erased")
+
+    def _block(self, index: int) -> Block:
+        self.check((index,))
+        return self._blocks[index - self.erased]
+
+    @property
+    def of_persons(self) -> frozenset[bool]:
+        """Whether the blocks protect persons, each of them; public."""
+        return frozenset(block.of_persons for block in self._blocks)
 
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
         """Counts of each block over ``attributes``, exact; a read of private data.
@@ -250,7 +290,7 @@ class Blocks:
             int64, shape (len(blocks), size of each attribute).
 
         Raises:
-            ValueError: Attributes that do not ascend, or a block that is not sealed.
+            ValueError: Attributes that do not ascend, or a block that is not sealed or is erased.
         """
         return self._table(attributes, blocks, lambda block: block.counts)
 
@@ -266,7 +306,8 @@ class Blocks:
             Units above the attribute's lower end, int64, shape (len(blocks), size of each attribute).
 
         Raises:
-            ValueError: Attributes that do not ascend, a block that is not sealed, or no such values.
+            ValueError: Attributes that do not ascend, a block that is not sealed or is erased, or no such
+                values.
         """
         if measured not in self._universe.measured:
             raise ValueError("the values of this attribute are not kept")
@@ -278,12 +319,11 @@ class Blocks:
         """What numbers of the occupied cells add up to in each cell over ``attributes``, by block."""
         if list(attributes) != sorted(set(attributes)):
             raise ValueError("attributes must ascend")
-        if blocks and not 0 <= min(blocks) <= max(blocks) < len(self):
-            raise ValueError("a block of the window is not sealed")
+        self.check(blocks)
         shape = tuple(self._universe.shape[a] for a in attributes)
         table = np.zeros((len(blocks), math.prod(shape)), dtype=np.int64)
         for numbers, index in zip(table, blocks, strict=True):
-            block = self._blocks[index]
+            block = self._block(index)
             cells = _ravel([block.codes[a] for a in attributes], shape, len(block.counts))
             # Not bincount: it adds weights as floats, which lose counts above 2**53.
             np.add.at(numbers, cells, numbers_of(block))
@@ -293,13 +333,12 @@ class Blocks:
         """Code of every row of one block, in order of arrival, shape (n_rows,); a read of private data.
 
         Raises:
-            ValueError: The block is not sealed, or keeps no such column.
+            ValueError: The block is not sealed, is erased, or keeps no such column.
         """
-        if not 0 <= block < len(self):
-            raise ValueError("the block is not sealed")
-        if attribute not in self._blocks[block].ordered:
+        ordered = self._block(block).ordered
+        if attribute not in ordered:
             raise ValueError("the block does not keep this attribute in order of arrival")
-        return self._blocks[block].ordered[attribute]
+        return ordered[attribute]
 
 
 def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Iterator[Counts]:

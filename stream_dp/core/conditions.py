@@ -9,7 +9,7 @@ Where a comparison would cut a bin the query is refused with the nearest edges, 
 
 from __future__ import annotations
 
-import json
+import marshal
 import math
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -57,14 +57,14 @@ class Conditions:
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe
-        self._kept: OrderedDict[str, Predicate] = OrderedDict()
+        self._kept: OrderedDict[bytes, Predicate] = OrderedDict()
 
     def compiled(self, where: dict[str, Any] | None) -> Predicate:
         """Compiles the tree of ``where``, as ``compile_where`` does, with the same errors."""
         if where is None:
             return EVERYTHING
         try:
-            written = json.dumps(where)
+            written = marshal.dumps(where, 0)  # version 0: equal bytes for equal trees
         except (RecursionError, TypeError, ValueError):
             return compile_where(self._universe, where)  # which says what is wrong with it
         known = self._kept.get(written)
@@ -401,11 +401,11 @@ def _category_eq(attribute: Category, value: object) -> _CellSet:
 
 
 def _category_cell(attribute: Category, value: object) -> int:
-    _refuse_null(value)
     key = ("false", "true")[value] if isinstance(value, bool) else value
     cell = attribute.cell_of.get(key) if isinstance(key, (str, int, float)) else None
     if cell is not None:
         return cell
+    _refuse_null(value)
     listed = ", ".join(attribute.values[:10]) + (", ..." if len(attribute.values) > 10 else "")
     ask_other = f'{{"attribute": "{attribute.name}", "is_other": true}}'
     raise _fault(
@@ -431,9 +431,9 @@ def _boolean_eq(attribute: Boolean, value: object) -> _CellSet:
 
 
 def _boolean_cell(attribute: Boolean, value: object) -> int:
-    _refuse_null(value)
     cell = attribute.cell_of.get(value) if isinstance(value, (str, int, float)) else None
     if cell is None:
+        _refuse_null(value)
         raise _fault(
             f"{attribute.name} is true or false, and this is neither", "write true or false"
         )
@@ -573,8 +573,8 @@ def _cuts_bin(attribute: Number, number: float, operator: str) -> InvalidQuery:
 
 def _number(value: object) -> float:
     """The constant of a comparison, an int as it is."""
-    _refuse_null(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
+        _refuse_null(value)
         raise _fault("this is not a number", "write it without quotes")
     if isinstance(value, float) and not math.isfinite(value):
         raise _fault("this is not finite", "leave the condition out")

@@ -97,39 +97,44 @@ def _tail_bounds(sigma: Fraction, bits: int, precision: int) -> tuple[list[int],
     step, step_error = ratio * ratio >> precision, 2 * ratio_error + 1
     # The weight of m is exp(-m**2 a); the next is that times exp(-(2 m + 1) a), whose next is that times
     # exp(-2 a).
-    weights, errors = [one], [0]
-    while weights[-1]:
-        weights.append(weights[-1] * ratio >> precision)
-        errors.append(errors[-1] + ratio_error + 1)
+    weight, weights = one, [one]
+    while weight:
+        weight = weight * ratio >> precision
+        weights.append(weight)
         ratio = ratio * step >> precision
-        ratio_error += step_error + 1
+    # Errors add up, so those of the last ratio and of the last weight are the largest.
+    ratio_error += len(weights) * (step_error + 1)
+    error = len(weights) * (ratio_error + 1)
     # Ratios fall, so what follows the last weight sums to less than a geometric series.
-    weights.append(0)
-    errors.append((errors[-1] << precision) // (one - ratio - ratio_error) + 1)
-    # Sums of the weights from m on, for falling m down to 0; both signs of m together, 0 counts once.
-    sums = [2 * total for total in accumulate(reversed(weights))]
-    sum_errors = [2 * total for total in accumulate(reversed(errors))]
-    low_total = sums.pop() - one
-    high_total = low_total + sum_errors.pop()
-    low = [(total << bits) // high_total for total in sums]
-    high = [
-        ((total + error) << bits) // low_total
-        for total, error in zip(sums, sum_errors, strict=True)
-    ]
-    return low, high
+    rest = (error << precision) // (one - ratio - ratio_error) + 1
+    # Sums of the weights from m on, for falling m down to 0.
+    sums = list(accumulate(reversed(weights), initial=0))
+    error = len(weights) * error + rest
+    # Both signs of m together, 0 counts once.
+    low_total = 2 * sums.pop() - one
+    high_total = low_total + 2 * error
+    # A product with the inverse of the total is quicker than a division. It has ``spare`` bits more.
+    spare = 2 * precision - bits - 1
+    low_inverse = (1 << 2 * precision) // high_total
+    high_inverse = (1 << 2 * precision) // low_total + 1
+    low = [total * low_inverse for total in sums]
+    gap = sums[-1] * (high_inverse - low_inverse) + error * high_inverse
+    return [share >> spare for share in low], [share + gap >> spare for share in low]
 
 
 def _exp_bounds(a: Fraction, precision: int) -> tuple[int, int]:
     """Integers around ``2**precision * exp(-a)`` for ``0 < a < 1``, by its alternating series."""
-    total = term = Fraction(1)
+    numerator, denominator = a.numerator, a.denominator
+    total = term = 1 << precision + _GUARD
     n = 0
-    while term.denominator.bit_length() - term.numerator.bit_length() <= precision:
+    while term:
         n += 1
-        term = term * a / n
+        term = term * numerator // (denominator * n)
         total += -term if n % 2 else term
-    # Terms fall, so the sum lies between the last two partial sums.
-    low, high = (total, total + term) if n % 2 else (total - term, total)
-    return int(low * 2**precision), int(high * 2**precision) + 1
+    # Each term is cut, and those after the last one are left out: an error below 2 for each of them. Terms
+    # fall, so all those left out together err by less than the first of them.
+    error = 2 * (n + 1)
+    return total - error >> _GUARD, (total + error >> _GUARD) + 1
 
 
 __all__ = ["MAX_SIGMA", "MIN_SIGMA", "gaussian", "tails"]

@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.blocks import Blocks
@@ -55,6 +55,11 @@ class Look(ABC):
     charges: tuple[Charge, ...]
 
     @property
+    def reads(self) -> Sequence[int]:
+        """The blocks whose rows it may read. By default they are those that pay for it now."""
+        return [charge.block for charge in self.charges]
+
+    @property
     @abstractmethod
     def description(self) -> dict[str, object]:
         """Public facts for the ledger: kind, attributes, blocks, scales. JSON-ready."""
@@ -80,6 +85,14 @@ class Look(ABC):
     @abstractmethod
     def take(self, noise: NoiseSource, data: Blocks) -> Release:
         """Looks at the data, once charge and secrets are durable; cannot fail on drawn values."""
+
+
+ROWS_ERASED: Final = Refused(
+    RefusalCode.ROWS_ERASED,
+    "window: the rows of some of its phases are erased, as the definition says, and what is published does "
+    "not answer this; ask about the last phases, whose rows are kept, or what publications already answer",
+)
+"""The refusal of a query that would need a look at a block whose rows are erased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +379,7 @@ class LinearMechanism(Mechanism):
 
 
 __all__ = [
+    "ROWS_ERASED",
     "BundleQuote",
     "LinearMechanism",
     "Look",

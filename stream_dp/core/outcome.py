@@ -101,12 +101,14 @@ class TableAnswered:
 
 def widest_bar(outcome: object) -> float | None:
     """The largest error bar of a count, table or difference, as a share; None where one is not known."""
-    if isinstance(outcome, Differences):
-        return _widest([cell.share_bar for cell in outcome.cells])
-    cells = outcome.cells if isinstance(outcome, TableAnswered) else (outcome,)
-    if not all(isinstance(cell, Answered) for cell in cells):
-        return None
-    return _widest([cell.error_bar for cell in cells if isinstance(cell, Answered)])
+    match outcome:
+        case Answered():
+            return outcome.error_bar
+        case TableAnswered():
+            return _widest([cell.error_bar for cell in outcome.cells])
+        case Differences():
+            return _widest([cell.share_bar for cell in outcome.cells])
+    return None
 
 
 def _widest(bars: list[float | None]) -> float | None:
@@ -285,6 +287,7 @@ class RefusalCode(StrEnum):
     TOO_MANY_CELLS = "too_many_cells"
     NO_PHASE = "no_phase"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    ROWS_ERASED = "rows_erased"
     PRICE_TOO_HIGH = "price_too_high"
     QUERIES_EXHAUSTED = "queries_exhausted"
     HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"

@@ -112,6 +112,16 @@ class Target:
     mean: float | None = None
 
 
+def erased_blocks(n_blocks: int, kept: int | None) -> int:
+    """Returns how many of the first blocks are erased once ``n_blocks`` are sealed.
+
+    Args:
+        n_blocks: The number of sealed blocks.
+        kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
+    """
+    return 0 if kept is None else max(0, n_blocks - kept)
+
+
 def as_written(value: float) -> Fraction:
     """The decimal number that someone wrote, not the float nearest to it: 0.1 is 1/10."""
     return Fraction(str(value))
@@ -126,4 +136,4 @@ def _finite(field: str, value: object) -> float:
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
-__all__ = ["Accuracy", "Privacy", "Target", "Unit", "as_written"]
+__all__ = ["Accuracy", "Privacy", "Target", "Unit", "as_written", "erased_blocks"]

@@ -1,4 +1,4 @@
-"""Whose rows these are, and which of them count: at most so many of a person in a block.
+"""The persons behind the rows, and which of their rows count: a limited number in each block.
 
 A *slot* is the place of a row in a block. Whose row it holds is kept as a digest of its key, made with a
 secret of the data set, and only until its block is sealed. A slot without a key is *blank*: it counts
@@ -38,9 +38,8 @@ MAX_KEY_BYTES: Final = 64
 LONGEST_KEY: Final = 6 * MAX_KEY_BYTES + 2
 """Most bytes that a canonical key takes in JSON: six for a control character, and two quotes."""
 
-_MAX_SPELT: Final = (
-    256  # sorting the marks of a text takes time that grows with the square of its length
-)
+_MAX_NORMALIZED: Final = 256
+"""Most characters of a text that is normalized: the time for that grows with the square of its marks."""
 _SHORTENED: Final = re.compile("sha256:[0-9a-f]{64}")
 _QUICK: Final = frozenset({str, int, float, type(None)})
 _SECRET_BYTES: Final = 32
@@ -50,9 +49,9 @@ _SMALL: Final = 2**63
 def canonical(value: object) -> str | None:
     """The one text of a key, or None where there is no key. Total: it never raises.
 
-    None, NaN, empty text, lists and objects are no key. A whole number stands for its decimal text, also as a
+    None, NaN, empty text, lists and objects say no key. A whole number stands for its decimal text, also as a
     float such as 17.0, and another number for its shortest one. A bool stands for "true" or "false". Text is
-    put into Unicode's form NFC, without blanks at its ends; upper and lower case differ. Text of more than
+    put into Unicode's form NFC, up to 256 characters, without blanks at its ends. Text of more than
     ``MAX_KEY_BYTES`` in UTF-8 becomes ``sha256:`` and a hash, which anyone can compute who sends it. So two
     spellings of one person that are not listed here are two persons. A canonical text is its own.
     """
@@ -63,7 +62,7 @@ def canonical(value: object) -> str | None:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
-        text = _spelt(value)
+        text = _text(value)
     elif isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, int | float | Decimal):
@@ -76,8 +75,8 @@ def canonical(value: object) -> str | None:
     return text or None
 
 
-def _spelt(text: str) -> str:
-    if not text.isascii() and len(text) <= _MAX_SPELT:
+def _text(text: str) -> str:
+    if not text.isascii() and len(text) <= _MAX_NORMALIZED:
         text = unicodedata.normalize("NFC", text)
     return str.strip(text)
 
@@ -103,12 +102,10 @@ def digests(secret: bytes, column: Sequence[object] | npt.NDArray[Any]) -> Diges
     if not _QUICK.issuperset(map(type, values)):  # True is 1 as a key, and lists cannot be keys
         values = list(map(canonical, values))
     fresh = blake2b(digest_size=DIGEST_BYTES, key=secret).copy  # quicker than to begin with the key
-    digest_of: dict[object, bytes] = {}
-    for value in set(values):
+    digest_of: dict[object, bytes] = dict.fromkeys(values, _BLANK)
+    for value in digest_of:
         key = canonical(value)
-        if key is None:
-            digest_of[value] = _BLANK
-        else:
+        if key is not None:
             state = fresh()
             state.update(key.encode("utf-8", "surrogatepass"))
             digest_of[value] = state.digest()
@@ -141,8 +138,8 @@ def _mixed(words: Ranks) -> Ranks:
 
 
 @dataclass(frozen=True, eq=False)
-class Whose:
-    """Whose the rows in some slots are. Private.
+class Slots:
+    """Says whose the rows in some slots are. Private.
 
     Attributes:
         digests: The digest of each slot's key, shape (n_slots, 12); all zero where the slot is blank.
@@ -153,7 +150,7 @@ class Whose:
     ranks: Ranks = field(repr=False)
 
     @classmethod
-    def concat(cls, parts: Iterable[Whose]) -> Whose:
+    def concat(cls, parts: Iterable[Slots]) -> Slots:
         """All slots of ``parts`` (at least one) in order."""
         both = [(part.digests, part.ranks) for part in parts]
         return cls(*(np.concatenate(arrays) for arrays in zip(*both, strict=True)))
@@ -278,7 +275,7 @@ __all__ = [
     "PersonSecret",
     "Persons",
     "Ranks",
-    "Whose",
+    "Slots",
     "canonical",
     "digests",
     "ranks",

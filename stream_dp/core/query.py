@@ -360,6 +360,8 @@ class LinearQuery:
 
     @cached_property
     def attributes(self) -> tuple[int, ...]:
+        if self.key == self.predicate.key:  # it asks for one count
+            return self.predicate.attributes
         added = () if self.total is None else self.total.attributes
         counted = () if self.rows is None else self.rows.attributes
         return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted}))

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from stream_dp.core.measure import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.packing import Format, Reader, array, fields, integers
-from stream_dp.core.persons import DIGEST_BYTES, Persons, Whose
+from stream_dp.core.persons import DIGEST_BYTES, Persons, Slots
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64
@@ -664,7 +664,7 @@ class Universe:
         self,
         columns: Sequence[Column | Repeated],
         counts: Counts | None = None,
-        whose: Whose | None = None,
+        whose: Slots | None = None,
     ) -> Rows:
         """The rows of columns, one for each attribute."""
         codes: list[Codes] = []
@@ -708,14 +708,14 @@ class Rows:
         counts: Rows that each entry stands for, shape (n_entries,); None when one each.
         measures: Attribute -> units above its lower end that a row of each entry counts for, shape
             (n_entries,). Its keys are the attributes that the universe measures.
-        whose: Whose row each entry is, where persons are protected; None where rows are. An entry counts one
-            row then.
+        whose: Says whose row each entry is, where persons are protected; None where rows are. An entry counts
+            one row then.
     """
 
     codes: tuple[Codes, ...] = field(repr=False)
     counts: Counts | None = field(default=None, repr=False)
     measures: Mapping[int, Offsets] = field(default_factory=dict, repr=False)
-    whose: Whose | None = field(default=None, repr=False)
+    whose: Slots | None = field(default=None, repr=False)
 
     _FORMAT: ClassVar[Format] = Format("set of rows", 1, 2, 3)
     _PLAIN: ClassVar[int] = 1  # the codes, and what they count
@@ -752,7 +752,7 @@ class Rows:
         owned = [p.whose for p in parts if p.whose is not None]
         if owned:
             assert len(owned) == len(parts), "a data set protects persons, or rows"
-            return cls(codes, None, measures, Whose.concat(owned))
+            return cls(codes, None, measures, Slots.concat(owned))
         if all(p.counts is None for p in parts):
             return cls(codes, None, measures)
         return cls(codes, np.concatenate([p.entry_counts for p in parts]), measures)
@@ -799,7 +799,7 @@ class Rows:
         digests = reader.array(np.dtype(np.uint8), rows.n_entries * DIGEST_BYTES)
         ranks = reader.array(np.dtype(np.uint64), rows.n_entries)
         reader.end()
-        return replace(rows, whose=Whose(digests.reshape(-1, DIGEST_BYTES), ranks))
+        return replace(rows, whose=Slots(digests.reshape(-1, DIGEST_BYTES), ranks))
 
     @classmethod
     def _cells(cls, universe: Universe, reader: Reader) -> Self:
@@ -822,12 +822,12 @@ def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
     return attribute.encode(column)
 
 
-def _whose(persons: Persons, column: Column | Repeated) -> Whose:
+def _whose(persons: Persons, column: Column | Repeated) -> Slots:
     if isinstance(column, Repeated):
         digests = np.take(persons.digests(column.values), column.indices, axis=0)
     else:
         digests = persons.digests(column)
-    return Whose(digests, persons.ranks(len(digests)))
+    return Slots(digests, persons.ranks(len(digests)))
 
 
 def _measured(attribute: Number, column: Column | Repeated) -> tuple[Codes, Offsets]:

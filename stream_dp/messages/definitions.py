@@ -118,7 +118,7 @@ class UnitSpec(Request):
     Attributes:
         key: The name of the column that says whose row it is.
         rows_per_phase: The most rows of a person that count in a phase.
-        phases: The guarantee covers all rows of a person in any so many consecutive phases.
+        phases: The guarantee covers all rows of a person in any consecutive phases of this number.
         lifetime: Whether it covers all rows of a person for ever instead. A person whose rows have counted
             as often as the guarantee allows then counts no more.
     """
@@ -127,6 +127,25 @@ class UnitSpec(Request):
     rows_per_phase: Annotated[int, Field(ge=1, le=255)]
     phases: Annotated[int, Field(ge=1, le=10_000)]
     lifetime: bool = False
+
+    @property
+    def promised_to(self) -> str:
+        """Says to whom the guarantee is given, and for how long."""
+        if self.lifetime:
+            return "every person, for life"
+        if self.phases == 1:
+            return "every person, in any one phase"
+        return f"every person, in any {self.phases:,} phases"
+
+    @property
+    def counting(self) -> str:
+        """Says how many rows of a person count, and what tells whose row it is."""
+        rows, count = ("row", "counts") if self.rows_per_phase == 1 else ("rows", "count")
+        most = f"at most {self.rows_per_phase:,} {rows} with the same {self.key} {count} in a phase"
+        if not self.lifetime:
+            return most
+        units = self.phases * self.rows_per_phase**2
+        return f"{most}, until the squares of these numbers add up to {units:,}"
 
 
 class PrivacySpec(Request):
@@ -141,6 +160,11 @@ class PrivacySpec(Request):
     epsilon: Annotated[float, Field(ge=1e-9, le=20)]
     delta: Annotated[float, Field(ge=0, lt=1)]
     unit: UnitSpec | None = None
+
+    @property
+    def promised_to(self) -> str:
+        """Says to whom the guarantee is given, and for how long."""
+        return "every row, for ever" if self.unit is None else self.unit.promised_to
 
     @model_serializer(mode="wrap")
     def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -179,6 +203,16 @@ class PhaseSpec(Request):
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
 
+class RetentionSpec(Request):
+    """How long the rows of a phase are kept. What was published about them stays for ever.
+
+    Attributes:
+        phases: The rows of a phase are erased when this number of phases has opened after it.
+    """
+
+    phases: Annotated[int, Field(ge=1, le=10**9)]
+
+
 class ProfileSpec(Request):
     """The facts about a profile that follow from its settings, without a mechanism.
 
@@ -191,6 +225,7 @@ class ProfileSpec(Request):
         takes_errors: Whether a query may name an error and a price of its own.
         takes_measures: Whether it looks at sums, so that the values of rows are worth keeping.
         takes_persons: Whether it can protect a person with many rows.
+        takes_retention: Whether it goes on answering when the rows of old phases are erased.
     """
 
     looks: ClassVar[tuple[str, ...]]
@@ -201,6 +236,7 @@ class ProfileSpec(Request):
     takes_errors: ClassVar[bool] = False
     takes_measures: ClassVar[bool] = False
     takes_persons: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = False
 
     @property
     def papers(self) -> PhasedSpec | None:
@@ -228,6 +264,7 @@ class CalibratedSpec(ProfileSpec):
     takes_errors: ClassVar[bool] = True
     takes_measures: ClassVar[bool] = True
     takes_persons: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["calibrated"] = "calibrated"
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -345,6 +382,7 @@ class CountsSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("count",)
     feeds_synthetic_rows: ClassVar[bool] = False
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["counts"]
 
@@ -354,6 +392,7 @@ class WholeTableSpec(ProfileSpec):
 
     looks: ClassVar[tuple[str, ...]] = ("table",)
     paid_at_opening: ClassVar[bool] = True
+    takes_retention: ClassVar[bool] = True
 
     profile: Literal["whole_table"]
 
@@ -403,7 +442,11 @@ MechanismSpec = Annotated[
 
 
 class Definition(Request):
-    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes."""
+    """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
+
+    Attributes:
+        retention: How long the rows of a phase are kept. Default: until the data set is retired.
+    """
 
     version: Literal[1]
     dataset: DatasetName
@@ -417,6 +460,17 @@ class Definition(Request):
     kinds: KindsSpec = KindsSpec()
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
+    retention: RetentionSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_retention(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``retention`` out where it is not named, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        return {
+            name: value
+            for name, value in written.items()
+            if name != "retention" or value is not None
+        }
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
@@ -486,8 +540,17 @@ class Definition(Request):
         squares = unit.phases * unit.rows_per_phase**2
         if unit.lifetime and squares > MAX_SQUARES:
             raise ValueError(
-                f"privacy.unit.phases: so many phases of so many rows are {squares:,} units, and "
+                f"privacy.unit.phases: this many phases of this many rows are {squares:,} units, and "
                 f"{MAX_SQUARES:,} can be kept of a person: use fewer, or remove lifetime"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_are_erased(self) -> Definition:
+        if self.retention is not None and not self.mechanism.takes_retention:
+            raise ValueError(
+                f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
+                '"calibrated", "counts" or "whole_table", or remove retention'
             )
         return self
 
@@ -542,6 +605,11 @@ class Definition(Request):
                 "it is above 1/phase.min_rows: a whole row of each phase could be published",
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
+
+    @property
+    def kept_phases(self) -> int | None:
+        """The number of phases, the last ones, whose rows are kept; None for all."""
+        return None if self.retention is None else self.retention.phases
 
     @property
     def without_measures(self) -> Definition:
@@ -599,6 +667,7 @@ __all__ = [
     "PhasedSpec",
     "PrivacySpec",
     "ProfileSpec",
+    "RetentionSpec",
     "SequentialSpec",
     "UnitSpec",
     "WeightsSpec",

@@ -168,7 +168,8 @@ class QuotedAnswer(PricedAnswer):
     Attributes:
         error_bar: The half width that the answer would have, as a share of the ``n`` rows: the largest one of
             a table. For a sum it is that of the sum as a share of the largest sum that the rows could have.
-            None where it is not known.
+            Where a person is protected, it is that of the count, as a share of the rows that count. None
+            where it is not known.
         expected: True if price and ``error_bar`` rest on today's estimates. Otherwise they are exact.
     """
 
@@ -181,7 +182,8 @@ class NoisyAnswer(PricedAnswer):
     """A noisy answer; each kind has a class of its own.
 
     Where a person is protected, only some rows of each person count. Every count is then one of rows that
-    count, and every share is one of these rows. The fields from ``counted`` on are None in other data sets.
+    count. Every share is one of these rows, and so is the half width around it, in place of one of the ``n``
+    rows. The fields from ``counted`` on are None in other data sets.
 
     Attributes:
         confidence: The probability with which the answer is as close to the truth as it says.
@@ -206,7 +208,7 @@ class CountAnswer(NoisyAnswer):
     """The number of rows that satisfy a condition.
 
     Attributes:
-        value: The share of the ``n`` rows, in [0, 1]; of the ``counted`` rows where a person is protected.
+        value: The share of the ``n`` rows, in [0, 1].
         count: The estimated number of rows. It may pass 2**53.
         count_bar: The half width around ``count``, in rows. Only where a person is protected.
         error_bar: The half width around ``value``, as a share of the ``n`` rows. It covers the exact share

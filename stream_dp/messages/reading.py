@@ -67,7 +67,7 @@ def _read_quickly(value: bytes, *, private: bool) -> object:
     indentation.
     """
     try:
-        found: object = from_json(value, allow_inf_nan=False)
+        found: object = from_json(value, allow_inf_nan=False, cache_strings="keys")
         again = to_json(found, indent=None if private else 1)
     except ValueError:
         return None

@@ -162,7 +162,8 @@ class QueryFields(Request):
                 raise ValueError(f'kind "{self.kind}" has no {name}: remove it')
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError("low is not below high: write the smaller threshold as low")
-        self._check_error()
+        if self.error is not None:
+            self._check_error()
         self._check_minus_window()
         return self
 

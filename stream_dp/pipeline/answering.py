@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from functools import cache
 
 from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
 from stream_dp.core.mechanism import Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.packing import identity
+from stream_dp.core.packing import identity_from, identity_head
 from stream_dp.core.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
@@ -106,8 +106,7 @@ def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) ->
 
 def released_again(dataset: str, name: str, stored: bytes) -> Outgoing:
     """The record of a stored answer, as it was the first time but for its timestamp."""
-    outgoing = outgoing_of(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
-    return replace(outgoing, dated_ms=-1)
+    return outgoing_of(dataset, name, answer_from_bytes(stored).answer, is_stored=True)
 
 
 async def answer(
@@ -158,7 +157,12 @@ def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     Two ways to write one predicate give the same digest.
     """
     window = query.window.last_phases if query.window else None
-    return identity("request", query.kind, request, window, query.quote)
+    return identity_from(_head_of_request(query.kind), request, window, query.quote)
+
+
+@cache
+def _head_of_request(kind: str) -> bytes:
+    return identity_head("request", kind, n_more=3)
 
 
 def refusal_of(dataset: Dataset) -> Refused | None:
@@ -225,4 +229,5 @@ def outgoing_of(
     """
     analyst, _, query_id = name.partition(" ")
     headers = (("query_id", query_id.encode()), ("analyst", analyst.encode()))
-    return Outgoing("answers", dataset, value, headers, name if is_stored else None, asked_ms)
+    stored = name if is_stored else None
+    return Outgoing("answers", dataset, value, headers, stored, asked_ms, dated_ms=asked_ms)

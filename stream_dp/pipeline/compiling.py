@@ -68,6 +68,8 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
 
 def _target(query: QueryFields) -> Target:
     """Returns the precision that a query asks for, and the most that it may cost."""
+    if query.error is None and query.at_most is None:
+        return _NO_TARGET
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
@@ -82,8 +84,8 @@ def _target(query: QueryFields) -> Target:
 
 
 def _identity(target: Target) -> tuple[object, ...]:
-    """Returns what a target adds to the identity of a request: nothing where a query names none."""
-    if target == _NO_TARGET:
+    """Returns what the target of a query adds to its identity: nothing where it names none."""
+    if target is _NO_TARGET:
         return ()
     named = ("target", target.share, target.value, target.relative, target.at_most)
     return named if target.mean is None else (*named, target.mean)
@@ -92,7 +94,7 @@ def _identity(target: Target) -> tuple[object, ...]:
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
     """Returns the target of a query after checking that the data set's profile keeps it."""
     target = _target(query)
-    if target != _NO_TARGET and not dataset.definition.mechanism.takes_errors:
+    if target is not _NO_TARGET and not dataset.definition.mechanism.takes_errors:
         raise InvalidQuery(
             "at_most" if query.error is None else "error",
             "a data set of this profile answers all queries with accuracy.error",
@@ -205,6 +207,14 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, minus = dataset.universe, query.minus_window
+    if dataset.definition.privacy.unit is not None:
+        raise InvalidQuery(
+            "kind",
+            "how many rows count is private where persons are protected, so a difference of shares of them "
+            "has no bar",
+            "ask about each window by itself and subtract; the bars add up",
+            reason=RefusalCode.UNSUPPORTED_KIND.value,
+        )
     if "difference" not in dataset.mechanism.kinds:
         raise InvalidQuery(
             "kind",

@@ -24,6 +24,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import Conditions
 from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
+from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
@@ -32,9 +33,11 @@ from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.records import Outgoing, Releasable
+from stream_dp.pipeline.reserving import forget, reserve
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
+from stream_dp.profiles.lines import privacy_of
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.store import DatasetStore, Snapshot, Transition
@@ -70,6 +73,7 @@ class _Draft:
     batches: dict[str, bytes] = field(default_factory=dict)
     pending: list[bytes] = field(default_factory=list, repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    erased: int = 0
     vault: dict[str, bytes] = field(default_factory=dict, repr=False)
     charges: tuple[Charge, ...] = ()
     transcript: list[bytes] = field(default_factory=list)
@@ -243,6 +247,11 @@ class Dataset:
         """Commits so far, those of former owners included."""
         return self._seq
 
+    @property
+    def erased(self) -> int:
+        """The number of first phases whose rows are erased."""
+        return self._data.erased
+
     def rows_in(self, window: range) -> int:
         """Returns the number of rows in the blocks of ``window``."""
         return sum(self._data.sizes[block] for block in window)
@@ -254,14 +263,15 @@ class Dataset:
 
     def standing(self, window: range) -> Standing:
         """Returns the facts about ``window`` that every answer about it repeats."""
-        if window not in self._standings:
-            self._standings[window] = Standing(
+        standing = self._standings.get(window)
+        if standing is None:
+            standing = self._standings[window] = Standing(
                 n=self.rows_in(window),
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
             )
-        return self._standings[window]
+        return standing
 
     # ------------------------------------------------------------ the draft
 
@@ -281,7 +291,9 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        self._draft.outgoing.append(replace(outgoing, dated_ms=self.dated_ms))
+        if outgoing.dated_ms != self.dated_ms:
+            outgoing = replace(outgoing, dated_ms=self.dated_ms)
+        self._draft.outgoing.append(outgoing)
         self._drafted += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
@@ -348,6 +360,13 @@ class Dataset:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
 
+    async def forget_persons(self) -> None:
+        """Erases what the persons of a retired data set have used, where the promise was for life."""
+        unit = self.definition.privacy.unit
+        if unit is not None and unit.lifetime:
+            await self.flush()
+            await forget(self._store, self.name, self.token, fuse=self._fuse)
+
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
         self.announce(Event(dataset=self.name, event="dataset_retired"))
@@ -369,12 +388,22 @@ class Dataset:
         self.definition = definition
 
     def _replay(self, snapshot: Snapshot) -> None:
+        of_persons = self.definition.privacy.unit is not None
         for stored in snapshot.pending:
             self._wait(Rows.from_bytes(self._universe, stored))
-        for block in snapshot.blocks:
-            self._data.append(Block.from_bytes(self._universe, block))
+        opened = [int(entry[1:]) for entry in snapshot.transcript if entry[:1] == _PHASE]
+        erased = erased_blocks(len(opened), self.definition.kept_phases)
+        if len(snapshot.blocks) != len(opened) - erased:
+            raise CorruptState("the store has other blocks than its transcript and definition say")
+        blocks = [Block.from_bytes(self._universe, block) for block in snapshot.blocks]
+        self._data = Blocks(self._universe, blocks, opened[:erased])
+        said = {rows.whose is not None for rows in self._pending}
+        if not (said | self._data.of_persons) <= {of_persons}:
+            raise CorruptState(
+                f"{self.name}: its rows say whose they are, or do not, against its definition"
+            )
         vault = dict(snapshot.vault)
-        if snapshot.definition is not None and self.definition.privacy.unit is not None:
+        if snapshot.definition is not None and of_persons:
             if _PERSON not in vault:
                 raise CorruptState(f"{self.name}: the secret of its digests is not there")
             secret = PersonSecret.from_bytes(vault.pop(_PERSON), self.name, self._key_file)
@@ -410,6 +439,8 @@ class Dataset:
                 self._synthesize()
         self._lost = []
         await self.flush()
+        if self.retired:
+            await self.forget_persons()
 
     # ------------------------------------------------------------ rows
 
@@ -469,19 +500,33 @@ class Dataset:
         stored = self._draft.batches[event.batch_id] = self.announce(event)
         return stored
 
-    def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
+    async def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
         """Marks which of the rows that waited count, where persons are protected; None where rows are.
 
-        It follows from the rows alone. So an owner who repeats a seal that a crash cut short does the same.
+        It follows from the rows, and from what each person had used before this phase if the promise is for
+        life. So an owner who repeats a seal that a crash cut short does the same.
         """
-        unit = self.definition.privacy.unit
-        if unit is None or rows.whose is None:
+        unit = privacy_of(self.definition).unit
+        if unit is None:
             return None
-        return rows.whose.counted(unit.rows_per_phase)
+        assert rows.whose is not None, "it was checked when they were accepted, or read"
+        if not unit.lifetime:
+            return rows.whose.counted(unit.rows_per_phase)
+        allowed = await reserve(
+            self._store,
+            self.name,
+            self.token,
+            phase=self.phase + 1,
+            digests=rows.whose.digests,
+            unit=unit,
+            fuse=self._fuse,
+        )
+        return rows.whose.counted(allowed)
 
     async def _open_phase(self) -> None:
         rows = Rows.concat(self._pending)
-        block = Block.seal(self._universe, rows, self.in_order, counted=self._counted(rows))
+        counted = await self._counted(rows)
+        block = Block.seal(self._universe, rows, self.in_order, counted=counted)
         self._data.append(block)
         self.spent.append((0, 0))
         self._standings.clear()
@@ -490,12 +535,14 @@ class Dataset:
         self._pending.clear()
         self._waiting = 0
         self._draft.transcript.append(_PHASE + str(block.n_rows).encode())
-        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows})
+        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows, **self._erase()})
         self.announce(
             Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         )
         self._releases = 0
         looks = self._mechanism.open_phase(block.n_rows)
+        if self.erased:
+            self._drop_secrets()
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
@@ -504,6 +551,15 @@ class Dataset:
                 await self.look(more)
         else:
             self._synthesize()
+
+    def _erase(self) -> dict[str, int]:
+        """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
+        erased = erased_blocks(self.phase, self.definition.kept_phases)
+        if not erased:
+            return {}
+        self._data.erase(erased)
+        self._draft.erased = erased
+        return {"erased": erased}
 
     # ------------------------------------------------------------ looks and commits
 
@@ -526,6 +582,8 @@ class Dataset:
             looks: The looks.
             asked: Whether the record in hand asks for them, so that they count for its limit.
         """
+        for look in looks:
+            self._data.check(look.reads)
         self._noise.discard()
         self._reserve(looks)
         for look in looks:
@@ -691,6 +749,7 @@ class Dataset:
             pending=draft.pending,
             seal=draft.seal,
             vault=draft.vault,
+            erased=draft.erased,
             charges=draft.charges,
             transcript=draft.transcript,
             verified=self._mechanism.remembered(),

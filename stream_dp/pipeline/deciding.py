@@ -168,7 +168,7 @@ class Decider:
         if isinstance(request, Define):
             _define_again(dataset, request)
         elif isinstance(request, Retire):
-            _retire(dataset)
+            await _retire(dataset)
         elif self._ownership.was_rejected(piece.record):
             # Topics have no mutual order: on a second reading the definition may come first. A record that
             # may have been rejected already stays rejected.
@@ -289,11 +289,12 @@ def _define_again(dataset: Dataset, request: Define) -> None:
     dataset.accepted()
 
 
-def _retire(dataset: Dataset) -> None:
+async def _retire(dataset: Dataset) -> None:
     if dataset.retired:
         dataset.gone()
     else:
         dataset.retire()
+        await dataset.forget_persons()
 
 
 def _refuse_in_quarantine(dataset: Dataset) -> None:

@@ -204,7 +204,7 @@ def _single(name: str, text: str, value: float | None) -> Metric:
 
 
 _OF_A_DATASET = {
-    "privacy_limit_epsilon": "Epsilon promised to every row for life",
+    "privacy_limit_epsilon": "Epsilon promised to every row for life, or to every person",
     "privacy_delta": "Delta promised with it",
     "privacy_spent_epsilon": "Epsilon spent on the phase with the least left",
     "budget_spent_ratio": "Share of the budget spent on the phase with the least left",

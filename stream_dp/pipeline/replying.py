@@ -34,6 +34,8 @@ _FELL_SHORT: Final = (
     "the answer may be"
 )
 
+_PERSONS: Final = "each row that counts is one person's"
+
 _NO_LOSS: Final = PrivacyLoss(share=0.0, blocks=0)
 
 
@@ -100,6 +102,8 @@ class Replying:
             return self.refused(outcome, asked)
         if _fell_short(asked, outcome.path, charges):
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
+        if self._counts_persons(asked):
+            note = "; ".join(filter(None, (note, _PERSONS)))
         facts = self._facts(asked, outcome.path, charges, note)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
@@ -120,6 +124,17 @@ class Replying:
             **self._facts(asked, path, quote.charges, note),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
+        )
+
+    def _counts_persons(self, asked: AnyQuery) -> bool:
+        """Whether it counts rows of one phase, of which each is another person's."""
+        unit = self.dataset.definition.privacy.unit
+        return (
+            unit is not None
+            and unit.rows_per_phase == 1
+            and isinstance(asked, LinearQuery)
+            and asked.kind in ("predicate", "table")
+            and len(asked.window) == 1
         )
 
     def _head(self, asked: AnyQuery | None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         limits=Limits(setup.definition.accuracy.least_error, setup.definition.accuracy.query_share),
         approximate=any(answerer.approximate for answerer, _ in kinds),
         tiles=tiles_of(settings, setup.universe),
+        kept=setup.definition.kept_phases,
     )
     if not kinds:
         return counts

@@ -14,7 +14,12 @@ __all__ = ["COUNTS"]
 
 def _make(settings: CountsSpec, setup: Setup) -> Mechanism:
     del settings
-    return FreshCounts(setup.universe, setup.accuracy, composition_of(setup.privacy))
+    return FreshCounts(
+        setup.universe,
+        setup.accuracy,
+        composition_of(setup.privacy),
+        kept=setup.definition.kept_phases,
+    )
 
 
 COUNTS = Profile(CountsSpec, _make, RhoLine())

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from stream_dp.core.accounting import UNITS, Budget, Charge
+from stream_dp.core.accounting import UNITS, Budget, Charge, epsilon_of
 from stream_dp.core.kinds.base import loss_of
 from stream_dp.core.parameters import Privacy, Unit, as_written
 from stream_dp.messages import Definition
 from stream_dp.profiles.kinds import chosen
 
-__all__ = ["EpsilonLine", "LineUnit", "Price", "RhoLine", "budget_of", "prices_of", "privacy_of"]
+__all__ = [
+    "EpsilonLine",
+    "LineUnit",
+    "Price",
+    "RhoLine",
+    "budget_of",
+    "epsilon_of_person",
+    "prices_of",
+    "privacy_of",
+]
 
 
 class LineUnit(ABC):
@@ -69,6 +79,26 @@ def budget_of(definition: Definition) -> Budget:
     """Returns the budget of each line of a data set, where lines count rho."""
     approximate = any(answerer.approximate for answerer, _ in chosen(definition.kinds))
     return Budget.of(privacy_of(definition), approximate=approximate)
+
+
+def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
+    """The loss of a person of whom as many rows as possible count in each of some phases, as epsilon.
+
+    It is the square of these rows times what was spent on the lines, at the promised delta
+    (docs/guarantee.md, Theorem 20, (b)).
+
+    Args:
+        definition: The definition of a data set that protects persons.
+        shares: The spent share of the line of each of the phases, which follow one another.
+    """
+    promised, budget = privacy_of(definition), budget_of(definition)
+    unit = promised.unit
+    assert unit is not None, "it protects persons"
+    rho = sum(map(Fraction, shares), Fraction(0)) * budget.rho * unit.rows_per_phase**2
+    lost = epsilon_of(rho, promised.delta)
+    # Rounding up may pass the promise by a little where it covers all of these phases.
+    covered = unit.lifetime or len(shares) <= unit.phases
+    return min(promised.epsilon, lost) if covered else lost
 
 
 class Price(NamedTuple):

@@ -127,6 +127,7 @@ def flatten(transition: Transition) -> list[bytes]:
         transition.new_head.hex().encode(),
         b"%d" % transition.erase,
         b"%d" % UNITS,
+        b"%d" % transition.erased,
     ]
     _section(flat, _maybe(transition.definition))
     _section(flat, _pairs(transition.meta.items()))

@@ -5,12 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
 
 from stream_dp.core.accounting import UNITS
+from stream_dp.core.lifetimes import Numbers
+from stream_dp.core.persons import Digests
 from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
-from stream_dp.state.store import LedgerRead, Snapshot, Transition, check_name, refusal
+from stream_dp.state.store import (
+    LedgerRead,
+    Reservation,
+    Snapshot,
+    Transition,
+    check_asked,
+    check_name,
+    refusal,
+)
+
+
+class _Used(NamedTuple):
+    """What is kept of a person: units used before a phase, the phase, and the rows reserved in it."""
+
+    before: int
+    phase: int
+    rows: int
+
+    def before_phase(self, phase: int) -> int:
+        """Returns the units used before a phase that is this one or a later one."""
+        return self.before if self.phase == phase else self.before + self.rows**2
 
 
 @dataclass(slots=True, repr=False)
@@ -34,6 +59,10 @@ class _Dataset:
     ledger: list[bytes] = field(default_factory=list)
     outbox: dict[int, bytes] = field(default_factory=dict)
     vault: dict[str, bytes] = field(default_factory=dict)
+    persons: dict[bytes, _Used] = field(default_factory=dict)
+
+
+_UNUSED = _Used(0, 0, 0)
 
 
 class LocalStore:
@@ -118,6 +147,53 @@ class LocalStore:
         if start < 0:
             raise ValueError("a ledger index is not negative")
         return self._held(dataset).ledger[start : None if most is None else start + most]
+
+    async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
+        check_asked(dataset, phase, digests)
+        held = self._before_seal(dataset, token, phase)
+        used = (held.persons.get(digest.tobytes(), _UNUSED) for digest in digests)
+        return np.fromiter((one.before_phase(phase) for one in used), np.int64, len(digests))
+
+    async def reserve(self, reservation: Reservation) -> None:
+        name, phase = reservation.dataset, reservation.phase
+        held = self._before_seal(name, reservation.token, phase)
+        reserved: dict[bytes, _Used] = {}
+        for digest, before, rows in zip(
+            map(bytes, reservation.digests),
+            reservation.before.tolist(),
+            reservation.rows.tolist(),
+            strict=True,
+        ):
+            if rows == 0:
+                continue
+            known = reserved.get(digest, held.persons.get(digest, _UNUSED))
+            if before != known.before_phase(phase):
+                raise refusal(name, "CONFLICT", "units")
+            larger = max(rows, known.rows) if known.phase == phase else rows
+            reserved[digest] = _Used(before, phase, larger)
+        held.persons.update(reserved)
+
+    async def forget_persons(self, dataset: str, token: int) -> bool:
+        held = self._owned(dataset, token)
+        if not held.retired:
+            raise refusal(dataset, "CONFLICT", "kept")
+        held.persons.clear()
+        return False
+
+    def _owned(self, dataset: str, token: int) -> _Dataset:
+        held = self._held(dataset)
+        if dataset not in self._datasets or held.token != token:
+            raise refusal(dataset, "FENCED")
+        return held
+
+    def _before_seal(self, dataset: str, token: int, phase: int) -> _Dataset:
+        """Every check of a call about persons, in the order of ``scripts/reserve.lua``."""
+        held = self._owned(dataset, token)
+        if held.retired:
+            raise refusal(dataset, "CONFLICT", "retired")
+        if len(held.spent) + 1 != phase:
+            raise refusal(dataset, "CONFLICT", "phase", str(phase))
+        return held
 
     async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
         return {name: self._compared.get((name, partition_of(name)), 0) for name in self._named()}
@@ -238,9 +314,14 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         if batch in held.batches:
             raise refusal(name, "DUPLICATE", "batch", batch)
     blocks = len(held.spent) + (transition.seal is not None)
+    if transition.erased > blocks:
+        raise refusal(name, "CONFLICT", "unsealed", str(blocks))
+    erased = max(transition.erased, len(held.spent) - len(held.blocks))
     for block, charges in totals.items():
         if block >= blocks:
             raise refusal(name, "CONFLICT", "block", str(block))
+        if block < erased:
+            raise refusal(name, "CONFLICT", "erased", str(block))
         before = held.spent[block] if block < len(held.spent) else (0, 0)
         for part, spent, charge in zip(("rho", "delta"), before, charges, strict=True):
             if spent + charge > UNITS:
@@ -264,6 +345,8 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         held.spent.append((0, 0))
         held.pending.clear()
     held.pending.extend(transition.pending)
+    kept = len(held.spent) - transition.erased
+    del held.blocks[: max(0, len(held.blocks) - kept)]
     for block, (rho, delta) in totals.items():
         before = held.spent[block]
         held.spent[block] = (before[0] + rho, before[1] + delta)

@@ -20,6 +20,8 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 
+from stream_dp.core.lifetimes import Numbers
+from stream_dp.core.persons import Digests
 from stream_dp.errors import (
     CorruptState,
     StoreChanged,
@@ -27,9 +29,17 @@ from stream_dp.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from stream_dp.state import codec
+from stream_dp.state import codec, persons
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES
-from stream_dp.state.store import LedgerRead, Snapshot, Transition, check_name, refusal
+from stream_dp.state.store import (
+    LedgerRead,
+    Reservation,
+    Snapshot,
+    Transition,
+    check_asked,
+    check_name,
+    refusal,
+)
 
 DEFAULT_PREFIX = "stream-dp"
 _RETRIES = 8  # about two seconds; every step may be repeated
@@ -71,6 +81,11 @@ _ADVANCE = _Script("advance.lua")
 _HOLD = _Script("hold.lua")
 _COMPARED = _Script("compared.lua")
 _LISTED = _Script("listed.lua")
+_PERSONS = _Script("persons.lua")
+_RESERVE = _Script("reserve.lua")
+_FORGET = _Script("forget.lua")
+
+_FORGOTTEN_AT_ONCE = 4_000  # buckets; with 10^8 persons each holds a hundred of them
 
 _Command = tuple[str | int | bytes, ...]
 _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
@@ -383,6 +398,39 @@ class RedisStore:
         async with _translated():
             (reply,) = await self._run([(_LISTED, keys, [*span, *(n.encode() for n in names)])])
         _facts("compared", reply)
+
+    # Persons -----------------------------------------------------------------------------------
+
+    async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
+        check_asked(dataset, phase, digests)
+        asked = [b"%d" % token, b"%d" % phase, persons.digests_to_bytes(digests)]
+        async with _translated():
+            (reply,) = await self._run([(_PERSONS, self._keys_of_persons(dataset), asked)])
+        (values,) = _facts(dataset, reply)
+        found = persons.units_before(values, phase)
+        if found is None:
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "persons"))
+        return found
+
+    async def reserve(self, reservation: Reservation) -> None:
+        entries = persons.entries_to_bytes(reservation)
+        arguments = [b"%d" % reservation.token, b"%d" % reservation.phase, entries]
+        keys = self._keys_of_persons(reservation.dataset)
+        async with _translated():
+            (reply,) = await self._run([(_RESERVE, keys, arguments)])
+        _facts(reservation.dataset, reply)
+
+    async def forget_persons(self, dataset: str, token: int) -> bool:
+        check_name(dataset)
+        keys = [self._key(dataset, "control"), self._key(dataset, "persons")]
+        async with _translated():
+            (reply,) = await self._run(
+                [(_FORGET, keys, [b"%d" % token, b"%d" % _FORGOTTEN_AT_ONCE])]
+            )
+        return _facts(dataset, reply) == [b"1"]
+
+    def _keys_of_persons(self, dataset: str) -> list[str]:
+        return [self._key(dataset, part) for part in ("control", "spent", "persons")]
 
     # What belongs to no data set ---------------------------------------------------------------
 

@@ -12,9 +12,13 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
+
+import numpy as np
 
 from stream_dp.core.accounting import Charge
+from stream_dp.core.lifetimes import Numbers, units_after
+from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.errors import (
     BudgetExceeded,
     Conflict,
@@ -26,6 +30,13 @@ from stream_dp.errors import (
 from stream_dp.state.ledger import HEAD_BYTES, extend
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+MOST_PERSONS: Final = 10_000
+"""The most persons of a call: one step must not hold the store up for long."""
+
+_MOST_PHASE = 2**32 - 1
+_MOST_UNITS = 2**16 - 1
+_MOST_ROWS = 2**8 - 1
 
 
 def check_name(dataset: str) -> None:
@@ -69,7 +80,12 @@ _CONFLICTS = {
     "retired": "is retired and takes no more rows or secrets",
     "cursor": "the cursor of {} would go backwards",
     "block": "there is no block {} to charge",
+    "erased": "the rows of block {} are erased, so no look at them can be charged",
+    "unsealed": "block {} is not sealed, so its rows cannot be erased",
     "intent": "no open look was announced at seq {}",
+    "phase": "phase {} is not the one that is sealed next",
+    "units": "a person has used other units than the reservation starts from",
+    "kept": "is not retired, so what its persons have used is kept",
 }
 
 
@@ -86,7 +102,7 @@ class Snapshot:
         meta: Public counters and flags, free-form.
         cursor: "topic:partition" -> next offset to read; of a source, the next one to count.
         pending: Accepted rows of the phase to come, in order of arrival. Private.
-        blocks: Sealed blocks by index. Private; empty once erased.
+        blocks: Sealed blocks in order, the last ones: those before them are erased. Private.
         vault: Secrets that were drawn once, by name. Private; empty once erased.
         spent: (rho, delta) spent on each block, units of its budget / 2**50. Kept when blocks are erased.
         transcript: Published measurements, in order.
@@ -132,6 +148,8 @@ class Transition:
             then ``pending`` is appended. Private.
         vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
+        erased: The number of first blocks whose rows are gone from this commit on, those of earlier commits
+            included. What was spent on them stays, and nothing more can be charged to them.
         charges: The charges to add to what their blocks have spent, all or none. A block may be the one
             sealed here.
         transcript: The measurements to append.
@@ -141,7 +159,8 @@ class Transition:
         ledger: The entries to append.
         outbox: Records to release after this commit, kept under the new ``seq`` until released.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
-            go and none can come back; ids, answers, ledger, spent and cursor stay.
+            go and none can come back; ids, answers, ledger, spent and cursor stay. What persons have used is
+            erased afterwards, by ``PersonStore.forget_persons``.
     """
 
     dataset: str
@@ -157,6 +176,7 @@ class Transition:
     pending: Sequence[bytes] = field(default=(), repr=False)
     seal: bytes | None = field(default=None, repr=False)
     vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    erased: int = 0
     charges: Sequence[Charge] = ()
     transcript: Sequence[bytes] = field(default=(), repr=False)
     verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
@@ -174,12 +194,63 @@ class Transition:
             raise ValueError("new_head is not what the appended ledger entries lead to")
         if self.token < 0 or self.seq < 0:
             raise ValueError("token and seq are not negative")
+        if self.erased < 0:
+            raise ValueError("the number of erased blocks is not negative")
         if any(offset < 0 for offset in self.cursor.values()):
             raise ValueError("an offset is not negative")
         if any(charge.block < 0 or charge.rho < 0 or charge.delta < 0 for charge in self.charges):
             raise ValueError("a charge is not negative: what was spent never comes back")
         if any(seq < 0 for seq in self.settles):
             raise ValueError("a settled look is named by the seq that announced it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reservation:
+    """The rows of persons that may count in the phase that is sealed next, as absolute numbers.
+
+    Repeated for the same phase, the larger number of rows of each person stays reserved. So a worker that
+    died between this and the seal loses nothing, and neither does the one that repeats it.
+
+    Attributes:
+        dataset: The name of the data set.
+        token: The owner's fencing token.
+        phase: The phase, from 1.
+        digests: The person of each slot, shape (n_slots, 12). A person may have several. Private.
+        before: The units that each has used in earlier phases, shape (n_slots,), at most 65,535. Private.
+        rows: The rows of each that may count, shape (n_slots,), at most 255. 0 reserves nothing. Private.
+    """
+
+    dataset: str
+    token: int
+    phase: int
+    digests: Digests = field(repr=False)
+    before: Numbers = field(repr=False)
+    rows: Numbers = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_asked(self.dataset, self.phase, self.digests)
+        if self.before.shape != self.rows.shape or len(self.rows) != len(self.digests):
+            raise ValueError("a reservation has a number of units and of rows for each slot")
+        if np.any(self.rows < 0) or np.any(self.rows > _MOST_ROWS):
+            raise ValueError(f"a reservation is of 0 to {_MOST_ROWS} rows of a person")
+        after = units_after(self.before, self.rows)
+        if np.any(self.before < 0) or np.any(after > _MOST_UNITS):
+            raise ValueError(f"a person has 0 to {_MOST_UNITS} units")
+
+
+def check_asked(dataset: str, phase: int, digests: Digests) -> None:
+    """Refuses what cannot be asked of persons.
+
+    Raises:
+        ValueError: Not a data set's name, a phase beyond 32 bits, or digests of another length or too many.
+    """
+    check_name(dataset)
+    if not 1 <= phase <= _MOST_PHASE:
+        raise ValueError(f"a phase is between 1 and {_MOST_PHASE}")
+    if digests.ndim != 2 or digests.shape[1] != DIGEST_BYTES:
+        raise ValueError(f"a person's digest has {DIGEST_BYTES} bytes")
+    if len(digests) > MOST_PERSONS:
+        raise ValueError(f"a call is about at most {MOST_PERSONS} persons")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +269,61 @@ class LedgerRead:
     entry: bytes = field(default=b"", repr=False)
 
 
-class DatasetStore(Protocol):
-    """The part of a store that keeps each data set.
+class PersonStore(Protocol):
+    """The part of a store that keeps the units which the persons of a data set have used, for life.
+
+    Only the owner reads and writes them, and only for the phase that is sealed next. They are reserved
+    before the seal is committed. Every method may raise StoreUnavailable or another StoreError, and may then
+    be repeated.
+    """
+
+    async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
+        """Returns the units that persons have used before a phase, shape (n_slots,). Private.
+
+        What was reserved for this very phase is left out, so that a reservation can be repeated.
+
+        Args:
+            dataset: The name of the data set.
+            token: The owner's fencing token.
+            phase: The phase that is sealed next, from 1.
+            digests: The person of each slot, shape (n_slots, 12), for at most ``MOST_PERSONS`` slots.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: Another phase is sealed next, or the data set is retired.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+    async def reserve(self, reservation: Reservation) -> None:
+        """Makes a reservation durable, whole or not at all. The same one again is done already.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: Another phase is sealed next, the data set is retired, or a person has used other units
+                than the reservation starts from.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+    async def forget_persons(self, dataset: str, token: int) -> bool:
+        """Erases a part of what the persons of a retired data set have used.
+
+        The store notes how far it is, so that the next call goes on from there, also that of another worker.
+
+        Returns:
+            Whether there may be more.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: The data set is not retired.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
+
+class DatasetStore(PersonStore, Protocol):
+    """The part of a store that keeps each data set, and what its persons have used.
 
     Every method may raise StoreUnavailable or another StoreError.
     """
@@ -226,8 +350,8 @@ class DatasetStore(Protocol):
         Raises:
             Fenced: The data set has another owner, or none.
             Conflict: Stored seq or head is another, a cursor would go backwards, an announced look is not
-                there, a block does not exist, the definition comes twice or never, or rows or secrets
-                come for a retired data set.
+                there, a block does not exist or is to be charged although its rows are erased, the definition
+                comes twice or never, or rows or secrets come for a retired data set.
             DuplicateId: An answer or batch id is stored already.
             BudgetExceeded: A charge would pass a block's budget.
             CorruptState: What is stored is not ours.
@@ -387,13 +511,17 @@ class Store(DatasetStore, DeploymentStore, ComparisonStore, Protocol):
 
 
 __all__ = [
+    "MOST_PERSONS",
     "ComparisonStore",
     "DatasetStore",
     "DeploymentStore",
     "LedgerRead",
+    "PersonStore",
+    "Reservation",
     "Snapshot",
     "Store",
     "Transition",
+    "check_asked",
     "check_name",
     "refusal",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
 from stream_dp.profiles.building import build, epsilon_spent, rows_of_a_phase, rows_that_open
+from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.profiles.openings import opening_of
 from stream_dp.web.published import Published, PublishedDataset
 
@@ -142,8 +143,11 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "name": name,
             "attributes": [attribute.model_dump() for attribute in definition.attributes],
             "privacy": definition.privacy.model_dump(),
+            "promised_to": definition.privacy.promised_to,
+            "counting": None if (unit := definition.privacy.unit) is None else unit.counting,
             "accuracy": definition.accuracy.model_dump(),
             "profile": definition.mechanism.profile,
+            "kept_phases": definition.kept_phases,
             "opening": _opening(definition),
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }
@@ -161,6 +165,14 @@ def _opening(definition: Definition) -> dict[str, Any] | None:
         return None
     poor = found.blurred if definition.synthetic_rows else None
     return {"share": found.share, "certifies": found.certifies, "poor_rows": poor}
+
+
+def _in_every_phase(dataset: PublishedDataset) -> float | None:
+    """Returns the loss, as epsilon, of a person with the most rows in every phase. None where rows lose."""
+    definition = dataset.definition
+    if definition is None or definition.privacy.unit is None:
+        return None
+    return epsilon_of_person(definition, [block.spent for block in dataset.odometer.blocks])
 
 
 def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
@@ -183,6 +195,7 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         "epsilon": None
         if dataset.definition is None
         else _epsilon(dataset.definition, dataset.odometer.most_spent),
+        "in_every_phase": _in_every_phase(dataset),
         "looks": dataset.odometer.looks,
         "refused": sum(tally.refused for tally in dataset.tallies.values()),
         "phase_list": phases[-_MOST_PHASES:],

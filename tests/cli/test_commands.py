@@ -379,6 +379,29 @@ def test_a_memory_profile_that_needs_more_rows_than_given_says_how_many(
         assert ("phase.min_rows" in ended.err) is not fits
 
 
+def test_what_is_kept_is_said_and_tiles_that_need_more_are_warned_of(
+    run: Run, tmp_path: Path, good: Words
+) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps(good))
+    assert "are kept" not in run("dataset", "check", file).out
+    tiles = {"workload": {"tables": [["city"]], "windows": [1, 4]}}
+    for phases, which, warns in ((1, "newest phase", True), (4, "last 4 phases", False)):
+        file.write_text(json.dumps({**good, "retention": {"phases": phases}, "mechanism": tiles}))
+        ended = run("dataset", "check", file)
+        assert (
+            f"the rows of the {which} are kept; older ones are erased, and what was published of them stays"
+            in ended.out
+        )
+        assert ("ask it in every phase" in ended.err) is warns
+    file.write_text(
+        json.dumps({**good, "retention": {"phases": 1}, "mechanism": {"profile": "weights"}})
+    )
+    refused = run("dataset", "check", file)
+    assert refused.code == 1
+    assert 'use "calibrated", "counts" or "whole_table", or remove retention' in refused.err
+
+
 def test_a_pure_promise_is_for_the_profiles_that_can_keep_it(
     run: Run, tmp_path: Path, good: Words
 ) -> None:

@@ -139,6 +139,76 @@ SAID: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+COUNTED = {"counted": 1200, "counted_bar": 55.4, "surplus_at_most": 0.7812}
+"""The rows that count, where a person is protected."""
+
+OF_COUNTED = "of the 1,200 ± 55 rows that count, of 5,000"
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            {
+                "kind": "predicate",
+                "value": 0.25,
+                "count": 300,
+                "error_bar": 0.03,
+                "count_bar": 40.2,
+            },
+            f"25.00% ± 3.00%: 300 ± 40 {OF_COUNTED}",
+        ),
+        (
+            {"kind": "predicate", "value": 0.25, "count": 300},
+            f"25.00%, no error bar known: 300 {OF_COUNTED}",
+        ),
+        (
+            {"kind": "share", **SHARE, "count_bar": 44.0, "share": 0.25, "share_bar": 0.0125},
+            (
+                "25.00% ± 1.25% of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 44 "
+                f"{OF_COUNTED}"
+            ),
+        ),
+        (
+            {"kind": "sum", **SUM, "count_bar": 44.0, "rows": 900, "rows_bar": 39.7},
+            (
+                "sum 164,123 ± 2,346; mean 41.03 ± 0.62; rows with a value: 80.00% ± 1.00%: 4,000 ± 44 "
+                f"{OF_COUNTED}; all rows of the condition: 900 ± 40"
+            ),
+        ),
+    ],
+)
+def test_where_a_person_is_protected_an_answer_is_one_of_the_rows_that_count(
+    reply: dict[str, Any], said: str
+) -> None:
+    """The bar of a count is its own: as a share of all rows it would be far too wide or too narrow."""
+    answer = noisy(**reply, **COUNTED)
+    first, surplus, _ = map(str, answer_lines(answer))
+    assert first == said
+    assert answer_line(answer).startswith(f"{said} (hard")
+    assert surplus == (
+        "at most 78.12% of the 5,000 rows do not count; a count among all rows may be larger by up to 3,906"
+    )
+
+
+def test_a_table_of_rows_that_count_has_a_bar_for_each_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.75, 0.25],
+        "counts": [900, 300],
+        "error_bars": [0.02, 0.03],
+        "count_bars": [60.4, None],
+    }
+    table, among, _, _ = answer_lines(noisy(kind="table", table=found, **COUNTED))
+    assert str(among) == f"shares and rows are {OF_COUNTED}"
+    _, bonn, other = printed(table, capsys)
+    assert bonn.split()[:6] == ["Bonn", "75.00%", "2.00%", "900", "±", "60"]
+    assert "300, no error bar known" in other
+
+
 @pytest.mark.parametrize(("reply", "said"), SAID)
 def test_an_answer_says_what_of_what(reply: dict[str, Any], said: str) -> None:
     """The answer alone tells it. One without a kind was published before answers said theirs."""

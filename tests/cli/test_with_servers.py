@@ -508,13 +508,14 @@ def test_many_wide_columns_are_split_into_records_that_are_served(
 
 def test_data_sets_are_shown_for_people_and_for_scripts(served: Run, people: str) -> None:
     shown = served("dataset", "show", people).out
-    assert "guaranteed to every row for ever: epsilon 1, delta 1e-09" in shown
+    assert "promised to every row, for ever: epsilon 1, delta 1e-09" in shown
+    assert "rows are kept until the data set is retired" in shown
     assert re.search(r"age +whole number +< 18, 18 to 29, 30 to 44, >= 45, missing", shown)
     assert json.loads(served("dataset", "show", people, "--json").out)["dataset"] == people
     assert people in served("dataset", "list").out
     assert people in served("dataset", "list", "--json").out
     budget = served("budget", people).out
-    assert f"{people} guarantees every row epsilon 1 at delta 1e-09, for ever" in budget
+    assert f"{people}: epsilon 1 at delta 1e-09 is promised to every row, for ever" in budget
     facts = json.loads(served("budget", people, "--json").out)
     assert [phase["rows"] for phase in facts["phases"]] == [2500, 2500]
     assert all(0 < phase["epsilon"] <= 1 for phase in facts["phases"])
@@ -572,7 +573,7 @@ def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(
     assert facts["phases"][0]["epsilon"] == pytest.approx(3 * math.log(100) / 5_000, rel=1e-6)
     assert "constants" not in facts
     shown = served("budget", name).out
-    assert "guarantees every row epsilon 0.003 at delta 0, for ever; 3 looks" in shown
+    assert "epsilon 0.003 at delta 0 is promised to every row, for ever; 3 looks" in shown
     assert "with no budget left a query is refused" in served("dataset", "show", name).out
     assert "has no budget left for another count" in served("ask", name, "city = 'Pau'").err
 

@@ -86,6 +86,23 @@ def test_a_worker_names_the_variable_that_does_not_fit_and_never_its_value(
     assert PASSWORD not in repr(settings)
 
 
+def test_a_key_file_of_persons_is_read_before_the_worker_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert worker_settings().person_key() is None
+    file = tmp_path / "persons.key"
+    monkeypatch.setenv("STREAM_DP_PERSON_KEY_FILE", str(file))
+    name = "^STREAM_DP_PERSON_KEY_FILE: "
+    with pytest.raises(InvalidInput, match=name + r"it cannot be read \(FileNotFoundError\)"):
+        worker_settings()
+    file.write_bytes(b"hunter2")
+    with pytest.raises(InvalidInput, match=name + "it holds fewer than 32 bytes") as refused:
+        worker_settings()
+    assert "hunter2" not in str(refused.value)
+    file.write_bytes(bytes(range(40)))
+    assert worker_settings().person_key() == bytes(range(40))
+
+
 def test_the_settings_know_every_field_of_a_broker() -> None:
     fields = set(Broker.__dataclass_fields__) - {"servers"}
     assert {f"kafka_{name}" for name in fields} < WorkerSettings.model_fields.keys()

@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Rejection, answer_frame, answers_frame, documents, frames
+from stream_dp.client import Client, Rejection, answer_frame, answers_frame, documents, frames
 from stream_dp.client.topics import worker_group
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, StreamDPError
-from stream_dp.messages import Answer, Batched, FoundCell, Reason, Rejected, read_answer
+from stream_dp.messages import Answer, Batched, Definition, FoundCell, Reason, Rejected, read_answer
 from stream_dp.settings import WorkerSettings
 
 UNIVERSE = Universe(
@@ -51,6 +51,39 @@ def test_columns_that_are_not_declared_stay_here() -> None:
     assert set(frames.frame_columns(FRAME, UNIVERSE.names)) == set(UNIVERSE.names)
     stream = frames.arrow_stream(pa.Table.from_pandas(FRAME), UNIVERSE.names)
     assert pa.ipc.open_stream(stream).read_all().column_names == list(UNIVERSE.names)
+
+
+@pytest.mark.parametrize(
+    ("form", "given"), [("frame", FRAME), ("arrow", pa.Table.from_pandas(FRAME))]
+)
+def test_where_persons_are_protected_the_column_of_their_keys_goes_along(
+    monkeypatch: pytest.MonkeyPatch, form: str, given: Any
+) -> None:
+    unit = {"key": "id", "rows_per_phase": 1, "phases": 12}
+    definition = Definition.read(
+        {
+            "version": 1,
+            "dataset": "people",
+            "attributes": [
+                {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
+                {"name": "smoker", "type": "boolean"},
+            ],
+            "privacy": {"epsilon": 1.0, "delta": 1e-9, "unit": unit},
+            "accuracy": {"error": 0.02},
+            "phase": {"min_rows": 20_000},
+        }
+    )
+    sent: list[bytes] = []
+    monkeypatch.setattr(Client, "definition", lambda *_: definition)
+    monkeypatch.setattr(Client, "_send_batch", lambda _, __, value, *___: sent.append(value))
+    object.__new__(Client).send("people", **{form: given})
+    (value,) = sent
+    if form == "frame":
+        columns = json.loads(value)["columns"]
+    else:
+        columns = pa.ipc.open_stream(value).read_all().to_pydict()
+    assert list(columns) == ["city", "smoker", "id"]
+    assert columns["id"] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("form", [frames.frame_columns, frames.arrow_stream])
@@ -162,3 +195,24 @@ def test_answers_of_many_kinds_go_side_by_side_with_refusals_and_rejections() ->
     assert list(frame.loc["c", ["count", "rows", "rows_bar"]]) == [5, 7, 2.0]
     assert list(frame.loc[["d", "e"], "reason"]) == ["ask >= 30"] * 2
     assert "side" not in frame.columns  # nobody has one
+
+
+def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_none() -> None:
+    counted = {"counted": 40, "counted_bar": 6.5, "surplus_at_most": 0.75}
+    one = answer("a", value=0.25, count=10, error_bar=0.1, count_bar=4.0, **counted)
+    columns = ["count", "count_bar", "counted", "counted_bar", "surplus_at_most"]
+    frame: Any = answers_frame([one])
+    assert frame[columns].to_numpy().tolist() == [[10, 4.0, 40, 6.5, 0.75]]
+    assert set(columns) & set(answers_frame([answer("b", value=0.25, count=5)])) == {"count"}
+    table = {
+        "attributes": ["city"],
+        "labels": [["Bonn", "other"]],
+        "values": [0.75, 0.25],
+        "counts": [30, 10],
+        "error_bars": [0.1, None],
+        "count_bars": [4.0, None],
+    }
+    cells: Any = answer_frame(answer("c", kind="table", table=table, **counted))
+    assert list(cells.columns) == ["city", "value", "count", "error_bar", "count_bar"]
+    assert cells["count_bar"].tolist()[0] == 4.0
+    assert math.isnan(cells["count_bar"].tolist()[1])

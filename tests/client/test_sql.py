@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.client.queries import Query, as_message
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
-from stream_dp.errors import InvalidQuery
+from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.sql import example, parse
 
 FLIGHTS: list[dict[str, Any]] = [
@@ -514,3 +517,52 @@ def test_only_counts_are_fresh_and_errors_point_into_the_text_as_written() -> No
         parse(" FRESH SELECT AVG(age)", FRESH_SCHEMA)
     with pytest.raises(InvalidQuery, match="line 2, column 7: there is no attribute agx"):
         parse("\nFRESH agx > 3", FRESH_SCHEMA)
+
+
+# ---------------------------------------------------------------- persons
+
+PERSON = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
+
+
+@pytest.mark.parametrize("sql", ["COUNT(DISTINCT user_id)", "COUNT(distinct USER_ID) FROM flights"])
+def test_where_one_row_of_a_person_counts_the_persons_of_one_phase_are_a_count(sql: str) -> None:
+    asked = parse(f"SELECT {sql}", FLIGHTS, dataset="flights", unit=PERSON)
+    assert asked == {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
+    precise = parse(f"FRESH SELECT {sql} WITHIN 5%", FLIGHTS, unit=PERSON)
+    assert precise == {**asked, "error": {"relative": 0.05}, "fresh": True}
+
+
+@pytest.mark.parametrize(
+    ("sql", "unit", "problem"),
+    [
+        ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "4, so a count is not one of persons"),
+        ("COUNT(DISTINCT user_id)", {"lifetime": True}, "a person counts in at most 12 phases here"),
+        ("COUNT(DISTINCT user_id) WHERE late", {}, "others may satisfy the condition"),
+        ("COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
+        ("late, COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
+        ("COUNT(*), COUNT(DISTINCT user_id)", {}, "COUNT(DISTINCT user_id) is asked already; ask one"),
+        ("COUNT(DISTINCT user_id), AVG(distance)", {}, "COUNT(DISTINCT user_id) is asked already"),
+        ("COUNT(DISTINCT carrier)", {}, "COUNT counts rows"),
+        ("COUNT(DISTINCT user_id, carrier)", {}, "COUNT counts rows"),
+        ("COUNT(user_id)", {}, "there is no attribute user_id"),
+        ("COUNT(DISTINCT user_id)", None, "COUNT counts rows"),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_number_of_persons_is_refused(
+    sql: str, unit: dict[str, Any] | None, problem: str
+) -> None:
+    with pytest.raises(InvalidQuery, match=re.escape(problem)):
+        parse(f"SELECT {sql}", FLIGHTS, unit=None if unit is None else {**PERSON, **unit})
+
+
+def test_persons_are_counted_about_one_phase_only() -> None:
+    read = partial(parse, attributes=FLIGHTS, unit=PERSON)
+    sql = "SELECT COUNT(DISTINCT user_id)"
+    asked = as_message(Query(sql, last_phases=1, query_id="q"), read)
+    expected = {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
+    assert asked == {"query_id": "q", **expected}
+    for window in (None, 2):
+        with pytest.raises(InvalidInput, match="a person counts again in each phase"):
+            as_message(Query(sql, last_phases=window), read)
+    with pytest.raises(InvalidInput, match="other rows may be in other groups"):
+        as_message(Query(sql, ("late",), last_phases=1), read)

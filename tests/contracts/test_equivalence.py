@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -18,7 +19,7 @@ from stream_dp.errors import StoreError
 from stream_dp.state.ledger import GENESIS, append, verify
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Transition
+from stream_dp.state.store import Reservation, Transition
 
 DATASETS = ("flights", "weather")
 
@@ -46,6 +47,7 @@ changes = st.fixed_dictionaries(
         "batches": st.dictionaries(ids, contents, max_size=1),
         "pending": some,
         "seal": contents,
+        "erased": st.integers(0, 3),
         "charges": st.lists(st.builds(Charge, few, amounts, amounts), max_size=3),
         "transcript": some,
         "verified": st.dictionaries(contents, contents, max_size=2),
@@ -115,6 +117,17 @@ class Stores(RuleBasedStateMachine):
         definition: bool,
         fault: str | None,
     ) -> None:
+        self.transit(dataset, changes, entries, definition=definition, fault=fault)
+
+    def transit(
+        self,
+        dataset: str,
+        changes: dict[str, Any],
+        entries: int,
+        *,
+        definition: bool = True,
+        fault: str | None = None,
+    ) -> None:
         token, seq, head, count = self.at[dataset]
         new_head, ledger = (GENESIS if fault == "head" else head), []
         start = new_head
@@ -166,6 +179,55 @@ class Stores(RuleBasedStateMachine):
     @rule(holder=st.sampled_from(["one", "two"]), partitions=st.sets(few))
     def hold(self, holder: str, partitions: set[int]) -> None:
         self.both(lambda store: store.hold(holder, partitions))
+
+    @rule(
+        dataset=st.sampled_from(DATASETS),
+        ahead=st.sampled_from([1, 1, 1, 1, 0, 2]),
+        persons=st.lists(few, min_size=1, max_size=3),
+        rows=few,
+        wrong=st.sampled_from([0] * 5 + [1]),
+        old=st.sampled_from([False] * 5 + [True]),
+    )
+    def reserve(
+        self, dataset: str, ahead: int, persons: list[int], rows: int, wrong: int, old: bool
+    ) -> None:
+        token = self.at[dataset][0] - old
+        sealed = len(self.local._datasets[dataset].spent)
+        phase = max(sealed + ahead, 1)
+        digests = np.array([[person * 63] * 12 for person in persons], dtype=np.uint8)
+
+        async def units(store: Any) -> list[int]:
+            found = await store.units(dataset, token, phase, digests)
+            listed: list[int] = found.tolist()
+            return listed
+
+        found = self.both(units)
+        before = found if isinstance(found, list) else [0] * len(persons)
+        reservation = Reservation(
+            dataset=dataset,
+            token=token,
+            phase=phase,
+            digests=digests,
+            before=np.array(before) + wrong,
+            rows=np.array([rows + at for at in range(len(persons))]),
+        )
+        self.both(lambda store: store.reserve(reservation))
+        self.both(units)
+
+    @rule(dataset=st.sampled_from(DATASETS))
+    def seal(self, dataset: str) -> None:
+        """What is reserved for this phase is used from now on."""
+        self.transit(dataset, {"seal": b"block"}, 1)
+
+    @rule(dataset=st.sampled_from(DATASETS), old=st.booleans())
+    def forget(self, dataset: str, old: bool) -> None:
+        """The stores erase in steps of their own size, and agree on whether they may."""
+        token = self.at[dataset][0] - old
+
+        async def forgotten(store: Any) -> None:
+            await store.forget_persons(dataset, token)
+
+        self.both(forgotten)
 
     def teardown(self) -> None:
         try:

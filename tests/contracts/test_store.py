@@ -218,6 +218,13 @@ async def test_a_secret_is_kept_until_it_is_replaced_or_dropped(backend: Any, ow
     assert (await owner.store.acquire("flights")).vault == {"offset": b"secret four"}
 
 
+async def test_a_secret_may_come_with_the_definition(backend: Any, own: Any) -> None:
+    store = backend.store()
+    await (await own(store, "weather")).commit(definition=b"w", vault={"person": PRIVATE})
+    snapshot = await store.acquire("weather")
+    assert (snapshot.definition, snapshot.vault) == (b"w", {"person": PRIVATE})
+
+
 async def test_lists_keep_their_order(backend: Any, owner: Any) -> None:
     measurements = [b"m%d" % i for i in range(40)]
     for start in range(0, 40, 8):
@@ -346,6 +353,47 @@ async def test_rows_and_secrets_that_come_with_a_retirement_are_not_kept(
     assert snapshot.vault == {}
     assert snapshot.spent == ((10, 20), (0, 0), (1, 0))
     assert PRIVATE.decode() not in repr(backend.dump())
+
+
+async def test_rows_are_erased_with_the_commit_that_says_so(backend: Any, owner: Any) -> None:
+    await owner.commit(seal=PRIVATE, vault={"offset": b""})
+    shown = backend.url is not None  # a LocalStore shows no rows in any repr
+    assert (PRIVATE.decode() in repr(backend.dump())) is shown
+    seal = owner.transition(seal=b"block 3", erased=3, charges=[Charge(3, 5)])
+    for _ in range(2):  # the same commit again is done already
+        await owner.store.commit(seal)
+        assert PRIVATE.decode() not in repr(backend.dump())
+    owner.moved(seal)
+    snapshot = await backend.store().acquire("flights")
+    owner.token += 1
+    assert snapshot.blocks == (b"block 3",)
+    assert snapshot.spent == ((10, 20), (0, 0), (0, 0), (5, 0))
+    assert snapshot.transcript == (b"measurement 0",)
+    await owner.commit(
+        seal=b"block 4", erased=1
+    )  # what is erased stays erased, and nothing else goes
+    await owner.commit(seal=b"block 5")
+    assert (await backend.store().acquire("flights")).blocks == (b"block 3", b"block 4", b"block 5")
+
+
+async def test_nothing_is_charged_to_a_block_whose_rows_are_erased(
+    backend: Any, owner: Any
+) -> None:
+    before = backend.dump()
+    for wrong, said in (
+        (owner.transition(erased=1, charges=[Charge(0, 1)]), "rows of block 0 are erased"),
+        (owner.transition(seal=b"block 2", erased=4), "block 3 is not sealed"),
+    ):
+        with pytest.raises(Conflict, match=said):
+            await owner.store.commit(wrong)
+    assert backend.dump() == before
+    await owner.commit(erased=1, charges=[Charge(1, 1)])
+    before = backend.dump()
+    with pytest.raises(Conflict, match="rows of block 0 are erased"):
+        await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
+    assert backend.dump() == before
+    await owner.commit(erased=2)
+    assert (await backend.store().acquire("flights")).blocks == ()
 
 
 # Repetition -------------------------------------------------------------------------------------

@@ -166,7 +166,39 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_marginals_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    assert asked == {"append", "in_order", "marginal", "sizes", "totals"}
+    public = {"append", "check", "erase", "erased", "of_persons", "sizes"}
+    assert asked == {"in_order", "marginal", "totals"} | public
+
+
+def test_rows_that_are_erased_are_gone_and_their_number_stays() -> None:
+    sealed = [Block.seal(FLIGHTS, FLIGHTS.encode_rows([{"carrier": c}]), [0]) for c in ("AA", "UA")]
+    blocks = Blocks(FLIGHTS, sealed)
+    before = blocks.marginal((0,), range(1, 2)).tolist()
+    blocks.erase(1)
+    blocks.erase(0)  # what is erased stays erased
+    assert (len(blocks), blocks.erased, blocks.sizes) == (2, 1, [1, 1])
+    assert not any(held is sealed[0] for held in blocks._blocks)
+    for read in (
+        lambda: blocks.marginal((0,), range(2)),
+        lambda: blocks.marginal((), range(1)),
+        lambda: blocks.in_order(0, 0),
+        lambda: blocks.check((1, 0)),
+    ):
+        with pytest.raises(ValueError, match="the rows of a block of the window are erased"):
+            read()
+    assert blocks.marginal((0,), range(1, 2)).tolist() == before
+    assert Blocks(FLIGHTS, sealed[1:], [1]).sizes == [1, 1]
+
+
+def test_a_block_that_is_erased_and_still_there_would_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broken copy: without its check the first block that is left answers in place of another."""
+    sealed = [Block.seal(FLIGHTS, FLIGHTS.encode_rows([{"carrier": c}])) for c in ("AA", "UA")]
+    blocks = Blocks(FLIGHTS, sealed)
+    blocks.erase(1)
+    monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
+    assert blocks.marginal((0,), range(1)).tolist() == [[0, 1, 0]]
 
 
 def test_a_stored_block_that_does_not_decode_is_refused() -> None:

@@ -21,7 +21,7 @@ from stream_dp.core.persons import (
     LONGEST_KEY,
     Persons,
     PersonSecret,
-    Whose,
+    Slots,
     canonical,
     digests,
     ranks,
@@ -118,7 +118,7 @@ def test_digests_need_the_secret() -> None:
     assert (digests(SECRET, ["17"]) != digests(other, ["17"])).any()
     assert (ranks(SECRET, "b", 9) != ranks(other, "b", 9)).any()
     assert "17" not in repr(Persons("user_id", b"17" * 16, "b"))
-    assert repr(Whose(digests(SECRET, ["17"]), ranks(SECRET, "b", 1))) == "Whose()"
+    assert repr(Slots(digests(SECRET, ["17"]), ranks(SECRET, "b", 1))) == "Slots()"
 
 
 def test_digests_and_ranks_never_change() -> None:
@@ -164,7 +164,7 @@ def test_the_rows_of_least_rank_of_each_person_count(
     slots: list[tuple[int | None, int]], data: Any
 ) -> None:
     keys, order = [key for key, _ in slots], [rank for _, rank in slots]
-    whose = Whose(digests(SECRET, keys), np.array(order, dtype=np.uint64))
+    whose = Slots(digests(SECRET, keys), np.array(order, dtype=np.uint64))
     for k in (1, 2, 255):
         assert whose.counted(k).tolist() == chosen(keys, order, [k] * len(keys))
     each = data.draw(st.lists(st.integers(0, 3), min_size=5, max_size=5))
@@ -177,7 +177,7 @@ def test_a_million_rows_are_chosen_in_about_a_second() -> None:
     draw = np.random.default_rng(1)
     keys = draw.integers(300_000, size=n)
     table = digests(SECRET, range(300_000))
-    whose = Whose(table[keys], ranks(SECRET, "batch", n))
+    whose = Slots(table[keys], ranks(SECRET, "batch", n))
     began = time.process_time()
     counted = whose.counted(2)
     assert time.process_time() - began < 5.0
@@ -222,7 +222,7 @@ def test_the_first_rows_instead_of_ranked_ones_would_depend_on_the_order() -> No
     for parts in (named, named[::-1]):
         rows = Rows.concat(parts)
         assert rows.whose is not None
-        first = Whose(rows.whose.digests, np.arange(2, dtype=np.uint64))
+        first = Slots(rows.whose.digests, np.arange(2, dtype=np.uint64))
         blocks.add(Block.seal(CLICKS, rows, counted=first.counted(1)).to_bytes())
     assert len(blocks) == 2
 
@@ -262,7 +262,7 @@ def right(keys: Keys, k: int, units: int | None) -> tuple[bool, ...]:
 
     def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
         mine = [keys[slot] for slot in at]
-        whose = Whose(digests(SECRET, mine), PLACE[at])
+        whose = Slots(digests(SECRET, mine), PLACE[at])
         left = [k if units is None else min(k, math.isqrt(units - used[key])) for key in mine]
         counted: list[bool] = whose.counted(np.array(left)).tolist()
         for key, n in Counter(key for key, mark in zip(mine, counted, strict=True) if mark).items():
@@ -282,7 +282,7 @@ def a_digest_for_each_batch(keys: Keys, k: int, units: int | None) -> tuple[bool
 
     def choose(at: list[int], keys: Keys, _: int) -> Sequence[bool]:
         found = [digests(BATCH_OF[slot].encode(), [keys[slot]])[0] for slot in at]
-        return Whose(np.array(found), PLACE[at]).counted(k).tolist()
+        return Slots(np.array(found), PLACE[at]).counted(k).tolist()
 
     return by_blocks(choose, keys)
 

@@ -32,6 +32,7 @@ from stream_dp.messages import (
 )
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.pipeline import backlog, dataset
+from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.web import pages, runner
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,29 @@ def _dead_links(page: Path) -> list[str]:
         if not target.exists() or (anchor and anchor not in _anchors(target)):
             dead.append(link)
     return dead
+
+
+def test_what_the_page_for_persons_says_follows_from_its_definition() -> None:
+    page = (ROOT / "docs/persons.md").read_text()
+    (written,) = re.findall(r"^```json definition\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    definition = Definition.read(json.loads(written))
+    definition.check_new()
+    privacy = definition.privacy
+    assert privacy.unit is not None
+    said = f"promised to {privacy.promised_to}"
+    assert f"\n{said}: epsilon 1, delta 1e-09\n{privacy.unit.counting}\n" in page
+    assert f"epsilon 1 at delta 1e-09 is {said}; 7 looks" in page
+    phases, epsilons = (
+        [cell.strip() for cell in row.split("|")]
+        for row in re.findall(r"^\| (?:phases|epsilon) \|(.*)\|$", page, re.MULTILINE)
+    )
+    full = [f"{epsilon_of_person(definition, [1.0] * int(n)):.4f}" for n in phases]
+    assert epsilons == full
+    spent = re.findall(r"^ +\d  20,000 .* ([\d.]+)% +([\d.]+) +\d$", page, re.MULTILINE)
+    shares = [float(share) / 100 for share, _ in spent]
+    each = [f"{epsilon_of_person(definition, [share]):.3f}" for share in shares]
+    assert each == [epsilon for _, epsilon in spent]
+    assert f"has lost at most epsilon {epsilon_of_person(definition, shares):.3f}\n" in page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -12,6 +12,8 @@ import pytest
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.universe import Codes
 from stream_dp.pipeline import retrying
+from tests.contracts.conftest import backend as backend
+from tests.contracts.conftest import redis_server as redis_server
 from tests.pipeline.referee import World
 
 

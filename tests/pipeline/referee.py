@@ -28,7 +28,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
-from stream_dp.messages import INPUTS, Definition
+from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.records import Outgoing, Record
@@ -512,6 +512,7 @@ def complaints(world: World) -> list[str]:
         *_rows_once(world),
         *_one_outcome(world),
         *_limits_hold(world),
+        *_erased_in_time(world),
         *_at_rest(world),
         *_ledger(world),
         *_synthetic(world),
@@ -576,6 +577,40 @@ def _limits_hold(world: World) -> Iterator[str]:
         worst = max(paid[record_id].values(), default=0)
         if worst > limit * UNITS:
             yield f"P7: {record_id} has taken {worst / UNITS:.6f} of a line, and may take {float(limit)}"
+
+
+def _erased_in_time(world: World) -> Iterator[str]:
+    """P8: the commit of a seal erases the rows that are due with it, and no look reads them from then on.
+
+    A zombie may look on at what it holds: what it has committed itself counts.
+    """
+    sealed: Counter[str] = Counter()
+    erased: dict[tuple[int, str], int] = {}
+    for event in world.trail:
+        if isinstance(event, Committed) and event.transition.seal is not None:
+            name = event.transition.dataset
+            sealed[name] += 1
+        if isinstance(event, Committed):
+            name = event.transition.dataset
+            due = max(0, sealed[name] - _kept_phases(world, name))
+            erased[event.process, name] = due
+            if event.transition.seal is not None and event.transition.erased != due:
+                yield f"P8: {name} has sealed phase {sealed[name]} and not erased {due} phases"
+        elif isinstance(event, Looked) and any(
+            block < erased[event.process, event.dataset] for block in event.blocks
+        ):
+            yield f"P8: {event.dataset} was read where its rows are erased"
+    for name, held in world.store._datasets.items():
+        if held.retired or held.definition is None:
+            continue
+        if len(held.blocks) != min(sealed[name], _kept_phases(world, name)):
+            yield f"P8: {name} has the rows of {len(held.blocks)} phases of {sealed[name]}"
+
+
+def _kept_phases(world: World, name: str) -> int:
+    """The number of phases, the last ones, whose rows a data set keeps."""
+    retention = json.loads(world.store._datasets[name].definition or b"{}").get("retention")
+    return 10**9 if retention is None else int(retention["phases"])
 
 
 def _grows(event: Committed) -> bool:
@@ -658,7 +693,7 @@ def _rows_once(world: World) -> Iterator[str]:
             continue
         found: Counter[tuple[int, ...]] = Counter()
         values: Counter[tuple[int, ...]] = Counter()
-        for stored in snapshot.blocks:
+        for stored in _every_block(world, name):
             block = Block.from_bytes(universe, stored)
             found += _histogram(block.codes, block.counts)
             for totals in block.totals.values():
@@ -707,6 +742,7 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
     records = _first_records(world, "batches", "batch_id").get(name, {})
     blocks: list[bytes] = []
     waiting: list[Rows] = []
+    used: Counter[bytes] = Counter()
     for event in world.events("batch_accepted"):
         if event["dataset"] != name:
             continue
@@ -719,27 +755,43 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         )
         if event["phase"] > len(blocks):
             rows = Rows.concat(waiting)
-            blocks.append(
-                Block.seal(universe, rows, counted=_counted(rows, unit.rows_per_phase)).to_bytes()
-            )
+            marks = counted_row_by_row(rows, unit, used)
+            blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
             waiting.clear()
-    if blocks != list(snapshot.blocks):
+    if blocks != _every_block(world, name):
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
     if [rows.to_bytes() for rows in waiting] != list(snapshot.pending):
         yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
 
 
-def _counted(rows: Rows, most: int) -> npt.NDArray[np.bool_]:
-    """The rows of least rank of each person, row by row."""
+def counted_row_by_row(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
+    """The rows of least rank of each person, row by row; adds what they use for life to ``used``."""
     assert rows.whose is not None
     digests = [bytes(digest) for digest in rows.whose.digests]
     marks = np.zeros(len(digests), dtype=np.bool_)
     so_far: Counter[bytes] = Counter()
     for _, slot in sorted((int(rank), slot) for slot, rank in enumerate(rows.whose.ranks)):
-        if any(digests[slot]) and so_far[digests[slot]] < most:
-            so_far[digests[slot]] += 1
+        person = digests[slot]
+        more = so_far[person] + 1
+        fits = used[person] + more**2 <= unit.phases * unit.rows_per_phase**2
+        if any(person) and more <= unit.rows_per_phase and (fits or not unit.lifetime):
+            so_far[person] = more
             marks[slot] = True
+    for person, rows_of_person in so_far.items():
+        used[person] += rows_of_person**2
     return marks
+
+
+def _every_block(world: World, name: str) -> list[bytes]:
+    """The blocks of the store, and before them those that it had and has erased."""
+    held = world.store._datasets[name]
+    seals = [
+        event.transition.seal
+        for event in world.trail
+        if isinstance(event, Committed) and event.transition.dataset == name
+    ]
+    erased = len(held.spent) - len(held.blocks)
+    return [*[seal for seal in seals if seal is not None][:erased], *held.blocks]
 
 
 def _values(rows: Rows) -> Counter[tuple[int, ...]]:
@@ -895,9 +947,9 @@ def _synthetic(world: World) -> Iterator[str]:
             yield f"{name} has synthetic rows that nobody asked for"
         elif held.retired and newest.get(name):
             yield f"{name} is retired and has synthetic rows"
-        elif wanted and held.blocks and not held.retired:
-            if (found or {}).get("phase") != len(held.blocks):
-                yield f"{name} has no synthetic rows of phase {len(held.blocks)}"
+        elif wanted and held.spent and not held.retired:
+            if (found or {}).get("phase") != len(held.spent):
+                yield f"{name} has no synthetic rows of phase {len(held.spent)}"
             elif {len(column["codes"]) for column in found["columns"].values()} != {wanted}:
                 yield f"{name} has not {wanted} synthetic rows"
 

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from tests.pipeline.referee import World
 
-__all__ = ["DOUBLED", "GATED", "KEPT", "PERSONS", "ROUNDS", "RUNS", "STAGED", "THESIS"]
+__all__ = [
+    "DOUBLED",
+    "ERASED",
+    "GATED",
+    "KEPT",
+    "LIVES",
+    "PERSONS",
+    "ROUNDS",
+    "RUNS",
+    "STAGED",
+    "THESIS",
+]
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -211,9 +222,9 @@ def _runs_ask(world: World) -> None:
 RUNS = (_runs, _runs_phase, _runs_ask, _runs_phase, _runs_ask)
 
 
-def _persons(world: World) -> None:
+def _persons(world: World, *, lifetime: bool = False) -> None:
     delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
-    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2}
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": lifetime}
     world.define(
         "flights",
         mechanism={"base_share": 0.001},
@@ -246,3 +257,48 @@ def _persons_ask(world: World) -> None:
 
 
 PERSONS = (_persons, _persons_phase, _persons_ask, _persons_phase, _persons_phase, _persons_ask)
+
+
+def _lives(world: World) -> None:
+    """The same persons for life: in the third phase those who always came have used all they may."""
+    _persons(world, lifetime=True)
+
+
+LIVES = (_lives, *PERSONS[1:])
+
+
+def _erased(world: World) -> None:
+    """Defines that the rows of two phases are kept, next to kinds whose runs read them again and again."""
+    world.define(
+        "flights",
+        mechanism={"base_share": 0.0005},
+        kinds={"between": {"share": 0.05, "answers": 2}, "threshold": {"share": 0.01}},
+        retention={"phases": 2},
+        synthetic_rows=10,
+    )
+
+
+def _erased_phase(world: World) -> None:
+    """Some rows wait for the next phase, as always."""
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=4)
+    world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", rows=[{}])
+
+
+def _erased_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    for name, window in (("all", {}), ("last", {"window": {"last_phases": 1}})):
+        world.ask("flights", f"{name}-{offset}", {"any": [AA, LATE]}, **window)
+        world.ask("flights", f"curve-{name}-{offset}", LATE, kind="threshold", **window)
+        thresholds = {"low": 0.3, "high": 0.6}
+        world.ask("flights", f"between-{name}-{offset}", AA, kind="between", **thresholds, **window)
+
+
+ERASED = (
+    _erased,
+    _erased_phase,
+    _erased_ask,
+    _erased_phase,
+    _erased_phase,
+    _erased_ask,
+    _erased_phase,
+)

@@ -48,6 +48,7 @@ from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.residual.belief.levels import grouped
+from stream_dp.core.residual.counted_rows import RowsLook
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
@@ -117,6 +118,11 @@ def _of_tables(look: TablesLook, data: Blocks, _: Any) -> list[Statistic]:
         (counts,) = data.marginal(part.attributes, range(part.block, part.block + 1))
         found.append(grouped(counts, part.groups or counts.shape).ravel())
     return found
+
+
+def _of_rows(look: RowsLook, data: Blocks, _: Any) -> list[Statistic]:
+    """The number of rows that count."""
+    return _whole(*data.marginal((), range(look.block, look.block + 1)))
 
 
 def _of_counts(look: CountsLook, data: Blocks, _: Any) -> list[Statistic]:
@@ -222,6 +228,7 @@ def _of_phase(look: PhaseLook, data: Blocks, _: Any) -> list[Statistic]:
 
 STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     TablesLook: _of_tables,
+    RowsLook: _of_rows,
     CountsLook: _of_counts,
     StagedLook: _of_counts,
     SumLook: _of_sums,
@@ -564,6 +571,11 @@ PROFILES: Final[dict[str, Life]] = {
         [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
         frozenset({TablesLook, CountsLook, SumLook}),
     ),
+    "calibrated, rows are erased": Life(
+        {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},
+        [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],
+        frozenset({TablesLook, CountsLook}),
+    ),
     "calibrated, levels": Life(
         {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
         [
@@ -701,6 +713,7 @@ def test_every_profile_kind_and_look_is_compared() -> None:
         KindsSpec.model_fields
     )
     taken = {look for life in LIVES.values() for look in life.looks}
+    taken.add(RowsLook)  # only where persons are protected, whose lives are below
     assert _looks() == taken == set(STATISTICS)
 
 
@@ -1377,7 +1390,7 @@ async def test_two_runs_that_differ_in_whose_rows_these_are_look_the_same(
         assert world.complaints() == []
         assert len(world.events("phase_opened")) == 2
         assert len(world.events("batch_refused")) == 6
-    assert TablesLook in runs.noise[1].told_apart
+    assert {RowsLook, TablesLook} <= runs.noise[1].told_apart
     for what in runs.seen[0]:
         assert runs.seen[0][what] == runs.seen[1][what], what
 

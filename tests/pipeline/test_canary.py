@@ -173,6 +173,7 @@ SMALL = {
     "privacy": {"epsilon": 20.0, "delta": 0.01},
     "accuracy": {"error": 0.3, "failure_probability": 0.5},
 }
+UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3, "lifetime": False}
 DEFINITIONS: list[dict[str, Any]] = [
     {
         **DEFINED,
@@ -180,7 +181,9 @@ DEFINITIONS: list[dict[str, Any]] = [
         "on_exhausted": "refuse",
         "synthetic_rows": 10,
         "kinds": KINDS,
+        "retention": {"phases": 3},
     },
+    {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
     *(
         {
             **DEFINED,
@@ -276,7 +279,7 @@ def in_json() -> Iterator[Placed]:
     for role, documents in (("queries", QUERIES), ("batches", BATCHES), ("datasets", DEFINITIONS)):
         for n, document in enumerate(documents):
             for path, what, changed in spoilt(document):
-                if role == "datasets" and n > 0 and path[:1] != ("mechanism",):
+                if role == "datasets" and n > 0 and path[:1] not in (("mechanism",), ("privacy",)):
                     continue  # as in the first
                 where = f"{role} {n}: {what} at {'.'.join(map(str, path)) or 'the top'}"
                 key = WORD if path == ("dataset",) else document["dataset"]

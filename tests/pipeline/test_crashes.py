@@ -10,8 +10,10 @@ import pytest
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.pipeline.scenarios import (
     DOUBLED,
+    ERASED,
     GATED,
     KEPT,
+    LIVES,
     PERSONS,
     ROUNDS,
     RUNS,
@@ -131,6 +133,35 @@ async def test_nor_does_a_crash_where_persons_are_protected(
 ) -> None:
     """The block that is sealed is the same, byte for byte, wherever the worker dies."""
     assert await sweep(PERSONS, range(part, 10_000, 5), key_file=key_file) == []
+
+
+async def test_persons_are_protected_for_life_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=LIVES) == 0
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_they_are_for_life(sweep: Sweep, part: int) -> None:
+    """Nobody's rows count more often than was reserved, and no reservation is made twice."""
+    assert await sweep(LIVES, range(part, 10_000, 5)) == []
+
+
+async def test_rows_are_erased_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=ERASED) == 0
+    assert world.complaints() == []
+    held = world.store._datasets["flights"]
+    assert (len(held.spent), len(held.blocks)) == (4, 2)
+    assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
+    """They go with the seal that makes them due, and no look that is taken again reads them."""
+    assert await sweep(ERASED, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
@@ -16,18 +18,19 @@ from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
-from tests.pipeline.scenarios import ROUNDS
+from tests.pipeline.scenarios import ERASED, ROUNDS
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
+Rounds = tuple[Callable[[Any], None], ...]
 
-MUTANTS: dict[str, tuple[Mutate, str]] = {}
+MUTANTS: dict[str, tuple[Mutate, str, Rounds]] = {}
 
 
-def mutant(promise: str) -> Callable[[Mutate], Mutate]:
-    """Registers a mutant and the promise that it breaks."""
+def mutant(promise: str, rounds: Rounds = ROUNDS) -> Callable[[Mutate], Mutate]:
+    """Registers a mutant, the promise that it breaks, and what clients send."""
 
     def register(mutate: Mutate) -> Mutate:
-        MUTANTS[mutate.__name__] = (mutate, promise)
+        MUTANTS[mutate.__name__] = (mutate, promise, rounds)
         return mutate
 
     return register
@@ -208,6 +211,47 @@ def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: 
     patch.setattr(Dataset, "_open_phase", late)
 
 
+@mutant("P8", ERASED)
+def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
+    prepare, due = Dataset.prepare, []
+
+    def late(self: Dataset) -> Transition:
+        due.append(self._draft.erased)
+        self._draft.erased = due[-2] if len(due) > 1 else 0
+        return prepare(self)
+
+    patch.setattr(Dataset, "prepare", late)
+
+
+def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BudgetAllocator, "erased", 0)
+    patch.setattr(Blocks, "erase", lambda self, n_blocks: None)
+
+
+@mutant("P8", ERASED)
+def rows_are_never_erased(patch: pytest.MonkeyPatch, world: Any) -> None:
+    _nothing_is_known_to_be_erased(patch)
+    patch.setattr(Dataset, "_erase", lambda self: {})
+
+
+@mutant("P8", ERASED)
+def rows_are_kept_in_memory_and_read(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Trusting(LocalStore):
+        """Takes a charge to a block whose rows it has erased."""
+
+        async def commit(self, transition: Transition) -> None:
+            held = self._datasets[transition.dataset]
+            rows, held.blocks = held.blocks, [b""] * len(held.spent)
+            try:
+                await super().commit(transition)
+            finally:
+                held.blocks = rows + ([] if transition.seal is None else [transition.seal])
+                del held.blocks[: max(0, transition.erased - len(held.spent) + len(held.blocks))]
+
+    _nothing_is_known_to_be_erased(patch)
+    world.store = Trusting()
+
+
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
     try:
         await world.run(fuse, rounds=rounds)
@@ -236,13 +280,13 @@ def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
 async def test_the_referee_complains_of(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    mutate, promise = MUTANTS[name]
+    mutate, promise, rounds = MUTANTS[name]
     heard = set()
     for seed, fuse in _fuses(make_world()):
         world = make_world(seed=seed)
         with monkeypatch.context() as patch:
             mutate(patch, world)
-            heard |= set(await _said(world, fuse, ROUNDS))
+            heard |= set(await _said(world, fuse, rounds))
         if any(complaint.startswith(promise) for complaint in heard):
             return
     raise AssertionError(f"the referee says nothing of {promise}, only: {sorted(heard)}")

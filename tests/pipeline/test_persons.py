@@ -19,9 +19,9 @@ import pytest
 from stream_dp.cli.files import RowFile
 from stream_dp.client.documents import to_json
 from stream_dp.client.frames import arrow_stream, frame_columns
-from stream_dp.core.persons import Whose
+from stream_dp.core.persons import Slots
 from stream_dp.core.universe import Rows, Universe
-from stream_dp.errors import WrongKeyFile
+from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.decoding import ARROW
@@ -307,18 +307,39 @@ async def test_a_key_file_that_comes_later_changes_no_data_set(world: Any) -> No
     assert digests(one) == digests(two)
 
 
+@pytest.mark.parametrize("part", ["pending", "blocks", "vault"])
+async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any, part: str) -> None:
+    """All of them would count otherwise, or each person would become another one."""
+    process = await working(world)
+    define(world, "rows", privacy={"epsilon": 1.0, "delta": 1e-9})
+    await process.run()
+    for name in ("clicks", "rows"):
+        more = {"user_id": 7} if name == "clicks" else {}
+        world.batch(name, "one", rows=[{"page": "a", **more}] * 1000)
+        world.batch(name, "two", rows=[{"page": "a", **more}])
+    await process.run()
+    await process.kill()
+    of_persons, of_rows = (world.store._datasets[name] for name in ("clicks", "rows"))
+    assert getattr(of_persons, part) != getattr(of_rows, part)
+    setattr(of_persons, part, getattr(of_rows, part))
+    process = world.process()
+    with pytest.raises(CorruptState, match=r"clicks: (its rows|the secret)"):
+        await taken_over(process)
+    await process.kill()
+
+
 async def test_a_choice_that_a_crash_makes_anew_is_caught(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep of crashes can fail: here an owner draws the ranks when it seals."""
-    counted = Whose.counted
+    counted = Slots.counted
     draw = np.random.default_rng(1)
 
-    def drawing(self: Whose, most: Any) -> Any:
+    def drawing(self: Slots, most: Any) -> Any:
         fresh = draw.integers(2**63, size=len(self.ranks)).astype(np.uint64)
-        return counted(Whose(self.digests, fresh), most)
+        return counted(Slots(self.digests, fresh), most)
 
-    monkeypatch.setattr(Whose, "counted", drawing)
+    monkeypatch.setattr(Slots, "counted", drawing)
     world = make_world()
     await world.run(rounds=PERSONS)
     assert any(
@@ -349,6 +370,57 @@ def off_source(values: list[bytes]) -> bytes:
     found = SourceRange(topic="shop.clicks", id="log", partition=0, first=0, last=len(values) - 1)
     packing = Packing(source, universe, paths, key="user_id")
     return packing.batch(found, [row_of(value, paths, "user_id") for value in values])
+
+
+async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row_of_each_counts(
+    world: Any,
+) -> None:
+    """Persons 0 to 1,499 have two rows in each phase. Only one row of each may count for this."""
+    persons = {name: dict(UNIT, rows_per_phase=most) for name, most in (("one", 1), ("two", 2))}
+    for name, unit in persons.items():
+        define(world, name, privacy={"epsilon": 8.0, "delta": 1e-9, "unit": unit})
+    keys = [n % 1500 for n in range(3000)]
+    columns = {"page": ["a", "b"] * 1500, "paid": [True] * 3000, "user_id": keys}
+    for name in persons:
+        for phase in range(2):
+            world.batch(name, f"{name}-{phase}", columns=columns)
+    await world.run(rounds=())
+    latest = {"window": {"last_phases": 1}}
+    for name in persons:
+        world.ask(name, "count", **latest, error=0.2)
+        world.ask(name, "table", **latest, kind="table", group_by=["page"], error=0.2)
+        world.ask(name, "all", error=0.2)
+        world.ask(name, "share", **latest, kind="share", share_of={"attribute": "page", "eq": "a"})
+        world.ask(name, "quoted", **latest, quote=True)
+    await world.run(rounds=())
+    notes = {key: answer.get("note") for key, answer in world.answers().items()}
+    said = "each row that counts is one person's"
+    assert {(key[0], key[-1]) for key, note in notes.items() if note == said} == {
+        ("one", "count"),
+        ("one", "table"),
+    }, notes
+    (count,) = [a for key, a in world.answers().items() if (key[0], key[-1]) == ("one", "count")]
+    assert abs(count["count"] - 1500) <= count["count_bar"]
+
+
+async def test_a_difference_is_refused_where_persons_are_protected(world: Any) -> None:
+    process = await working(world)
+    world.batch("clicks", "all", columns={**many(1000), "user_id": list(range(1000))})
+    windows = {"window": {"last_phases": 1}, "minus_window": {"last_phases": 2}}
+    where = {"attribute": "page", "eq": "a"}
+    world.ask("clicks", "difference", where, kind="difference", **windows)
+    await process.run()
+    await process.kill()
+    (refused,) = world.answers().values()
+    assert (refused["status"], refused["reason"]["code"]) == ("refused", "unsupported_kind")
+    assert refused["reason"]["message"] == (
+        "kind: how many rows count is private where persons are protected, so a difference of shares of them "
+        "has no bar; ask about each window by itself and subtract; the bars add up"
+    )
+
+
+def many(rows: int) -> dict[str, list[Any]]:
+    return {"page": ["a"] * rows, "paid": [True] * rows}
 
 
 def test_a_source_says_where_the_key_is() -> None:

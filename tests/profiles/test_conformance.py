@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge, summed
-from stream_dp.core.mechanism import BundleQuote, Look, Quote, dearest
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.kinds.several import NamedLook
+from stream_dp.core.mechanism import BundleQuote, Look, Quote, Release, dearest
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.query import (
@@ -363,6 +365,48 @@ def test_a_look_says_its_facts_and_costs_each_block_once(case: Case, closed: Mak
         assert len(set(blocks)) == len(blocks)
         assert all(charge.rho > 0 and charge.delta >= 0 for charge in step.charges)
         assert step.seconds >= 0.0
+
+
+def _read_without_saying_so(case: Case, closed: Make, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Blocks whose rows some look of a case reads, and which are not among its ``reads``."""
+    made, read, unsaid = closed(case), set[int](), set[int]()
+    block, take = Blocks._block, made.take
+
+    def watched(self: Blocks, index: int) -> Block:
+        read.add(index)
+        return block(self, index)
+
+    def taken(look: Look) -> Release:
+        read.clear()
+        release = take(look)
+        unsaid.update(read - set(look.reads))
+        return release
+
+    monkeypatch.setattr(Blocks, "_block", watched)
+    monkeypatch.setattr(made, "take", taken)
+    for _ in range(1 if case.one_phase else 2):
+        made.open(CELLS)
+        for message in case.asked:
+            for _ in range(2):
+                made.ask(made.query(message))
+    return unsaid
+
+
+@every_case
+def test_a_look_reads_only_the_blocks_that_it_says(
+    case: Case, closed: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever erases rows relies on it, also where a run or a segment was paid for by an earlier look."""
+    assert _read_without_saying_so(case, closed, monkeypatch) == set()
+
+
+def test_a_look_that_says_too_little_is_noticed(
+    closed: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail."""
+    monkeypatch.setattr(NamedLook, "reads", ())
+    case = KIND_CASES["between"]
+    assert _read_without_saying_so(case, closed, monkeypatch) == {0, 1}
 
 
 @every_case

@@ -159,6 +159,7 @@ def test_every_field_of_a_transition_tells_in_its_fingerprint() -> None:
         transition(vault={"a": b"b"}),
         transition(vault={"a": b""}),
         transition(erase=True),
+        transition(erased=1),
     ]
     prints = {codec.fingerprint(codec.pack(codec.flatten(variant))) for variant in variants}
     assert len(prints) == len(variants)
@@ -181,6 +182,7 @@ def test_rows_and_secrets_that_are_erased_at_once_are_not_even_sent() -> None:
         {"new_head": bytes([1]) * 32},
         {"ledger": [b"entry"]},
         {"cursor": {"a": -1}},
+        {"erased": -1},
         {"charges": [Charge(0, 1)], "settles": [-1]},
         {"dataset": "a}b"},
     ],

@@ -47,8 +47,8 @@ from stream_dp.core.median.doubling import Doubling, StageRelease
 from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
 from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
-from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.persons import PersonSecret, Whose
+from stream_dp.core.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.persons import PersonSecret, Slots
 from stream_dp.core.query import (
     EVERYTHING,
     NOTHING,
@@ -59,6 +59,7 @@ from stream_dp.core.query import (
     Total,
 )
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.counted_rows import RowsRelease
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.sum_price import SumShape
@@ -88,6 +89,7 @@ CARRIER, DELAY, CANCELLED = range(3)
 AGES = Universe((Number("age", tuple(range(24)), integer=True), Boolean("member")))
 """The first attribute has two levels: 5 groups and 25 cells."""
 PRIVACY, ACCURACY = Privacy(4.0, 1e-6), Accuracy(0.05, 0.05)
+PERSON = Privacy(4.0, 1e-6, Unit(rows_per_phase=2, phases=3))
 BUDGET = Budget.of(PRIVACY, approximate=True)
 KEY, OTHER_KEY, PART_KEY = (bytes(range(k, k + 16)) for k in (0, 16, 32))
 WINDOW = range(1, 3)
@@ -121,7 +123,7 @@ def of_persons(plain: Rows) -> Rows:
     """Whose they are: one person's, nobody's, another one's."""
     digests = np.arange(36, dtype=np.uint8).reshape(3, 12)
     digests[1] = 0
-    return replace(plain, whose=Whose(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
+    return replace(plain, whose=Slots(digests, np.array([7, 2**63, 3], dtype=np.uint64)))
 
 
 COUNTED = np.array([True, False, False])
@@ -312,6 +314,10 @@ EXAMPLES = {
             (Part((0, 1), 3, -5, (5, 2)), Part((0,), 4, 6)), (integers(5, 2), integers(25))
         ),
         lambda data: Calibrated(AGES, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v5-rows": Example(
+        RowsRelease(3, -5, -(2**40)),
+        lambda data: Calibrated(FLIGHTS, PERSON, ACCURACY).release_from_bytes(data),
     ),
     "remembered-answer-v2": Example(REMEMBERED, read_remembered, write_remembered),
     "gated-count-v1": Example(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
+from stream_dp.core.accounting import epsilon_of, rho_max
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views
 from stream_dp.web.wording import queries
@@ -146,6 +147,33 @@ def test_poor_synthetic_rows_are_told_where_a_definition_asks_for_rows(
     take(published, "catalog", {**DEFINITION, "synthetic_rows": 50})
     schema = seen(Views(published).public("people")["schema"])
     assert schema["opening"]["poor_rows"] == "city, age, smoker"
+
+
+def test_a_page_says_to_whom_is_promised_and_what_a_person_in_every_phase_has_lost(
+    published: Published,
+) -> None:
+    public = Views(published).public("people")
+    assert seen(public["schema"])["promised_to"] == "every row, for ever"
+    assert seen(public["schema"])["counting"] is None
+    assert seen(public["dataset"])["in_every_phase"] is None
+    unit = {"key": "user_id", "rows_per_phase": 4, "phases": 1}
+    take(published, "catalog", {**DEFINITION, "privacy": {**DEFINITION["privacy"], "unit": unit}})
+    take(published, "ledger", {"seq": 3, "kind": "phase", "phase": 2, "rows": 120})
+    charge = {"kind": "charge", "looks": [{"kind": "tables"}], "charges": [[1, 2**50, 0]]}
+    take(published, "ledger", {"seq": 4, **charge})
+    public = Views(published).public("people")
+    assert seen(public["schema"])["promised_to"] == "every person, in any one phase"
+    counting = "at most 4 rows with the same user_id count in a phase"
+    assert seen(public["schema"])["counting"] == counting
+    assert seen(public["dataset"])["epsilon"] == pytest.approx(1.0)
+    lost = epsilon_of(rho_max(1.0, 1e-9) * 3 / 2, 1e-9)
+    assert seen(public["dataset"])["in_every_phase"] == pytest.approx(lost)
+
+
+def test_how_long_rows_are_kept_is_told(published: Published) -> None:
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] is None
+    take(published, "catalog", {**DEFINITION, "retention": {"phases": 3}})
+    assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
 
 
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.mechanism import ROWS_ERASED, Look, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, erased_blocks
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.sparse_vector.composition import Composition
 from stream_dp.core.sparse_vector.gates import CountLook, CountRelease
@@ -21,10 +21,22 @@ from stream_dp.core.universe import Universe
 
 
 class FreshCounts(PredicateMechanism):
-    """Laplace or Gaussian noise, as ``composition`` says, with an exact cache."""
+    """Laplace or Gaussian noise, as ``composition`` says, with an exact cache.
 
-    def __init__(self, universe: Universe, accuracy: Accuracy, composition: Composition) -> None:
+    Args:
+        kept: The number of blocks, the last ones, whose rows are kept. No count reads the others. None keeps
+            all.
+    """
+
+    def __init__(
+        self,
+        universe: Universe,
+        accuracy: Accuracy,
+        composition: Composition,
+        kept: int | None = None,
+    ) -> None:
         super().__init__(universe, accuracy, composition)
+        self._kept = kept
         self._known = KnownCounts()
 
     def _step(self, query: LinearQuery) -> Outcome | Look:
@@ -33,6 +45,8 @@ class FreshCounts(PredicateMechanism):
         known = self._known.get(query.predicate, window, n_rows)
         if known is not None:
             return self._answered(known, n_rows, Path.REPEAT)
+        if window.start < erased_blocks(len(self._sizes), self._kept):
+            return ROWS_ERASED
         look = self._count(query)
         if not self._lines.afford(look.charges):
             return Refused(

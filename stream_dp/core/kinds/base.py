@@ -20,7 +20,7 @@ from stream_dp.core.kinds.loss import Loss, Secret
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import IntArray
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
-from stream_dp.core.parameters import as_written
+from stream_dp.core.parameters import as_written, erased_blocks
 from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import MAX_ROWS, Number, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
@@ -53,6 +53,7 @@ class Answerer(ABC):
         kinds: The kinds of queries that it answers.
         approximate: Whether its looks have a delta.
         in_order: The attributes that it reads row by row, in order of arrival.
+        kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
 
     Raises:
         InvalidDefinition: The share buys less than noise can be drawn for.
@@ -62,6 +63,7 @@ class Answerer(ABC):
     kinds: ClassVar[tuple[str, ...]]
     approximate: ClassVar[bool]
     in_order: tuple[int, ...] = ()
+    kept: int | None = None
 
     def __init__(
         self, universe: Universe, budget: Budget, share: float, failure_probability: float
@@ -85,6 +87,11 @@ class Answerer(ABC):
     def min_rows(self) -> int:
         """A window of fewer rows is always refused; some queries ask for more."""
         return 1
+
+    @property
+    def erased(self) -> int:
+        """The number of first blocks whose rows are erased."""
+        return erased_blocks(len(self._sizes), self.kept)
 
     def open_phase(self, n_rows: int) -> Sequence[KindLook]:
         """Adds a block; returns the looks that this asks for, by default none."""

@@ -103,6 +103,10 @@ class PointLook(KindLook):
         return self.run.plan.loss
 
     @property
+    def reads(self) -> range:
+        return self.run_key.window
+
+    @property
     def description(self) -> dict[str, object]:
         window, of_each = self.run_key.window, _parts(self.run)[0].plan
         facts: dict[str, object] = {
@@ -229,7 +233,9 @@ class PointRuns(Answerer, Generic[R]):
         return frozenset(
             self._secret(run_key)
             for run_key, run in self._runs.items()
-            if not run.state.abandoned and any(part.point is None for part in _parts(run.state))
+            if not run.state.abandoned
+            and any(part.point is None for part in _parts(run.state))
+            and run_key.window.start >= self.erased
         )
 
     def absorb(self, release: Release) -> None:

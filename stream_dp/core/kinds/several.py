@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook
-from stream_dp.core.mechanism import Look, Mechanism, Quote, Rehearsal, Release, Separately
+from stream_dp.core.mechanism import (
+    ROWS_ERASED,
+    Look,
+    Mechanism,
+    Quote,
+    Rehearsal,
+    Release,
+    Separately,
+)
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import Format, fields
@@ -46,6 +54,10 @@ class NamedLook(Look):
     charges: tuple[Charge, ...]
 
     @property
+    def reads(self) -> Sequence[int]:
+        return self.look.reads
+
+    @property
     def seconds(self) -> float:
         return self.look.seconds
 
@@ -76,6 +88,8 @@ class WithKinds(Mechanism):
     def __init__(self, counts: Calibrated, answerers: Sequence[Answerer]) -> None:
         self._counts = counts
         self._answerers = tuple(answerers)
+        for answerer in self._answerers:
+            answerer.kept = counts.kept
         self._index_of = {
             kind: index for index, answerer in enumerate(answerers) for kind in answerer.kinds
         }
@@ -136,6 +150,8 @@ class WithKinds(Mechanism):
         step = answerer.answer(query)
         if isinstance(step, Outcome):
             return step
+        if any(block < self._counts.erased for block in step.reads):
+            return ROWS_ERASED
         if not self._counts.lines.afford(step.charges):
             return _NO_BUDGET
         return NamedLook(index, answerer.name, step, step.charges)

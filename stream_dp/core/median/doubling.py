@@ -57,6 +57,10 @@ class StageLook(Look):
     facts: dict[str, object]
 
     @property
+    def reads(self) -> Sequence[int]:
+        return self.look.reads
+
+    @property
     def description(self) -> dict[str, object]:
         return self.facts
 

@@ -115,6 +115,10 @@ class QueryLook(Look):
     charges: tuple[Charge, ...] = ()
 
     @property
+    def reads(self) -> range:
+        return self.query.window
+
+    @property
     def description(self) -> dict[str, object]:
         return self.facts
 

@@ -18,7 +18,7 @@ from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import anytime_bars
+from stream_dp.core.residual.belief.anytime import anytime_bar, anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
@@ -90,7 +90,8 @@ class AnswerMaker:
         """The same for one count of a conjunction, which most queries ask for."""
         variance, n = float(evidence.variances[0]), evidence.n_rows
         deviation = math.sqrt(variance)
-        anytime = self._anytime(evidence, [value])[0] / n + ROUNDING
+        failure = self._accuracy.failure_probability
+        anytime = anytime_bar(variance, self._promised(evidence), failure) / n + ROUNDING
         bar = z * deviation / n + ROUNDING
         simultaneous = self._z_simultaneous(evidence.form) * deviation / n + ROUNDING
         row = (min(max(value, 0.0), n), bar, simultaneous, anytime)
@@ -275,8 +276,8 @@ class AnswerMaker:
 
     def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for the answers to this query at all times at once."""
-        promised = (self._accuracy.error * evidence.n_rows / self._z) ** 2
-        bars = anytime_bars(evidence.variances, promised, self._accuracy.failure_probability)
+        promised, failure = self._promised(evidence), self._accuracy.failure_probability
+        bars = anytime_bars(evidence.variances, promised, failure)
         centres = evidence.values.tolist()
         return [
             abs(value - centre) + bar
@@ -284,6 +285,10 @@ class AnswerMaker:
                 values, centres, _each(bars.tolist(), len(values)), strict=True
             )
         ]
+
+    def _promised(self, evidence: Evidence) -> float:
+        """The variance that the data set's own accuracy asks for."""
+        return (self._accuracy.error * evidence.n_rows / self._z) ** 2
 
     def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for all predicates of the class served at once.

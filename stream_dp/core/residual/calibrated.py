@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
@@ -61,6 +61,11 @@ from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
 
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
+
+# A difference of shares is one of ratios where the number of rows that count is not known.
+_KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
+
 
 class Calibrated(LinearMechanism):
     """One data set under the calibrated profile.
@@ -79,6 +84,8 @@ class Calibrated(LinearMechanism):
         approximate: Whether looks with a delta of their own are charged to the same lines.
         tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
             ``workload`` is given.
+        kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
+            all.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -101,6 +108,7 @@ class Calibrated(LinearMechanism):
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
+        kept: int | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -110,7 +118,13 @@ class Calibrated(LinearMechanism):
         self.accuracy = accuracy
         self.policy = Policy(base_share=base_share, pacing=pacing)
         self.state = PublicState(
-            universe.shape, self.budget, accuracy, self.policy, limits, on_exhausted=on_exhausted
+            universe.shape,
+            self.budget,
+            accuracy,
+            self.policy,
+            limits,
+            on_exhausted=on_exhausted,
+            kept=kept,
         )
         terms, known = self.state.terms, self.budget.total_known
         if tiles:
@@ -146,9 +160,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def kinds(self) -> frozenset[str]:
-        known = {"predicate", "table", "sum", "share"}
-        # A difference of shares is one of ratios where the rows that count are not known.
-        return frozenset(known | {"difference"} if self.budget.total_known else known)
+        return _KINDS if self.budget.total_known else _KINDS_OF_PERSONS
 
     def opening_units(self, n_rows: int) -> int:
         return self.base_release(n_rows).units
@@ -200,6 +212,7 @@ class Calibrated(LinearMechanism):
             self.state.expect_tiles()
             return self._base_looks()
         # What a base release is to certify follows from the rows that count. They are looked at first.
+        self._without_base = [b for b in self._without_base if b >= self.erased]
         blocks = [b for b in self._without_base if not self.state.counted.known(b)]
         return self._affordable([RowsLook.at(b, self.state.prices) for b in blocks])
 
@@ -207,9 +220,9 @@ class Calibrated(LinearMechanism):
         return () if self.state.counted is None else self._base_looks()
 
     def _base_looks(self) -> list[TablesLook]:
-        """The base releases that are due: a crash may have lost one, which is taken again."""
+        """The base releases that are due. One that a crash lost is taken again while there are rows."""
         blocks, self._without_base = self._without_base, []
-        looks = [self._base_look(block) for block in blocks]
+        looks = [self._base_look(block) for block in blocks if block >= self.erased]
         return self._affordable([look for look in looks if look.parts])
 
     def _affordable(self, looks: list[_L]) -> list[_L]:
@@ -259,6 +272,16 @@ class Calibrated(LinearMechanism):
     def lines(self) -> Lines:
         """The spending of each block. It is public."""
         return self.state.allocator.lines
+
+    @property
+    def kept(self) -> int | None:
+        """The number of blocks, the last ones, whose rows are kept; None for all. It is public."""
+        return self.state.allocator.kept
+
+    @property
+    def erased(self) -> int:
+        """The number of first blocks whose rows are erased. It is public."""
+        return self.state.allocator.erased
 
     def spent(self, window: range) -> float:
         """The highest loss of any row in the window so far, as epsilon at the promised delta."""

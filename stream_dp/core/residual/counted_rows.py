@@ -27,7 +27,7 @@ ROWS: Final = 5
 """The version of the stored bytes of such a look."""
 
 PART: Final = 50
-"""One line pays for so many of them."""
+"""One line pays for this number of such looks."""
 
 FAILURE: Final = 0.1
 """The part of the failure probability with which a margin may be too large."""

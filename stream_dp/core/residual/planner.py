@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, erased_blocks
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
@@ -148,6 +148,8 @@ class Lack(StrEnum):
     """What is left would do, but is kept for the tiles that the definition declares."""
     PACE = "pace"
     """What is left would do, but is kept for the phases to come."""
+    ERASED = "erased"
+    """What is left would do, but the rows of some block are erased."""
     BUDGET = "budget"
     """What is left of some line does not do."""
     ROWS = "rows"
@@ -253,10 +255,15 @@ class BudgetAllocator:
 
     An early phase must not exhaust a line that every later window needs. So measurements may bring a line
     of base share b only to ``b + (1 - b)(1 - 2^-(age + 1))``, where ``age`` is its age in phases.
+
+    Attributes:
+        kept: The number of blocks, the last ones, whose rows are kept. The others have no room. None keeps
+            all.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, kept: int | None = None) -> None:
         self.lines = Lines()
+        self.kept = kept
         self._policy = policy
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
@@ -282,6 +289,17 @@ class BudgetAllocator:
         limited._kept = kept  # noqa: SLF001 - of its own kind
         return limited
 
+    @property
+    def erased(self) -> int:
+        """The number of first blocks whose rows are erased."""
+        return erased_blocks(len(self.lines), self.kept)
+
+    def left(self, window: range) -> npt.NDArray[np.int64]:
+        """Units that each line has left for looks, 0 where the rows are erased, shape (len(window),)."""
+        left = self.lines.left(window)
+        left[: max(0, self.erased - window.start)] = 0
+        return left
+
     def room(self, window: range) -> npt.NDArray[np.int64]:
         """Units that each block may spend now, shape (len(window),)."""
         room = self.room_of_tiles(window)
@@ -292,7 +310,7 @@ class BudgetAllocator:
 
     def room_of_tiles(self, window: range) -> npt.NDArray[np.int64]:
         """The same if nothing is kept for tiles."""
-        left = self.lines.left(window)
+        left = self.left(window)
         if self._policy.pacing:
             share = np.array(self._base[window.start : window.stop])
             age = len(self.lines) - 1 - np.arange(window.start, window.stop)
@@ -372,8 +390,10 @@ def _lack(
     """Returns why a way to measure, ``count_look`` or ``_table``, has too little room now."""
     if way(evidence, prices, allocator.room_of_tiles(evidence.window), limit) is not None:
         return Lack.TILES
-    if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
+    if way(evidence, prices, allocator.left(evidence.window), limit) is not None:
         return Lack.PACE
+    if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
+        return Lack.ERASED
     untouched = np.full(len(evidence.window), UNITS)
     return Lack.ROWS if way(evidence, prices, untouched, limit) is None else Lack.BUDGET
 

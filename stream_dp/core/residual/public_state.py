@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final, Literal
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.accounting import Budget
-from stream_dp.core.mechanism import Release
+from stream_dp.core.mechanism import ROWS_ERASED, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
@@ -59,6 +59,7 @@ _LACKING: Final = {
         "a block of the window has no budget left for this; what publications already answer, and "
         "windows of younger phases, can still be asked",
     ),
+    Lack.ERASED: ROWS_ERASED,
     Lack.ROWS: Refused(
         RefusalCode.WINDOW_TOO_SMALL,
         "the window has too few rows for the promised accuracy; ask about more phases",
@@ -82,6 +83,7 @@ class PublicState:
         policy: How lines are spent.
         limits: What queries may ask for.
         on_exhausted: Whether a query that no line can pay for is answered without a promise, or refused.
+        kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
 
     Attributes:
         terms: The accuracy, as quantiles.
@@ -103,6 +105,7 @@ class PublicState:
         limits: Limits,
         *,
         on_exhausted: Literal["unverified", "refuse"],
+        kept: int | None = None,
     ) -> None:
         self.shape = shape
         self.accuracy = accuracy
@@ -111,16 +114,19 @@ class PublicState:
         self.counted = None if budget.total_known else CountedRows(accuracy)
         self.terms = Terms.of(accuracy, kept=0.0 if self.counted is None else FAILURE)
         self.prices = Prices(budget)
-        self.allocator = BudgetAllocator(policy)
+        self.allocator = BudgetAllocator(policy, kept)
         self.belief = Belief(shape, total_known=budget.total_known)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
         self.repeats = Repeats(
             shape, self.terms_for, self.belief, self.answers, self.evidence, self._seen
         )
         self._refuses = on_exhausted == "refuse"
-        self._tables = Counter[int]()
+        self._tables = [0] * len(shape)  # with each attribute
+        self._n_tables = 0
         self._counts = Counter[bytes]()
-        self._counted: set[tuple[int, ...]] = set()
+        # The keys of counts by the attributes that they may depend on. Those that are known to be of products
+        # of several factors are dropped: see ``_complement_key``.
+        self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
 
     # ------------------------------------------------------------ what is known
@@ -153,7 +159,15 @@ class PublicState:
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
-        return query.complement_key if query.attributes in self._counted else None
+        counted = self._counted.get(query.attributes)
+        if counted is None:
+            return None
+        if len(query.predicate.factors or ()) > 1:
+            # What such a product leaves out is not a product again, so only other counts can be about it.
+            counted.discard(query.key)
+            if not counted:
+                return None
+        return query.complement_key
 
     def bound_nothing(self) -> None:
         """From now on no answer is bounded by others."""
@@ -191,6 +205,10 @@ class PublicState:
         taken = np.array([paid.get(block, 0) for block in query.window])
         return np.asarray(np.minimum(room, np.maximum(most - taken, 0)))
 
+    def stuck(self, query: LinearQuery) -> Lack:
+        """The reason why a query that is answered in several looks gets no further one."""
+        return Lack.ERASED if query.window.start < self.allocator.erased else Lack.BUDGET
+
     def lacking(self, lack: Lack) -> Refused:
         """The refusal of a query that nothing can be promised for."""
         return _LACKING[lack]
@@ -213,9 +231,12 @@ class PublicState:
             self.repeats.remember(query, outcome)
 
     def _seen(self, query: LinearQuery) -> Seen:
-        """Returns how many tables, and how many counts, bear on a query."""
-        window, counts = query.window, self._counts
-        n_tables = sum(map(self._tables.__getitem__, window)) if self._tables else 0
+        """Returns how many tables, once for each attribute in common, and how many counts bear on a query."""
+        counts = self._counts
+        if self.counted is None:
+            n_tables = sum([self._tables[a] for a in query.attributes])
+        else:
+            n_tables = self._n_tables  # each says something of the number of rows that count
         complement = self._complement_key(query)
         n_outside = 0 if complement is None else counts[complement]
         return n_tables, counts[query.key] + n_outside
@@ -271,7 +292,9 @@ class PublicState:
 
     def _absorb_tables(self, release: TablesRelease) -> None:
         for part, table in zip(release.parts, release.tables, strict=True):
-            self._tables[part.block] += 1
+            self._n_tables += 1
+            for attribute in part.attributes:
+                self._tables[attribute] += 1
             variance = float(grid_sigma(part.step) ** 2)
             self.belief.absorb_table(
                 part.attributes, part.block, table.astype(np.float64), variance
@@ -281,8 +304,7 @@ class PublicState:
     def _absorb_counts(self, release: CountsRelease) -> None:
         if release.fresh:
             return  # it answers one query, and enters no memory
-        self._counted.add(release.attributes)
-        self._counts[release.key] += 1
+        self._has_counted(release.key, (release.attributes,))
         squared_sensitivity = 1 if release.values.shape[1] == 1 else self.prices.table
         for (block, step), values in zip(release.steps, release.values, strict=True):
             variance = float(grid_sigma(step) ** 2)
@@ -300,8 +322,9 @@ class PublicState:
             if sigma is not None:
                 # The counts serve queries for counts too, which may depend on one attribute less.
                 every_but_one = combinations(release.attributes, len(release.attributes) - 1)
-                self._counted.update((release.attributes, *every_but_one))
-                self._counts.update((of_counts, of_rows) if shape.rests else (of_counts,))
+                attributes = (release.attributes, *every_but_one)
+                for key in (of_counts, of_rows) if shape.rests else (of_counts,):
+                    self._has_counted(key, attributes)
                 variance, counts = float(sigma**2), release.values[number, 1].astype(np.float64)
                 self.belief.absorb_count(
                     of_counts, block, counts, variance, of_share=release.is_share
@@ -313,13 +336,18 @@ class PublicState:
                 # So do those of the part, and both may depend on some of the attributes alone.
                 fewer = range(1, min(len(release.attributes), _MOST_SUBSETS))
                 subsets = (combinations(release.attributes, k) for k in fewer)
-                self._counted.update((release.attributes, *chain.from_iterable(subsets)))
-                self._counts[of_rows] += 1
+                self._has_counted(of_rows, (release.attributes, *chain.from_iterable(subsets)))
                 self.belief.absorb_count(
                     of_rows, block, estimate.totals, estimate.of_totals, of_share=True
                 )
             units = self.prices.of(shape.rho(grid_sigma(step), sigma))
             self.allocator.rented(release.attributes, block, units)
+
+    def _has_counted(self, key: bytes, depends: Iterable[tuple[int, ...]]) -> None:
+        """Notes that a count was measured under a key, and on which sets of attributes it may depend."""
+        self._counts[key] += 1
+        for attributes in depends:
+            self._counted.setdefault(attributes, set()).add(key)
 
 
 __all__ = ["PublicState"]

@@ -107,12 +107,13 @@ class Repeats:
 
     def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
-        known = self._verified.get(_repeat_key(query))
+        key = _repeat_key(query)
+        known = self._verified.get(key)
         if known is None:
             return None
         rows, staged = self._read(query, known)
         # An answer that was reached in stages has spent all of the failure probability.
-        better = None if staged else self._better(query, rows)
+        better = None if staged else self._better(query, key, rows)
         outcome = better or self._given(query, rows)
         bar = _widest(outcome)
         if query.target.relative is None:
@@ -140,7 +141,9 @@ class Repeats:
         columns = (*(numbers[i::width] for i in range(3)), anytime)
         return list(zip(*columns, strict=True)), staged
 
-    def _better(self, query: LinearQuery, rows: list[Row]) -> Answered | TableAnswered | None:
+    def _better(
+        self, query: LinearQuery, key: bytes, rows: list[Row]
+    ) -> Answered | TableAnswered | None:
         """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
 
         A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
@@ -151,7 +154,7 @@ class Repeats:
             query.predicate, query.group_by, known=known
         ):
             return None
-        key, seen = _repeat_key(query), self._seen(query)
+        seen = self._seen(query)
         if self._as_of.get(key) == seen:
             return None
         before = [bar for _, bar, _, _ in rows]

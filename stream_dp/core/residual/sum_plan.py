@@ -179,8 +179,10 @@ class SumPlanner:
         tiles = allocator.room_of_tiles(window)
         if Lack.TILES in lacks or self.look(prices, tiles) is not None:
             return Lack.TILES
-        if Lack.PACE in lacks or self.look(prices, allocator.lines.left(window)) is not None:
+        if Lack.PACE in lacks or self.look(prices, allocator.left(window)) is not None:
             return Lack.PACE
+        if Lack.ERASED in lacks or self.look(prices, allocator.lines.left(window)) is not None:
+            return Lack.ERASED
         untouched = np.full(len(window), UNITS)
         if Lack.BUDGET in lacks or self.look(prices, untouched) is not None:
             return Lack.BUDGET

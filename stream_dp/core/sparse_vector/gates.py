@@ -210,6 +210,10 @@ class CountLook(Look):
     gate: Gate | None = None
 
     @property
+    def reads(self) -> range:
+        return self.query.window
+
+    @property
     def description(self) -> dict[str, object]:
         query, gate = self.query, self.gate
         facts: dict[str, object] = {

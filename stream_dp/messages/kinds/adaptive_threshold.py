@@ -24,6 +24,9 @@ class AdaptiveThresholdAnswer(CountAnswer):
 
     ``error_bar`` and ``error_bar_simultaneous`` are the same: they hold for all queries of a run at once,
     however they were chosen.
+
+    Attributes:
+        count_bar: Always None: no person is protected.
     """
 
     kind: Literal["adaptive_threshold"] = "adaptive_threshold"

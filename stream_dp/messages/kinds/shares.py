@@ -18,6 +18,7 @@ class ShareAnswer(NoisyAnswer):
         share_bar: The half width around ``share``.
         value: The share of the ``n`` rows that satisfy ``where``.
         count: The estimated number of these rows.
+        count_bar: The half width around ``count``, in rows. Only where a person is protected.
         error_bar: The half width around ``value``, as a share of the ``n`` rows. ``accuracy.error`` does not
             bound it.
         both: The estimated number of rows that satisfy both conditions.

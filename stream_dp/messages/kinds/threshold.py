@@ -32,6 +32,9 @@ class ThresholdAnswer(CountAnswer):
     """The number of rows in a range of a number.
 
     ``error_bar_simultaneous`` holds for all ranges of the attribute at once.
+
+    Attributes:
+        count_bar: Always None: no person is protected.
     """
 
     kind: Literal["threshold"] = "threshold"

@@ -1,13 +1,13 @@
 -- Takes a data set over: gives it a new fencing token, and a beginning if it has none and is to have one.
 --
 -- KEYS, all of one data set
---   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer
 --   5 batches     hash    id -> what became of the batch
 --   6 pending     list    rows that wait for the next phase; private
---   7 blocks      list    sealed blocks; private
+--   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
 --   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
 --   9 transcript  list    published measurements
 --  10 verified    hash    answers kept for repeats

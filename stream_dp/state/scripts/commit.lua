@@ -2,13 +2,13 @@
 -- before it, so nothing after the line "writes" can fail: types and numbers are checked above it.
 --
 -- KEYS, all of one data set
---   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer
 --   5 batches     hash    id -> what became of the batch
 --   6 pending     list    rows that wait for the next phase; private
---   7 blocks      list    sealed blocks; private
+--   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
 --   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
 --   9 transcript  list    published measurements
 --  10 verified    hash    answers kept for repeats
@@ -20,6 +20,7 @@
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
+--     8 number of first blocks whose rows are gone from now on
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
@@ -40,8 +41,9 @@ local ITEM = cmsgpack.unpack(ARGV[2])
 local token, seq, next_seq, head, new_head = unpack(ITEM, 1, 5)
 local erase = ITEM[6] == '1'
 local budget = tonumber(ITEM[7])
+local erased = tonumber(ITEM[8])
 
-local at = 8
+local at = 9
 local function section()
   local first = at + 1
   at = first + tonumber(ITEM[at])
@@ -145,9 +147,16 @@ if lines % 2 ~= 0 then
 end
 local sealed = lines / 2
 local blocks = sealed + (given(seal) and 1 or 0)
+if erased > blocks then
+  return {'CONFLICT', 'unsealed', string.format('%d', blocks)}
+end
+local bare = math.max(erased, sealed - redis.call('LLEN', BLOCKS)) -- blocks without rows: no look can be at them
 for i = charges.first, charges.last, 3 do
   if tonumber(ITEM[i]) >= blocks then
     return {'CONFLICT', 'block', ITEM[i]}
+  end
+  if tonumber(ITEM[i]) < bare then
+    return {'CONFLICT', 'erased', ITEM[i]}
   end
   for offset, part in ipairs({'rho', 'delta'}) do
     local spent = '0'
@@ -186,6 +195,10 @@ if given(seal) then
   redis.call('UNLINK', PENDING)
 end
 put('RPUSH', PENDING, pending)
+local excess = redis.call('LLEN', BLOCKS) - (blocks - erased)
+if excess > 0 then
+  redis.call('LTRIM', BLOCKS, string.format('%d', excess), '-1')
+end
 for i = charges.first, charges.last, 3 do
   redis.call('HINCRBY', SPENT, ITEM[i] .. ':rho', ITEM[i + 1])
   redis.call('HINCRBY', SPENT, ITEM[i] .. ':delta', ITEM[i + 2])
@@ -207,7 +220,7 @@ for i = vault.first, vault.last, 2 do
     redis.call('HSET', VAULT, ITEM[i], ITEM[i + 1])
   end
 end
-if erase then
+if erase then -- what persons have used goes afterwards, see forget.lua: there may be a million buckets of it
   redis.call('HSET', CONTROL, 'retired', '1')
   redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED, VAULT)
 end

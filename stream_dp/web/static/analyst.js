@@ -173,7 +173,7 @@ const confidence = (answer) => (answer.confidence ? `each error bar covers the t
 
 function cellsOf(found) {
   const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
-  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
 }
 
 /** Title and drawing of the shares of a table; of many cells the largest. */
@@ -212,7 +212,7 @@ function drawTable(place, found, cells, [title, picture], sums, valued = "") {
         "Cells of the answer",
         [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ...sums.map(([name]) => [name, "number"])],
         cells.slice(0, MOST_ROWS).map((cell, row) =>
-          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, whole(cell.count)), sums.map(([, values, bars, shown]) => h("td", { class: "number" }, shown(values[row], bars[row])))),
+          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, figures(cell.count, cell.countBar)), sums.map(([, values, bars, shown]) => h("td", { class: "number" }, shown(values[row], bars[row])))),
         ),
       )),
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
@@ -239,7 +239,12 @@ async function drawPhases(question, chart) {
   else draw(chart, overPhases(points));
 }
 
-const counted = (answer, rows, bar) => `${figures(rows, bar)} of ${plural(answer.n, "row")}`;
+/** Of how many rows: of those that count, where a person is protected. */
+const ofRows = (answer) => (answer.counted === undefined ? plural(answer.n, "row") : `the ${figures(answer.counted, answer.counted_bar)} rows that count, of ${plural(answer.n, "row")}`);
+const counted = (answer, rows, bar) => `${figures(rows, bar)} of ${ofRows(answer)}`;
+
+/** How many rows do not count, where a person is protected. */
+const surplus = (answer) => (answer.surplus_at_most === undefined ? "" : `at most ${share(answer.surplus_at_most)} of the ${plural(answer.n, "row")} do not count, and a count among all rows may be larger by as many`);
 
 /** A share of the rows, and the rows that it stands for. */
 function drawShare(place, answer, properties, before) {
@@ -247,7 +252,7 @@ function drawShare(place, answer, properties, before) {
   place.append(
     h("p", properties, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
     answerBar(answer.value, error),
-    h("p", {}, `${before}${counted(answer, answer.count, error === undefined ? undefined : error * answer.n)}`),
+    h("p", {}, `${before}${counted(answer, answer.count, answer.count_bar ?? (error === undefined || answer.counted !== undefined ? undefined : error * answer.n))}`),
   );
 }
 
@@ -326,6 +331,7 @@ function showAnswer({ question, answer }) {
   else {
     (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
     place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
+    if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }
   $("answer-card").hidden = false;

@@ -8,23 +8,36 @@ const STATES = { retired: "retired: its rows are erased", quarantined: "in quara
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
   const promise = schema?.privacy
-    ? `every row is guaranteed ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""}, for ever; answers lie within ${percent(schema.accuracy.error)} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}`
+    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; answers lie within ${percent(schema.accuracy.error)}${schema.counting ? " of the rows that count" : ""} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}${kept(schema.kept_phases)}`
     : "";
-  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.opening ? h("p", {}, opens(schema.opening)) : null] : h("h1", {}, "No data set yet"));
+  fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.opening ? h("p", {}, opens(schema.opening, schema.counting)) : null] : h("h1", {}, "No data set yet"));
+}
+
+/** How long rows are kept, where some are erased. */
+function kept(phases) {
+  return phases ? `; the rows of ${phases === 1 ? "the newest phase" : `the last ${whole(phases)} phases`} are kept, older ones are erased` : "";
 }
 
 /** What opening a phase spends, and what is free from then on. */
-function opens({ share: spent, certifies, poor_rows: poor }) {
+function opens({ share: spent, certifies, poor_rows: poor }, counting) {
   const rows = poor ? ` Synthetic rows are poor, because little is published about ${poor}; a larger mechanism.base_share publishes more.` : "";
   if (!spent) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
   const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
-  return `Opening a phase spends ${share(spent)} of its budget.${free}${rows}`;
+  return `Opening a phase spends ${share(spent)} of its budget${counting ? ", if all of its rows count" : ""}.${free}${rows}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.
 const PROMISED = ["predicate", "table"];
 
 const tile = (name, figure, ...more) => h("div", {}, h("dt", {}, name), h("dd", {}, figure, h("small", {}, ...more)));
+
+/** The largest loss so far, as an epsilon at the promised delta. */
+function spentSoFar(dataset, schema) {
+  if (dataset.epsilon === null) return "in the phase spent most";
+  const most = `ε ${dataset.epsilon.toPrecision(2)} of ${schema?.privacy?.epsilon ?? ""}`;
+  if (dataset.in_every_phase === null) return `${most}, in the phase spent most`;
+  return `${most}, if all phases spend as the one spent most; ε ${dataset.in_every_phase.toPrecision(2)} for a person with as many rows as count in every phase so far`;
+}
 
 /** The figures of the chosen data set at a glance. */
 function showTiles(dataset, schema, answers) {
@@ -41,12 +54,13 @@ function showTiles(dataset, schema, answers) {
       dataset.waiting === null || !dataset.opens_at ? "–" : share(Math.min(1, dataset.waiting / dataset.opens_at), 0),
       dataset.opens_at ? `${whole(dataset.waiting ?? 0)} of ${whole(dataset.opens_at)} rows wait` : "",
     ),
-    tile("Budget spent", share(dataset.spent), `${dataset.epsilon === null ? "" : `ε ${dataset.epsilon.toPrecision(2)} of ${schema?.privacy?.epsilon ?? ""}, `}in the phase spent most; ${plural(dataset.looks, "look")}`),
+    tile("Budget spent", share(dataset.spent), `${spentSoFar(dataset, schema)}; ${plural(dataset.looks, "look")}`),
     tile("Easy answers", asked ? share(dataset.easy / asked, 0) : "–", `of ${whole(asked)} lately${dataset.refused ? `; ${whole(dataset.refused)} refused` : ""}`),
     tile(
       "Error bar",
       bars.length ? `± ${share(bars[Math.floor(bars.length / 2)])}` : "–",
-      schema?.accuracy ? `median of the latest; at most ${percent(schema.accuracy.error)} promised` : "",
+      // Where a person is protected, the promise is about counts, and these are bars of shares of the rows that count.
+      !schema?.accuracy ? "" : schema.counting ? "median of the latest" : `median of the latest; at most ${percent(schema.accuracy.error)} promised`,
     ),
   );
 }

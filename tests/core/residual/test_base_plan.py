@@ -27,7 +27,9 @@ from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.growing import Growth
 from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.residual_price import residual_price, standalone_price
 from stream_dp.core.residual.workload import (
     ALL_PHASES,
@@ -431,6 +433,33 @@ def test_a_phase_of_which_perhaps_no_row_counts_is_planned_like_one_of_one_row(
         )
         assert found == one
     assert released(ORDERS, 0, 0.02, budget=budget).units == 0
+
+
+@pytest.mark.parametrize("budget", [BUDGET, OF_PERSONS], ids=["rows", "persons"])
+def test_what_a_release_grows_by_costs_what_its_tables_cost(budget: Budget) -> None:
+    small, large = (
+        released(ORDERS, 20_000, 0.02, queries=queries, budget=budget) for queries in (300, 3000)
+    )
+    growth = Growth.between(small, large, Prices(budget))
+    assert growth.tables
+    sigmas = [grid_sigma(step) for _, step in growth.tables]
+    exact = sum(gaussian_rho(sigma, squared_sensitivity=budget.table) for sigma in sigmas)
+    assert exact <= Fraction(growth.units, UNITS) * budget.rho
+    assert growth.units <= exact / budget.rho * UNITS + len(sigmas)
+
+
+def test_half_as_much_is_kept_for_a_table_of_persons_and_the_same_for_a_count() -> None:
+    tiles = [
+        Tile(LinearQuery(predicate(a3=(0,)), range(1)), 1),
+        Tile(LinearQuery(EVERYTHING, range(1), (3,)), 1),
+    ]
+    for tile, ratio in zip(tiles, (1.0, 0.5), strict=True):
+        kept = []
+        for budget in (BUDGET, OF_PERSONS):
+            reserve = Reserve([tile], ORDERS, terms(0.02), budget, lambda _: False)
+            reserve.opened(1, lambda _: 20_000)
+            kept.append(int(reserve.kept(range(1))[0]))
+        assert kept[1] == pytest.approx(ratio * kept[0], rel=1e-9)
 
 
 def test_few_queries_are_left_to_demand() -> None:

@@ -476,6 +476,32 @@ def test_a_repeat_answers_with_the_smallest_bar_that_is_known_by_then(
     assert it.charges == spent
 
 
+def test_a_repeat_gets_better_by_tables_that_share_an_attribute_with_it_and_by_no_others() -> None:
+    it = host(1, error=0.02, base_share=0.0)
+
+    def publish(attributes: tuple[int, ...], step: int) -> None:
+        shape = tuple(SIZES[a] for a in attributes)
+        it.take(TablesLook("query", (Part(attributes, 0, step),), (shape,), ()))
+
+    publish((0, 1, 2), 150)
+    factors = {0: np.arange(SIZES[0]) < 1, 2: np.arange(SIZES[2]) < 1}
+    query = LinearQuery(Predicate.conjunction(factors), range(1))
+    first = it.ask(query)
+    for attributes, path in (
+        ((1,), Path.REPEAT),
+        ((0, 1), Path.CERTIFIED),
+        ((1,), Path.REPEAT),
+        ((2,), Path.CERTIFIED),
+    ):
+        publish(attributes, 40)
+        again = it.ask(query)
+        assert isinstance(first, Answered)
+        assert isinstance(again, Answered)
+        assert again.path is path
+        assert (again == replace(first, path=path)) is (path is Path.REPEAT)
+        first = again
+
+
 def test_a_bar_for_all_times_goes_by_what_is_known_and_not_by_what_is_asked() -> None:
     """It surrounds the best estimate, wherever the answer lies, and repeats keep theirs."""
     it = host(2, error=0.02, base_share=0.05)

@@ -106,6 +106,10 @@ class BetweenLook(KindLook):
         return self._plan.loss
 
     @property
+    def reads(self) -> range:
+        return self.asked.window
+
+    @property
     def description(self) -> dict[str, object]:
         window, predicate = self.asked.window, self.asked.predicate
         return {
@@ -180,7 +184,8 @@ class Between(Answerer):
 
     @property
     def secrets(self) -> frozenset[str]:
-        return frozenset(run.secret for run in self._running.values())
+        running = self._running.values()
+        return frozenset(run.secret for run in running if run.window.stop > self.erased)
 
     def absorb(self, release: Release) -> None:
         """Folds an answer in.

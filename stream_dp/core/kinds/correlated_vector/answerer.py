@@ -17,10 +17,11 @@ from stream_dp.core.blocks import MAX_ORDERED, Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.loss import Loss
-from stream_dp.core.mechanism import Release
+from stream_dp.core.mechanism import ROWS_ERASED, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.packing import Format, fields
+from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.universe import Boolean, Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -107,12 +108,12 @@ class CorrelatedVectors(Answerer):
 
     def open_phase(self, n_rows: int) -> Sequence[KindLook]:
         super().open_phase(n_rows)
-        # What a crash lost is drawn again, where the line still has room for it.
+        # What a crash lost is drawn again, where there still are rows, and the line has room for it.
         blocks, self._lost = [*self._lost, len(self._sizes) - 1], []
         return [
             ResponsesLook(self._plan, self._attribute, block, self._charges((block,)))
             for block in blocks
-            if self._sizes[block] <= MAX_ORDERED
+            if self._sizes[block] <= MAX_ORDERED and block >= self.erased
         ]
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
@@ -143,7 +144,15 @@ class CorrelatedVectors(Answerer):
 
     def _lacking(self, block: int) -> Refused:
         which = f"window: the rows of phase {block + 1} have no responses"
+        if block < self.erased:
+            return ROWS_ERASED
         if block in self._lost:
+            if block < erased_blocks(len(self._sizes) + 1, self.kept):
+                return Refused(
+                    RefusalCode.ROWS_ERASED,
+                    f"{which}, for a crash lost them, and its rows are erased when the next phase opens; ask "
+                    "about younger phases",
+                )
             return Refused(
                 RefusalCode.RETRY_AFTER,
                 f"{which}, for a crash lost them; they are drawn again when the next phase opens",

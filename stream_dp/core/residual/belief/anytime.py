@@ -37,9 +37,9 @@ def anytime_bars(variances: Floats, promised: float, failure_probability: float)
 
     docs/guarantee.md, Theorem 13.
     """
+    if len(variances) == 1:
+        return np.array([anytime_bar(float(variances[0]), promised, failure_probability)])
     log_factor = -2.0 * math.log(failure_probability)
-    if len(variances) == 1:  # one number is worked out faster without arrays
-        return np.array([_bar(float(variances[0]), promised, log_factor)])
     with np.errstate(divide="ignore", invalid="ignore"):
         # The precision at which the boundary begins, over that of now.
         spent = _START / promised * variances
@@ -47,12 +47,13 @@ def anytime_bars(variances: Floats, promised: float, failure_probability: float)
     return np.asarray(np.sqrt(np.where(variances == 0.0, 0.0, squares)))
 
 
-def _bar(variance: float, promised: float, log_factor: float) -> float:
-    """The same for one variance."""
+def anytime_bar(variance: float, promised: float, failure_probability: float) -> float:
+    """The same for one variance, which is worked out faster without arrays."""
     if variance in (0.0, math.inf):
         return variance
+    log_factor = -2.0 * math.log(failure_probability)
     spent = _START / promised * variance
     return math.sqrt(variance * (1.0 + spent) * (math.log1p(1.0 / spent) + log_factor))
 
 
-__all__ = ["anytime_bars"]
+__all__ = ["anytime_bar", "anytime_bars"]

@@ -239,7 +239,7 @@ class Conjunction:
         norms = [1.0]
         for factor in factors:
             size = factor.size
-            share = np.count_nonzero(factor) / size
+            share = factor.tobytes().count(1) / size  # faster than numpy counts few cells
             spread = share * (1.0 - share) * size
             norms = [norm * part for norm in norms for part in (share * share, spread)]
             self._shares.append(share)

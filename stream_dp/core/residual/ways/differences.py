@@ -71,7 +71,7 @@ class DifferencesOfWindows(Way):
         limit = (terms.error / terms.z) ** 2
         if float(known.of_shares.max()) <= limit * _TIE:
             return self._outcome(query, windows, known, Path.CERTIFIED)
-        evidence, lines = state.evidence(_plain(query)), state.allocator.lines.left(query.window)
+        evidence, allocator = state.evidence(_plain(query)), state.allocator
 
         def look(room: npt.NDArray[np.int64]) -> Measure | None:
             return windows.look(evidence, state.prices, room, limit)
@@ -86,7 +86,8 @@ class DifferencesOfWindows(Way):
         untouched = np.full(len(query.window), UNITS)
         lacks = (
             (Lack.TILES, mine.room_of_tiles(query.window)),
-            (Lack.PACE, lines),
+            (Lack.PACE, allocator.left(query.window)),
+            (Lack.ERASED, allocator.lines.left(query.window)),
             (Lack.BUDGET, untouched),
         )
         lack = next((lack for lack, room in lacks if look(room) is not None), Lack.ROWS)

@@ -12,7 +12,6 @@ from stream_dp.core.outcome import Outcome, Path, Summed
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.mean_stages import MeanStage, next_stage
-from stream_dp.core.residual.planner import Lack
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.targets import too_dear
@@ -91,7 +90,7 @@ class Means(Way):
             dearer = self._stage(query, None, NOTHING_PAID)
             if dearer is not None:
                 return too_dear(dearer.measure.charges, most)
-        refusal = self.state.refusal(Lack.BUDGET)
+        refusal = self.state.refusal(self.state.stuck(query))
         return refusal or self.state.answers.summed(query, Path.UNVERIFIED, z=self._z)
 
     def _alone(self, query: LinearQuery, release: Release) -> Summed:

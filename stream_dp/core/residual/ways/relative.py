@@ -11,7 +11,7 @@ from stream_dp.core.outcome import Outcome, Path
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.measuring import CountsRelease
-from stream_dp.core.residual.planner import Lack, Measure, Unproven
+from stream_dp.core.residual.planner import Measure, Unproven
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.targets import percent, too_dear
@@ -92,13 +92,14 @@ class Relative(Way):
             expected = self._stages.expected(evidence, room, _relative(query))
             if expected is not None and max(charge.rho for charge in expected[0]) > most:
                 return too_dear(expected[0], most, about=True)
-        refusal = state.refusal(Lack.BUDGET)
+        lack = state.stuck(query)
+        refusal = state.refusal(lack)
         if refusal is not None:
             return refusal
         if z is not None:
             return state.answers.by_variance(query, evidence, z, Path.UNVERIFIED)
         low, high = evidence.interval(state.terms.log_bounds_failure)
-        return unproven(state, query, evidence, Unproven(low, high, Lack.BUDGET))
+        return unproven(state, query, evidence, Unproven(low, high, lack))
 
     def _look(
         self, query: LinearQuery, measure: Measure, paid: Mapping[int, int], *, final: bool

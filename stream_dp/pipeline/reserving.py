@@ -1,0 +1,91 @@
+"""What each person may add to a phase, where the promise is for life: reserved before the phase is sealed.
+
+Units are charged before anything is counted, as a look is charged before it is taken. If the worker dies
+between the reservation and the commit of the seal, the next one reads the same units again, and chooses the
+same rows. If the phase then has other rows, what was reserved stays reserved: a person can lose units, but
+never uses one twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from stream_dp.core.lifetimes import Numbers, allowances_of_slots
+from stream_dp.core.parameters import Unit
+from stream_dp.core.persons import Digests
+from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation
+
+__all__ = ["forget", "reserve"]
+
+
+async def reserve(
+    store: PersonStore,
+    dataset: str,
+    token: int,
+    *,
+    phase: int,
+    digests: Digests,
+    unit: Unit,
+    fuse: Fuse = unarmed,
+) -> Numbers:
+    """Reserves units for the phase that is sealed next.
+
+    The number of calls and their sizes depend on the number of slots alone, which is public.
+
+    Args:
+        store: The store of the data set.
+        dataset: The name of the data set.
+        token: The owner's fencing token.
+        phase: The phase, from 1.
+        digests: The person of each slot of the phase, shape (n_slots, 12), all zero for nobody. Private.
+        unit: The promise, which is for life.
+        fuse: The fuse of the worker.
+
+    Returns:
+        For each slot, how many rows of its person count in the phase, shape (n_slots,). Private.
+
+    Raises:
+        Fenced: Another worker has taken the data set over.
+        Conflict: Another phase is sealed next, or the data set is retired.
+        StoreUnavailable: The store stayed away.
+    """
+    before = np.zeros(len(digests), dtype=np.int64)
+    for part in _parts(len(digests)):
+        read = partial(store.units, dataset, token, phase, digests[part])
+        before[part] = await persistently(read)
+    rows = allowances_of_slots(digests, before, unit)
+    for part in _parts(len(digests)):
+        reservation = Reservation(
+            dataset=dataset,
+            token=token,
+            phase=phase,
+            digests=digests[part],
+            before=before[part],
+            rows=rows[part],
+        )
+        fuse(CrashPoint.BEFORE_RESERVE)
+        await persistently(partial(store.reserve, reservation))
+        fuse(CrashPoint.AFTER_RESERVE)
+    return rows
+
+
+async def forget(store: PersonStore, dataset: str, token: int, *, fuse: Fuse = unarmed) -> None:
+    """Erases what the persons of a retired data set have used, in steps; a crash leaves the rest to the next.
+
+    Raises:
+        Fenced: Another worker has taken the data set over.
+        Conflict: The data set is not retired.
+        StoreUnavailable: The store stayed away.
+    """
+    while await persistently(partial(store.forget_persons, dataset, token)):
+        fuse(CrashPoint.IN_ERASURE)
+
+
+def _parts(n_slots: int) -> Iterator[slice]:
+    for start in range(0, n_slots, MOST_PERSONS):
+        yield slice(start, start + MOST_PERSONS)

@@ -1,0 +1,136 @@
+"""What a data set promises to whom, and what a person in every phase has lost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from stream_dp.cli.budget import epsilons_of, in_every_phase, promise, table_lines
+from stream_dp.cli.rendering import output
+from stream_dp.client.odometer import Odometer
+from stream_dp.core.accounting import epsilon_of, rho_max
+from stream_dp.messages import Definition
+from stream_dp.profiles.building import epsilon_spent
+
+PEOPLE: dict[str, Any] = {
+    "version": 1,
+    "dataset": "people",
+    "attributes": [{"name": "smoker", "type": "boolean"}],
+    "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    "accuracy": {"error": 0.02, "failure_probability": 0.01},
+    "phase": {"min_rows": 20_000},
+}
+FULL = 2**50
+
+
+def people(**unit: Any) -> Definition:
+    """A data set that protects persons if a unit is given, and otherwise rows."""
+    whose = {"unit": {"key": "user_id", "rows_per_phase": 1, "phases": 12, **unit}} if unit else {}
+    return Definition.read({**PEOPLE, "privacy": {**PEOPLE["privacy"], **whose}})
+
+
+def spent(*units: int) -> Odometer:
+    """A phase for each of these numbers of units, which its line has spent."""
+    opened = [{"seq": n, "kind": "phase", "rows": 20_000} for n in range(len(units))]
+    looks = [{"kind": "tables"}]
+    charge = {"seq": len(units), "kind": "charge", "looks": looks}
+    charges = [[block, rho, 0] for block, rho in enumerate(units)]
+    return Odometer.read([*opened, {**charge, "charges": charges}])
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ({}, "every row, for ever"),
+        ({"phases": 12}, "every person, in any 12 phases"),
+        ({"phases": 1}, "every person, in any one phase"),
+        ({"lifetime": True}, "every person, for life"),
+    ],
+)
+def test_the_promise_says_to_whom_and_for_how_long(unit: dict[str, Any], said: str) -> None:
+    definition = people(**unit)
+    assert definition.privacy.promised_to == said
+    assert promise(definition, spent(FULL)) == (
+        f"epsilon 1 at delta 1e-09 is promised to {said}; 1 look at the rows so far"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ({"rows_per_phase": 1}, "at most 1 row with the same user_id counts in a phase"),
+        ({"rows_per_phase": 4}, "at most 4 rows with the same user_id count in a phase"),
+        (
+            {"rows_per_phase": 4, "lifetime": True},
+            (
+                "at most 4 rows with the same user_id count in a phase, until the squares of these "
+                "numbers add up to 192"
+            ),
+        ),
+    ],
+)
+def test_how_many_rows_of_a_person_count_is_said(unit: dict[str, Any], said: str) -> None:
+    found = people(**unit).privacy.unit
+    assert found is not None
+    assert found.counting == said
+
+
+@pytest.mark.parametrize("rows_per_phase", [1, 4])
+def test_a_person_in_every_phase_loses_what_the_guarantee_says(rows_per_phase: int) -> None:
+    """At any k, because a line holds as much less: the golden numbers for P = 12 at epsilon 1."""
+    definition = people(rows_per_phase=rows_per_phase)
+    for phases, lost in ((12, 1.0), (24, 1.4371), (36, 1.7784), (60, 2.3289), (120, 3.3678)):
+        assert in_every_phase(definition, spent(*[FULL] * phases)) == pytest.approx(lost, abs=5e-5)
+
+
+def test_what_counts_is_what_each_line_has_spent() -> None:
+    definition, rho = people(rows_per_phase=2, phases=3), rho_max(1.0, 1e-9)
+    found = in_every_phase(definition, spent(FULL, FULL // 2, 0, FULL // 4))
+    assert found == pytest.approx(epsilon_of(rho * 7 / 12, 1e-9), rel=1e-9)
+    assert found > epsilon_of(rho * 6 / 12, 1e-9) * 1.01, "what the window of the promise has spent"
+    each = epsilons_of(definition, spent(FULL, 0))
+    assert each == [pytest.approx(epsilon_of(rho / 3, 1e-9), rel=1e-9), 0.0]
+
+
+def test_a_loss_is_never_said_to_pass_a_promise_that_covers_it() -> None:
+    full = spent(*[FULL] * 24)
+    assert in_every_phase(people(lifetime=True), full) == 1.0
+    assert in_every_phase(people(phases=24), full) == 1.0
+    assert in_every_phase(people(phases=23), full) > 1.0
+
+
+def test_a_row_loses_what_it_always_did() -> None:
+    definition = people()
+    assert epsilons_of(definition, spent(FULL // 2)) == [epsilon_spent(definition, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "phases", "said"),
+    [
+        (
+            {"rows_per_phase": 4},
+            24,
+            (
+                "a person with 4 rows in every phase so far has lost at most epsilon 1.437: the promise "
+                "is about any 12 of these 24 phases in a row"
+            ),
+        ),
+        ({}, 2, None),
+        (
+            {"rows_per_phase": 1},
+            12,
+            "a person with 1 row in every phase so far has lost at most epsilon 1.000",
+        ),
+    ],
+)
+def test_the_loss_of_a_person_stands_below_the_table(
+    unit: dict[str, Any], phases: int, said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in table_lines(people(**unit), spent(*[FULL] * phases)):
+        output().print(line)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == phases + (said is not None)
+    assert rows[-1] == said if said else re.search(r" 1\.000 +1$", rows[-1])
+    assert ("epsilon in this phase" if said else "epsilon so far") in head

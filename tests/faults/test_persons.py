@@ -1,0 +1,158 @@
+"""kill -9 while persons are protected for life: the same blocks, and no unit is lost or used twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from stream_dp.core.blocks import Block
+from stream_dp.core.persons import Persons, PersonSecret
+from stream_dp.messages import Definition
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.profiles.building import build
+from tests.pipeline.referee import counted_row_by_row
+
+pytestmark = pytest.mark.kafka
+
+NAME = "visits"
+DEFINITION = {
+    "version": 1,
+    "dataset": NAME,
+    "attributes": [
+        {"name": "city", "type": "category", "values": ["Bonn", "Graz"]},
+        {"name": "age", "type": "number", "edges": [18, 30, 65], "integer": True},
+    ],
+    "privacy": {
+        "epsilon": 1.0,
+        "delta": 1e-9,
+        "unit": {"key": "user_id", "rows_per_phase": 3, "phases": 2, "lifetime": True},
+    },
+    "accuracy": {"error": 0.2, "failure_probability": 0.01},
+    "phase": {"min_rows": 3_000},
+}
+Q = 2 * 3**2
+
+# At which occurrence: each worker has at least one phase of its own. Two calls reserve 12,000 slots.
+DEATHS = {
+    CrashPoint.BEFORE_RESERVE: 3,
+    CrashPoint.AFTER_RESERVE: 3,
+    CrashPoint.BEFORE_COMMIT: 6,
+    CrashPoint.AFTER_LOOK: 2,
+    CrashPoint.IN_PHASE: 2,
+    CrashPoint.AFTER_CHARGE: 2,
+}
+
+
+def _columns(number: int) -> dict[str, list[Any]]:
+    """Some come in every batch and often, others once in a while, and some rows are nobody's."""
+    rng = np.random.default_rng(number)
+    persons = (rng.zipf(1.4, 12_000) % 2_000).tolist()
+    return {
+        "city": rng.choice(["Bonn", "Graz", "Lyon"], 12_000).tolist(),
+        "age": rng.integers(0, 90, 12_000).tolist(),
+        "user_id": [None if person == 0 else f"u{person}" for person in persons],
+    }
+
+
+def _live(client: Any, number: int) -> None:
+    client.send(NAME, columns=_columns(number), batch_id=f"batch-{number}", timeout_s=90)
+    for n, query in enumerate(("city = 'Bonn'", "age >= 30", "city = 'Graz' AND age < 30")):
+        client.ask(NAME, query, query_id=f"{number}-{n}", timeout_s=90)
+
+
+def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes], int]:
+    """What the store has: the blocks, the secret, the units of each person, and the number of buckets."""
+    start = f"{{{deployment.prefix.rstrip('.')}:{NAME}}}"
+    with redis.Redis.from_url(deployment.redis_url) as store:
+        blocks: list[bytes] = store.lrange(f"{start}:blocks", 0, -1)
+        secret = store.hget(f"{start}:vault", "person") or b""
+        used: Counter[bytes] = Counter()
+        keys = list(store.scan_iter(match=f"{start}:persons:*", count=10_000))
+        for key in keys:
+            bucket = key.rpartition(b":")[2].decode()
+            for rest, value in store.hgetall(key).items():
+                before, rows = int.from_bytes(value[:2], "big"), value[6]
+                used[bytes.fromhex(bucket[:4]) + rest] += before + rows**2
+    return blocks, secret, used, len(keys)
+
+
+def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases: int) -> list[str]:
+    """What is wrong with what the store keeps, by the batches that were sent, row by row."""
+    definition = Definition.read(DEFINITION)
+    unit, (universe, _) = definition.privacy.unit, build(definition)
+    assert unit is not None
+    value = PersonSecret.from_bytes(secret, NAME, None).value
+    wanted: list[bytes] = []
+    counted: Counter[bytes] = Counter()
+    for number in range(1, phases + 1):
+        persons = Persons(unit.key, value, f"batch-{number}")
+        rows = universe.encode_columns(_columns(number), persons)
+        marks = counted_row_by_row(rows, unit, counted)
+        wanted.append(Block.seal(universe, rows, counted=marks).to_bytes())
+    said = []
+    if blocks != wanted:
+        said.append(f"{len(blocks)} blocks are other ones than the {len(wanted)} of the batches")
+    if used != counted:
+        said.append(f"{sum(used.values())} units are kept, and {sum(counted.values())} were used")
+    if max(used.values()) != Q:
+        said.append(f"somebody could use {Q} units, and the most were {max(used.values())}")
+    return said
+
+
+@pytest.mark.timeout(280)
+def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[..., Any]) -> None:
+    deployment = make_deployment()
+    points = list(DEATHS)
+    workers = [deployment.worker(crash_at=f"{points[0]}:{DEATHS[points[0]]}", instance_id="one")]
+
+    def replace() -> None:
+        for n, point in enumerate(points, start=1):
+            assert workers[-1].wait(100) == -9, f"{point}: {workers[-1].output}"
+            then = points[n] if n < len(points) else None
+            crash = {} if then is None else {"crash_at": f"{then}:{DEATHS[then]}"}
+            workers.append(deployment.worker(instance_id="one", **crash))
+
+    watching = threading.Thread(target=replace)
+    watching.start()
+    phases = 0
+    with deployment.client() as client:
+        client.define(DEFINITION, timeout_s=90)
+        while phases < 3 or watching.is_alive():
+            phases += 1
+            _live(client, phases)
+        assert len(workers) == len(points) + 1, workers[-1].output
+        blocks, secret, used, _ = _kept(deployment)
+        client.retire(NAME, timeout_s=90)
+    workers[-1].until(lambda: _kept(deployment)[3] == 0)
+    assert _complaints(blocks, secret, used, phases) == []
+
+
+@pytest.mark.timeout(180)
+def test_nor_where_one_of_two_workers_takes_over_from_the_other(
+    make_deployment: Callable[..., Any],
+) -> None:
+    """The owner dies between reservation and seal, then the one that takes over, then a third goes on."""
+    deployment = make_deployment()
+    workers = [deployment.worker(crash_at=f"{CrashPoint.AFTER_RESERVE}:1") for _ in range(2)]
+
+    def replace() -> None:
+        for worker in workers[:2]:
+            assert worker.wait(100) == -9, worker.output
+        workers.append(deployment.worker())
+
+    watching = threading.Thread(target=replace)
+    watching.start()
+    with deployment.client() as client:
+        client.define(DEFINITION, timeout_s=90)
+        for number in (1, 2, 3):
+            _live(client, number)
+        watching.join()
+        assert len(workers) == 3, workers[-1].output
+        blocks, secret, used, _ = _kept(deployment)
+    assert _complaints(blocks, secret, used, 3) == []

@@ -1,0 +1,339 @@
+"""Rows that are erased some phases after their own, through the worker: what goes, what stays, who knows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.audit import verify
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.residual.planner import BudgetAllocator
+from stream_dp.errors import Conflict, CorruptState, InvalidDefinition
+from stream_dp.messages import Definition
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.fuse import CrashPoint
+from tests.pipeline.referee import World, definition
+from tests.pipeline.test_prices import forged
+
+ROOT = Path(__file__).parents[2]
+AA = {"attribute": "carrier", "eq": "AA"}
+UA = {"attribute": "carrier", "eq": "UA"}
+LATE = {"attribute": "delay", "ge": 10}
+LAST = {"window": {"last_phases": 1}}
+
+
+def define(world: World, **changes: Any) -> None:
+    settings = {
+        "mechanism": {"base_share": 0.0},
+        "on_exhausted": "refuse",
+        "retention": {"phases": 1},
+        **changes,
+    }
+    world.define("flights", **settings)
+
+
+def phase(world: World) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}", n=2)
+
+
+def asks(query_id: str, where: Any, **item: Any) -> Callable[[World], None]:
+    def ask(world: World) -> None:
+        world.ask("flights", query_id, where, **item)
+
+    return ask
+
+
+def dataset_of(process: Any) -> Dataset:
+    found: Dataset = process.worker.datasets["flights"]
+    return found
+
+
+async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, process: Any) -> None:
+    define(world)
+    await process.run()
+    held, dataset, sealed = world.store._datasets["flights"], dataset_of(process), []
+    for n in (1, 2, 3):
+        world.cells("flights", f"batch-{n}", n=n)
+        await process.run()
+        sealed.append(held.blocks[-1])
+        kept = [block in pickle.dumps(world.store._datasets) for block in sealed]
+        assert kept == [False] * (n - 1) + [True]
+        held_in_memory = [block.to_bytes() for block in dataset._data._blocks]
+        assert held_in_memory == held.blocks == sealed[-1:]
+    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
+    assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
+    assert world.complaints() == []
+
+
+async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
+    rounds = (
+        define,
+        phase,
+        asks("one", AA),
+        phase,
+        asks("repeat", AA, window={"last_phases": 2}),
+        asks("one", AA),
+        asks("new", {"any": [AA, LATE]}),
+        asks("quote", {"any": [AA, LATE]}, quote=True),
+        asks("newest", {"any": [AA, LATE]}, **LAST),
+    )
+    assert await world.run(rounds=rounds) == 0
+    assert world.answer("one")["path"] == "measured"
+    assert world.answer("repeat")["path"] == "measured", "the newest phase pays for what is lacking"
+    for name in ("new", "quote"):
+        reason = world.answer(name)["reason"]
+        assert reason["code"] == "rows_erased"
+        assert reason["message"].startswith("window: the rows of some of its phases are erased")
+        assert "ask about the last phases" in reason["message"]
+        assert not reason["retriable"]
+    assert world.answer("newest")["status"] == "answered"
+    assert world.complaints() == []
+
+
+async def test_a_worker_that_takes_over_knows_what_is_erased(world: Any) -> None:
+    await world.run(rounds=(define, phase, asks("one", AA), phase, phase))
+    process = world.process()
+    await process.assign()
+    dataset = dataset_of(process)
+    assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 3 * 42_000)
+    world.ask("flights", "all", UA)
+    world.ask("flights", "last", UA, **LAST)
+    await process.run()
+    assert world.answer("all")["reason"]["code"] == "rows_erased"
+    assert world.answer("last")["status"] == "answered"
+    await process.kill()
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+async def test_a_store_with_other_blocks_than_it_should_have_is_not_served(
+    world: Any, blocks: int
+) -> None:
+    """Else the rows of one phase would be taken for those of another."""
+    await world.run(rounds=(define, phase, phase))
+    held = world.store._datasets["flights"]
+    held.blocks[:] = held.blocks * blocks
+    snapshot = await world.store.acquire("flights")
+    with pytest.raises(CorruptState, match="other blocks than its transcript and definition say"):
+        Dataset.stored(world.store, world.make_noise(9), snapshot)
+
+
+async def test_a_bundle_says_which_of_its_queries_need_rows_that_are_gone(world: Any) -> None:
+    def together(world: World) -> None:
+        items = [
+            {"query_id": "a", "where": AA},
+            {"query_id": "b", "where": AA, **LAST},
+            {"query_id": "c", "where": LATE, "fresh": True},
+        ]
+        world.ask_many("flights", items, quote="together", query_id="bundle")
+
+    await world.run(rounds=(define, phase, phase, together))
+    queries = world.answer("bundle")["queries"]
+    codes = [(query.get("reason") or {}).get("code") for query in queries]
+    assert codes == ["rows_erased", None, "rows_erased"]
+
+
+async def test_the_ledger_says_with_which_phase_rows_were_erased(world: Any) -> None:
+    await world.run(rounds=(lambda w: define(w, retention={"phases": 2}), *[phase] * 4))
+    entries = [json.loads(entry) for entry in await world.store.ledger("flights")]
+    opened = [entry for entry in entries if entry["kind"] == "phase"]
+    assert [entry.get("erased") for entry in opened] == [None, None, 1, 2]
+
+
+async def test_a_ledger_that_charges_or_reads_what_is_erased_is_at_fault(world: Any) -> None:
+    rounds = (
+        lambda w: define(w, kinds={"between": {"share": 0.05, "answers": 2}}),
+        phase,
+        asks("one", AA),
+        asks("run", AA, kind="between", low=0.2, high=0.7),
+        asks("again", UA, kind="between", low=0.2, high=0.7),
+        phase,
+    )
+    await world.run(rounds=rounds)
+    entries = await world.store.ledger("flights")
+    assert verify("flights", entries).faults == []
+    charges = [n for n, entry in enumerate(entries) if json.loads(entry)["kind"] == "charge"]
+    *_, opens = (n for n, entry in enumerate(entries) if json.loads(entry)["kind"] == "phase")
+    free = charges[-1]
+    assert json.loads(entries[free])["charges"] == [], "a run is paid for once"
+
+    def faults(change: Callable[[list[dict[str, Any]]], None]) -> str:
+        return "\n".join(map(str, verify("flights", forged(entries, change)).faults))
+
+    for late, said in ((charges[0], "charges phase 1, whose"), (free, "reads phase 1, whose")):
+        found = faults(lambda fields, late=late: fields.append(fields.pop(late)))  # type: ignore[misc]
+        assert f"{said} rows are erased" in found
+
+    def silent(fields: list[dict[str, Any]]) -> None:
+        del fields[opens]["erased"]
+
+    assert "the rows of the first 1 phases are erased with it" in faults(silent)
+
+    def unlimited(fields: list[dict[str, Any]]) -> None:
+        del fields[0]["definition"]["retention"]
+
+    assert "the rows of the first 0 phases are erased with it" in faults(unlimited)
+
+
+async def test_runs_end_with_their_rows_and_their_secrets_go(world: Any) -> None:
+    """A run over two phases goes on about the one that has rows; one about a single point cannot."""
+    kinds = {
+        "between": {"share": 0.1, "answers": 2},
+        "interior_point": {"share": 0.05, "points": 9},
+        "threshold": {"share": 0.01},
+    }
+    point = {"kind": "interior_point", "attribute": "delay"}
+    side = {"kind": "between", "low": 0.3, "high": 0.6}
+    early, curve = {"attribute": "delay", "lt": 0}, {"kind": "threshold", "attribute": "delay"}
+    rounds = (
+        lambda w: define(
+            w, kinds=kinds, retention={"phases": 2}, privacy={"epsilon": 20.0, "delta": 1e-6}
+        ),
+        phase,
+        asks("b1", AA, **side),
+        asks("c1", LATE, **curve),
+        phase,
+        asks("b2", AA, **side),
+        asks("p2", early, **point),
+        phase,
+    )
+    await world.run(rounds=rounds)
+    assert sorted(world.store._datasets["flights"].vault) == ["between 0 2"]
+    later = (
+        asks("b-all", LATE, **side),
+        asks("b-two", LATE, window={"last_phases": 2}, **side),
+        asks("p-all", {"attribute": "delay", "lt": 10}, **point),
+        asks("c-all", {"attribute": "delay", "ge": 0}, **curve),
+        asks("b2", AA, **side),
+    )
+    await world.run(rounds=later)
+    assert world.answer("b-all")["reason"]["code"] == "rows_erased"
+    assert world.answer("p-all")["reason"]["code"] == "rows_erased"
+    assert world.answer("b-two")["status"] == "answered"
+    assert world.answer("c-all")["status"] == "answered", "phase 1 was looked at in time"
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+async def test_responses_that_a_crash_lost_are_drawn_again_only_while_there_are_rows(
+    make_world: Callable[..., World], kept: int
+) -> None:
+    world = make_world()
+    kinds = {"correlated_vector": {"attribute": "cancelled", "share": 0.01}}
+
+    def small(world: World) -> None:
+        define(
+            world,
+            kinds=kinds,
+            phase={"min_rows": 5},
+            retention={"phases": kept},
+            privacy={"epsilon": 1.0, "delta": 1e-9},
+        )
+
+    def five(world: World) -> None:
+        name = f"batch-{world.next_offset('batches', 'flights')}"
+        world.batch("flights", name, rows=[{"cancelled": True}] * 5)
+
+    about = {"kind": "correlated_vector", "attribute": "cancelled"}
+    await world.run(rounds=(small,))
+    await world.run(
+        world.Fuse(0, CrashPoint.AFTER_LOOK), rounds=(five, asks("lost", None, **about))
+    )
+    await world.run(rounds=(five, asks("after", None, **about)))
+    codes = [(world.answer(name).get("reason") or {}).get("code") for name in ("lost", "after")]
+    assert codes == (["retry_after", None] if kept == 2 else ["rows_erased", "rows_erased"])
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("forgets", ["the planner", "the planner and the blocks"])
+async def test_a_broken_planner_can_charge_nothing_for_rows_that_are_gone(
+    world: Any, process: Any, monkeypatch: pytest.MonkeyPatch, forgets: str
+) -> None:
+    """Broken copies: the data set refuses before the charge, and behind it the store does."""
+    for produce in (define, phase, phase):
+        produce(world)
+        await process.run()
+    dataset = dataset_of(process)
+    monkeypatch.setattr(BudgetAllocator, "erased", 0)
+    errors: type[Exception] = ValueError
+    if forgets == "the planner and the blocks":
+        monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
+        errors = Conflict
+    before, spent = dataset.commits, list(world.store._datasets["flights"].spent)
+    world.ask("flights", "new", AA)
+    with pytest.raises(errors, match="erased"):
+        await process.run()
+    assert world.store._datasets["flights"].spent == spent
+    assert dataset.commits == before
+
+
+# ---------------------------------------------------------------- other profiles
+
+
+@pytest.mark.parametrize("profile", ["counts", "whole_table"])
+async def test_other_profiles_that_look_once_keep_answering_too(world: Any, profile: str) -> None:
+    rounds = (
+        lambda w: define(w, mechanism={"profile": profile}, accuracy={"error": 0.05}),
+        phase,
+        asks("one", AA),
+        phase,
+        asks("all", AA),
+        asks("last", AA, **LAST),
+    )
+    await world.run(rounds=rounds)
+    answer = world.answer("all")
+    if profile == "counts":
+        assert answer["reason"]["code"] == "rows_erased"
+    else:
+        assert answer["status"] == "answered"
+    assert world.answer("last")["status"] == "answered"
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        {"profile": "gated", "segments": 20},
+        {"profile": "weights"},
+        {"profile": "bypass"},
+        {"profile": "memory", "queries_per_phase": 10, "phases": 3},
+        {"profile": "sequential", "queries_per_phase": 10, "phases": 3},
+        {"profile": "median", "queries": 10},
+    ],
+    ids=lambda mechanism: mechanism["profile"],
+)
+def test_a_profile_that_reads_old_rows_again_refuses_to_erase_them(
+    mechanism: dict[str, Any],
+) -> None:
+    document = definition("flights", mechanism=mechanism, retention={"phases": 3})
+    with pytest.raises(InvalidDefinition, match=r"retention: the profile .* or remove retention"):
+        Definition.read(document)
+
+
+@pytest.mark.parametrize(
+    "retention", [{"phases": 0}, {"phases": 1.5}, {}, {"phases": 1, "days": 2}]
+)
+def test_a_retention_that_is_none_is_refused(retention: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDefinition, match="retention"):
+        Definition.read(definition("flights", retention=retention))
+
+
+# ---------------------------------------------------------------- frozen bytes
+
+
+def test_a_frozen_definition_is_read_and_written_back_alike() -> None:
+    stored = (ROOT / "tests/golden/definitions/retention-v1.json").read_bytes()
+    read = Definition.read(json.loads(stored))
+    assert read.to_bytes() == stored
+    assert read.kept_phases == 12
+
+
+def test_a_definition_without_retention_has_the_bytes_that_it_always_had() -> None:
+    read = Definition.read(definition("flights"))
+    assert "retention" not in read.to_bytes().decode()
+    assert read.kept_phases is None
