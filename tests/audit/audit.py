@@ -10,6 +10,10 @@ The same is done with three broken copies, whose bounds must pass the promise. O
 *forgets a charge*, so that lines never fill and more looks are taken than are paid for. One *draws again*: a
 restart forgets the store, and the same queries under the same ids get fresh noise.
 
+Where a person is protected, all rows of one person in as many phases as the promise is about are blank on one
+side. There are two more copies: one *counts every row* of a person, and one has *whole lines*, as if a person
+were one row.
+
 The promise is of two sorts. *life*: everything that is ever published of the data set. *answer*: one noisy
 number or comparison, by the scale that the ledger publishes. It is audited where the promise for a whole life
 covers a worst case that no run comes near, as in long segments of tests and in the papers' mechanisms.
@@ -46,6 +50,8 @@ from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
+from stream_dp.core.parameters import Target, Unit
+from stream_dp.core.persons import Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
@@ -180,6 +186,21 @@ def _forgetful() -> Iterator[None]:
         yield
 
 
+def _counts_every_row() -> contextlib.AbstractContextManager[object]:
+    """All rows that have a key count, however many of them are one person's."""
+
+    def uncapped(whose: Slots, most: object) -> npt.NDArray[np.bool_]:
+        del most
+        return np.asarray(whose.digests.any(axis=1))
+
+    return patch.object(Slots, "counted", uncapped)
+
+
+def _whole_lines() -> contextlib.AbstractContextManager[object]:
+    """Lines hold what one row may lose, whatever the rows and phases of a person."""
+    return patch.object(Unit, "squares", property(lambda unit: 1))
+
+
 @dataclass(frozen=True)
 class Copy:
     """A worker, whole or broken.
@@ -193,7 +214,7 @@ class Copy:
     """
 
     noise: Callable[[], Any] = PooledNoise
-    broken: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    broken: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     deliveries: int = 1
     keeps_store: bool = True
     all_queries: bool = True
@@ -207,6 +228,13 @@ COPIES: Final = {
     "forgets a charge": Copy(broken=_forgetful, share=0.6),
     "draws again": Copy(deliveries=12, keeps_store=False, all_queries=False, share=0.3),
 }
+OF_PERSONS: Final = {
+    "counts every row": Copy(broken=_counts_every_row, all_queries=False, share=0.3),
+    "whole lines": Copy(broken=_whole_lines, share=0.6),
+}
+"""What can go wrong only where persons are protected."""
+
+_EVERY_COPY: Final = COPIES | OF_PERSONS
 
 
 # ---------------------------------------------------------------- a case
@@ -229,6 +257,7 @@ class Case:
             k rows is k times that of one, at most.
         copies: Which are run; the others would release nothing more.
         runs: How many more runs than others it needs.
+        phases: How many phases open with the rows of the side.
     """
 
     what: str
@@ -243,6 +272,7 @@ class Case:
     replaced: int = 1
     copies: tuple[str, ...] = tuple(COPIES)
     runs: float = 1.0
+    phases: int = 1
 
 
 def _number(name: str, *edges: int) -> Document:
@@ -512,6 +542,55 @@ def _levels() -> Case:
     )
 
 
+def _person() -> Case:
+    """A person who has more rows than count, in each of the phases that the promise is about.
+
+    Counts have an error in rows, of which the first one fills all lines, whatever was found of the rows that
+    count.
+    """
+    n_others, n_own, phases = 40, 8, 2
+    unit = {"key": "who", "rows_per_phase": n_own // 4, "phases": phases}
+    privacy = {"epsilon": EPSILON, "delta": DELTA, "unit": unit}
+    profile = {"base_share": 0.0, "pacing": False}
+    definition = _definition(EPSILON, DELTA, mechanism=profile, privacy=privacy)
+    others = [i % 2 for i in range(n_others)]
+
+    def fits(rows: float) -> bool:
+        universe, mechanism = build(_read(definition))
+        for _ in range(phases):
+            for look in mechanism.open_phase(n_others + n_own):
+                mechanism.charged(look.charges)
+        window, target = range(phases), Target(value=rows)
+        found = mechanism.quote(replace(_first_query(universe), window=window, target=target))
+        return found.outcome is None and bool(found.charges)
+
+    low, high = 0.1, float(n_others)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    asked: list[Document] = [*COUNTS, *({**count, "fresh": True} for count in COUNTS)]
+    sides = tuple(
+        {
+            "columns": {name: [*others, *[1] * n_own] for name in NAMES}
+            | {"who": [*range(n_others), *[key] * n_own]}
+        }
+        for key in (None, "u")
+    )
+    return Case(
+        "life",
+        definition,
+        (sides[0], sides[1]),
+        tuple({**query, "error": {"value": high}} for query in asked),
+        _of_counts,
+        EPSILON,
+        DELTA,
+        replaced=phases * n_own,
+        copies=(*COPIES, *OF_PERSONS),
+        runs=_FOR_GAUSSIANS,
+        phases=phases,
+    )
+
+
 def _tested(profile: Document, epsilon: float, delta: float) -> Case:
     """A profile that tests a prediction before it counts, about counts for which every test fails.
 
@@ -764,6 +843,7 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, values": _values,
         "calibrated, shares": _shares,
         "calibrated, levels": _levels,
+        "calibrated, person": _person,
         "counts": lambda: _counts({"profile": "counts"}),
         "counts, pure": lambda: _counts({"profile": "counts"}, **PURE),
         "whole_table": _whole_table,
@@ -859,7 +939,7 @@ def _documents(
 ) -> dict[str, list[Document]]:
     """A definition, a batch a phase and the queries, by topic."""
     head = {"version": 1, "dataset": name}
-    batches = [*case.before, case.sides[side]]
+    batches = [*case.before, *[case.sides[side]] * case.phases]
     named = [{"query_id": f"q{i}", **query} for i, query in enumerate(queries)]
     return {
         "datasets": [head | case.definition],
@@ -930,7 +1010,7 @@ def audit(
     case = CASES[name]()
     bounds = {}
     for which in case.copies if copies is None else [c for c in copies if c in case.copies]:
-        copy = COPIES[which]
+        copy = _EVERY_COPY[which]
         wanted = max(runs // 4, round(runs * case.runs * copy.share))
         found = asyncio.run(scores(case, copy, wanted))
         bounds[which] = bounded(*found, delta=case.delta, confidence=confidence)
@@ -952,10 +1032,20 @@ def _cells(line: Line) -> list[str]:
             word = "" if bound.epsilon <= case.claim else " ABOVE"
             cells.append(f"{bound.epsilon:.2f}{word}")
         else:
-            word = "caught" if bound.epsilon > case.claim else "MISSED"
-            cells.append(f"{bound.epsilon:.2f} {word}")
+            cells.append(_found(bound, case))
     cells.append(str(max((bound.runs for bound in line.bounds.values()), default=0)))
     return cells
+
+
+def _found(bound: Bound, case: Case) -> str:
+    """What the runs of a broken copy prove, in words."""
+    return f"{bound.epsilon:.2f} {'caught' if bound.epsilon > case.claim else 'MISSED'}"
+
+
+def _more(line: Line) -> list[str]:
+    """What the runs of copies prove that have no column of their own."""
+    bounds = line.bounds.items()
+    return [f"{line.name}, {n}: {_found(b, line.case)}" for n, b in bounds if n not in COPIES]
 
 
 _HEAD: Final = ["profile or kind", "of", "rows", "epsilon, delta", *COPIES, "runs"]
@@ -968,10 +1058,10 @@ def _printed(cells: Sequence[str], *, markdown: bool) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
-def _line(name: str, runs: int) -> tuple[list[str], bool]:
-    """The cells of one line, and whether it is as it should be."""
+def _line(name: str, runs: int) -> tuple[list[str], list[str], bool]:
+    """The cells of one line, what there is to say below the table, and whether it is as it should be."""
     line = audit(name, runs=runs)
-    return _cells(line), line.fair
+    return _cells(line), _more(line), line.fair
 
 
 def _tell(text: str) -> None:
@@ -990,7 +1080,7 @@ def main() -> int:
     print(_printed(_HEAD, markdown=arguments.markdown))
     if arguments.markdown:
         print("|" + "---|" * len(_HEAD))
-    names, fair = arguments.only or list(CASES), True
+    names, below, fair = arguments.only or list(CASES), list[str](), True
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         lines = [processes.submit(_line, name, arguments.runs) for name in names]
         for name, line in zip(names, lines, strict=True):
@@ -1000,9 +1090,12 @@ def main() -> int:
                 )
                 wait([line], timeout=0.5)
             _tell("")
-            cells, is_fair = line.result()
+            cells, more, is_fair = line.result()
             print(_printed(cells, markdown=arguments.markdown), flush=True)
+            below += more
             fair &= is_fair
+    for text in below:
+        print(text)
     return 0 if fair else 1
 
 

@@ -74,6 +74,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
         "calibrated, sums",
         "calibrated, values",
         "calibrated, shares",
+        "calibrated, person",
         "kind median",
         "kind interior_point",
         "memory",
@@ -101,11 +102,13 @@ def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str
         ("kind correlated_vector", "half the noise", 600),
         ("counts, pure", "forgets a charge", 700),
         ("kind correlated_vector", "draws again", 450),
+        ("calibrated, person", "counts every row", 700),
     ],
 )
 def test_a_broken_copy_goes_above_the_promise(name: str, copy: str, runs: int) -> None:
     case = audit.CASES[name]()
-    broken = dataclasses.replace(audit.COPIES[copy], deliveries=6 if "again" in copy else 1)
+    copies = audit.COPIES | audit.OF_PERSONS
+    broken = dataclasses.replace(copies[copy], deliveries=6 if "again" in copy else 1)
     assert bound_of(case, broken, runs) > case.claim
 
 

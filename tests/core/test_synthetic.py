@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.stats import norm
 
 from stream_dp.core.baselines.table import WholeTable
 from stream_dp.core.blocks import Block, Blocks
@@ -25,6 +26,7 @@ from stream_dp.core.sparse_vector.composition import Concentrated
 from stream_dp.core.sparse_vector.gated import Gated
 from stream_dp.core.sparse_vector.weights import GrowingWeights
 from stream_dp.core.synthetic import Synthetic, synthetic
+from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import Conditional, drawn, whole_rows
 from stream_dp.core.universe import Rows, Universe
@@ -402,6 +404,51 @@ def test_the_rows_follow_from_what_was_published_alone(publish: Callable[..., Pu
     for pair in pairs:
         far = shares(columns, pair, published.shape) - published.truth(*pair)
         assert np.abs(far).max() < 0.01
+
+
+# ---------------------------------------------------------------- where few of the rows count
+
+
+def of_persons(seed: int, deviation: float) -> tuple[ResidualMemory, npt.NDArray[np.float64]]:
+    """Published tables of a phase in which 3,000 of 9,000 rows count; and the share of each pair of cells."""
+    rng, tables = np.random.default_rng(seed), ResidualMemory((3, 2), total_known=False)
+    counts = np.array([[1500.0, 300.0], [600.0, 0.0], [0.0, 600.0]])
+    tables.open_block(9000)
+    for attributes, exact in (
+        ((0,), counts.sum(axis=1)),
+        ((1,), counts.sum(axis=0)),
+        ((0, 1), counts),
+    ):
+        tables.absorb(attributes, 0, exact + rng.normal(0.0, deviation, exact.shape), deviation**2)
+    return tables, counts / counts.sum()
+
+
+def test_rows_follow_shares_of_the_rows_that_count() -> None:
+    """As shares of all rows, they would be spread over all cells until the numbers fit."""
+    tables, exact = of_persons(1, 5.0)
+    found = SmallTables(range(1), (3, 2), tables, 0.05).rows(20_000, generator())
+    assert found.n_rows == 9000, "the public number"
+    np.testing.assert_allclose(shares(found.columns, (0, 1), (3, 2)), exact, atol=0.01)
+    assert max(gap.distance for gap in found.fitted.values()) < 0.01
+
+
+def test_their_gaps_take_in_that_the_number_of_rows_that_count_is_estimated() -> None:
+    """All shares that the noise of a cell and of that number allow together, found one by one."""
+    tables, _ = of_persons(1, 60.0)
+    found = SmallTables(range(1), (3, 2), tables, 0.05).rows(2000, generator())
+    view = tables.view((0,), range(1))
+    cells, rows = view.spectrum[1:] + view.total / 3, view.total
+    of_rows, of_residual = view.variances
+    z = norm.isf(0.05 / (3 + 2 + 6) / 2)
+    possible = np.linspace(-1.0, 2.0, 300_001)
+    deviation = np.sqrt((1 / 3 - possible) ** 2 * of_rows + 2 / 3 * of_residual)
+    bars = []
+    for count in cells:
+        inside = possible[np.abs(count - possible * rows) <= z * deviation]
+        bars.append(np.abs(inside - count / rows).max())
+    assert found.fitted[0,].error_bar == pytest.approx(max(bars), abs=2e-5)
+    as_if_public = z * math.sqrt(of_rows / 9 + 2 / 3 * of_residual) / rows
+    assert found.fitted[0,].error_bar != pytest.approx(as_if_public, rel=0.01)
 
 
 # ---------------------------------------------------------------- whole rows

@@ -38,6 +38,7 @@ SHORT = {"attribute": "cancelled", "eq": False}
 EARLY = {"attribute": "delay", "lt": 10}
 LATE = {"attribute": "delay", "ge": 30}
 PURE = {"epsilon": 1.0, "delta": 0}
+UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
 LARGE = {"epsilon": 20.0, "delta": 1e-6}
 KINDS: dict[str, dict[str, Any]] = {
     "threshold": {"share": 0.1},
@@ -89,6 +90,18 @@ def ask(*items: dict[str, Any]) -> Round:
     return asked
 
 
+def persons_rows(world: Any) -> None:
+    """Rows of 7,000 persons with a key, of whom each has three, in two batches."""
+    for part in range(2):
+        columns = {
+            "carrier": ["AA", "UA", "AA"] * 3_500,
+            "delay": [5, 45, 20] * 3_500,
+            "cancelled": [False, True, False] * 3_500,
+            "user_id": [i % 3_500 + 3_500 * part for i in range(10_500)],
+        }
+        world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", columns=columns)
+
+
 PREDICATES = ask({"where": AA}, {"where": SHORT}, {"where": {"all": [AA, SHORT]}}, {"where": AA})
 TABLES = ask(
     {"kind": "sum", "attribute": "delay", "where": AA},
@@ -106,6 +119,14 @@ TABLES = ask(
     {"kind": "table", "group_by": ["carrier", "delay"], "where": SHORT},
     {"where": AA, "fresh": True},
     {"kind": "table", "group_by": ["delay"], "fresh": True},
+)
+OF_PERSONS = ask(
+    {"kind": "share", "share_of": LATE, "where": AA, "error": {"value": 0.05}},
+    {"kind": "sum", "attribute": "delay", "where": SHORT},
+    {"kind": "sum", "attribute": "delay", "group_by": ["cancelled"], "count_rows": True},
+    {"where": {"any": [AA, LATE]}},
+    {"kind": "table", "group_by": ["carrier"]},
+    {"where": AA, "fresh": True},
 )
 RANGES = ask(
     {"where": {"attribute": "delay", "lt": 33}, "error": 0.005},
@@ -152,6 +173,17 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
             *[rows, RANGES] * 2,
         ],
         {"tables", "counts"},
+    ),
+    "calibrated, persons": (
+        [
+            define(
+                privacy={"epsilon": 8.0, "delta": 1e-9, "unit": UNIT},
+                mechanism={"profile": "calibrated", "base_share": 0},
+                phase={"min_rows": 21_000},
+            ),
+            *[persons_rows, OF_PERSONS] * 2,
+        ],
+        {"rows", "tables", "counts", "sums", "shares"},
     ),
     "all kinds": (
         [define(kinds=KINDS, privacy=LARGE), *[rows, QUERIES] * 2],
@@ -372,8 +404,6 @@ def test_one_unit_less_is_found_and_one_more_is_a_note(story: list[bytes]) -> No
 
 
 # ---------------------------------------------------------------- persons
-
-UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,9 @@ Row: TypeAlias = tuple[float, ...]
 The bars are its own, the simultaneous one, and the one for all times.
 """
 
+_Share: TypeAlias = tuple[float, float] | None
+"""An estimated share of the rows that count, and its half width; None where nothing is known of it."""
+
 _ZERO: Row = (0.0, 0.0, 0.0, 0.0)
 
 _NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
@@ -372,55 +375,77 @@ class AnswerMaker:
     ) -> list[RowsThatCount]:
         """What is known of the rows that count, and of counts as shares of them.
 
-        A share is a ratio of two estimates: its bar covers all ratios that are possible (Fieller), as that of
-        a mean does, and is put around the ratio of the numbers that stand in the answer.
+        A share is a ratio of two estimates. Its bar covers all ratios that are possible, and is put around
+        the ratio of the numbers that stand in the answer (docs/guarantee.md, Theorem 21).
 
         Args:
             query: A query for counts.
             counts: The counts that stand in the answer, shape (n_answers,).
             counted: What was published of the number of rows that count.
         """
-        n, z = self._belief.rows(query.window), self._z
-        surplus = max(0.0, 1.0 - counted.at_least(query.window) / n)
         evidence = self._evidence(query)
-        rows, of_rows = evidence.view.total, float(evidence.view.variances[0])
-        both = evidence.covariances_with_total()
-        if not math.isfinite(
-            of_rows
-        ):  # no table says it, and the look at it is independent of all counts
-            (rows, of_rows), both = counted.estimate(query.window), np.zeros_like(both)
-        known = RowsThatCount(min(max(rows, 0.0), float(n)), z * math.sqrt(of_rows), surplus)
-        variances, live = evidence.variances.tolist(), evidence.form.live
-        n_live = len(evidence.values)
-        found = (
-            self._share(known, (estimate, rows), (of_count, of_rows), covariance)
-            for estimate, of_count, covariance in zip(
-                evidence.values.tolist(),
-                _each(variances, n_live),
-                _each(both.tolist(), n_live),
-                strict=True,
-            )
+        by_tables = math.isfinite(evidence.view.variances[0])
+        rows, bar, shares = (
+            self._among_by_tables(evidence)
+            if by_tables
+            else self._among_by_looks(query.window, evidence, counted)
         )
-        lives = [True] * n_live if live is None else live.tolist()
+        n = self._belief.rows(query.window)
+        surplus = max(0.0, 1.0 - counted.at_least(query.window) / n)
+        known = RowsThatCount(min(max(rows, 0.0), float(n)), bar, surplus)
+        live, found = evidence.form.live, iter(shares)
+        lives = [True] * len(counts) if live is None else live.tolist()
         zero = replace(known, share=0.0, share_bar=0.0)
         return [
-            _around(next(found), count) if is_live else zero
+            _around(known, next(found), count) if is_live else zero
             for is_live, count in zip(lives, counts, strict=True)
         ]
 
-    def _share(
-        self,
-        known: RowsThatCount,
-        estimates: tuple[float, float],
-        variances: tuple[float, float],
-        covariance: float,
-    ) -> RowsThatCount:
-        """The same with the ratio of a count and the rows, and the half width of all that are possible."""
-        count, rows = estimates
-        bar = ratio_bar(count, rows, variances, covariance, self._z)
-        if bar is None:
-            return known
-        return replace(known, share=count / rows, share_bar=bar + ROUNDING)
+    def _among_by_tables(self, evidence: Evidence) -> tuple[float, float, list[_Share]]:
+        """The rows that count by published tables, their half width, and the share of each live answer.
+
+        A table tells of the count and of all rows with the same noise. The bar of their ratio is Fieller's,
+        as that of a mean is.
+        """
+        z, n_live = self._z, len(evidence.values)
+        rows, of_rows = evidence.view.total, float(evidence.view.variances[0])
+        shares: list[_Share] = []
+        for count, of_count, both in zip(
+            evidence.values.tolist(),
+            _each(evidence.variances.tolist(), n_live),
+            _each(evidence.covariances_with_total().tolist(), n_live),
+            strict=True,
+        ):
+            bar = ratio_bar(count, rows, (of_count, of_rows), both, z)
+            shares.append(None if bar is None else (count / rows, bar + ROUNDING))
+        return rows, z * math.sqrt(of_rows), shares
+
+    def _among_by_looks(
+        self, window: range, evidence: Evidence, counted: CountedRows
+    ) -> tuple[float, float, list[_Share]]:
+        """The same where no table says how many rows count: by the looks at their number.
+
+        A look decides how precise counts are, so its noise and theirs are not independent. Each therefore has
+        half of the failure probability. Of a block whose look is missing, any number of rows may count.
+        """
+        found, variance = counted.estimate(window)
+        unknown = sum(self._belief.rows(range(b, b + 1)) for b in window if not counted.known(b))
+        rows, deviation = found + unknown / 2.0, math.sqrt(variance)
+        z = two_sided(math.log(self._accuracy.failure_probability / 2.0))
+        fewest, most = found - z * deviation, found + unknown + z * deviation
+        shares: list[_Share] = []
+        for count, own in zip(
+            evidence.values.tolist(),
+            _deviations(evidence.variances, len(evidence.values)),
+            strict=True,
+        ):
+            if fewest <= 0.0 or not math.isfinite(own):
+                shares.append(None)
+                continue
+            share = count / rows
+            low, high = max(0.0, count - z * own) / most, max(0.0, count + z * own) / fewest
+            shares.append((share, max(high - share, share - low) + ROUNDING))
+        return rows, self._z * deviation + unknown / 2.0, shares
 
     def certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
         """The answer to a predicate that holds for every row, or for none."""
@@ -429,14 +454,15 @@ class AnswerMaker:
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
 
 
-def _around(known: RowsThatCount, count: float) -> RowsThatCount:
+def _around(known: RowsThatCount, share: _Share, count: float) -> RowsThatCount:
     """The same with the share that a count is, and a bar around that which covers as much."""
     if known.rows <= 0.0:
-        return known
-    share = min(1.0, max(0.0, count / known.rows))
-    if known.share is None or known.share_bar is None:
-        return replace(known, share=share)
-    return replace(known, share=share, share_bar=known.share_bar + abs(share - known.share))
+        return known if share is None else replace(known, share=share[0], share_bar=share[1])
+    given = min(1.0, max(0.0, count / known.rows))
+    if share is None:
+        return replace(known, share=given)
+    estimate, bar = share
+    return replace(known, share=given, share_bar=bar + abs(given - estimate))
 
 
 def variance_of(steps: Iterable[tuple[int, int]]) -> float:

@@ -16,6 +16,7 @@ from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import Floats, table
 from stream_dp.core.residual.belief.local_fit import non_negative
 from stream_dp.core.residual.belief.residuals import ResidualMemory
+from stream_dp.core.residual.belief.sums import ratio_bar
 from stream_dp.core.synthetic.cliques import model_of
 from stream_dp.core.synthetic.rows import drawn, whole_rows
 
@@ -204,16 +205,28 @@ def _gap(
     columns: tuple[_Integers, ...],
     z: float,
 ) -> Gap:
-    """Returns how far rows are from a published table."""
+    """Returns how far rows are from a published table, whose counts are shares of the rows that count."""
     view = tables.view(attributes, window)
-    published = table(view.spectrum, axes=range(len(attributes))) / view.n_rows
+    n_rows = max(1.0, view.total)
+    published = table(view.spectrum, axes=range(len(attributes))) / n_rows
     found = _table([columns[a] for a in attributes], published.shape)
     # One cell: averaged over an attribute it weighs 1/n^2, centred along it 1 - 1/n.
     norms = np.ones(1)
     for chain in view.layout.chains:
         norms = np.multiply.outer(norms, chain.of_any_cell).ravel()
-    deviation = math.sqrt(float(view.variance(norms[None, :])[0]))
-    return Gap(float(np.abs(found - published).max()), z * deviation / view.n_rows)
+    variance, distance = (
+        float(view.variance(norms[None, :])[0]),
+        float(np.abs(found - published).max()),
+    )
+    if view.total_known:
+        return Gap(distance, z * math.sqrt(variance) / n_rows)
+    # How many rows count is estimated too, and each cell is part of them.
+    of_rows = float(view.variances[0])
+    bars = [
+        ratio_bar(count, n_rows, (variance, of_rows), of_rows / published.size, z)
+        for count in (published * n_rows).ravel().tolist()
+    ]
+    return Gap(distance, max(1.0 if bar is None else bar for bar in bars))
 
 
 def _table(columns: Sequence[_Integers], shape: tuple[int, ...]) -> Floats:

@@ -59,7 +59,7 @@ def model_of(tables: ResidualMemory, shape: tuple[int, ...], window: range) -> M
         shape: Sizes of the universe's attributes.
         window: Holds at least one row.
     """
-    n_rows = float(tables.rows(window))
+    n_rows = max(1.0, tables.view((), window).likely_total)
     known = [a for a in range(len(shape)) if tables.measured((a,), window)]
     pairs = [pair for pair in combinations(known, 2) if tables.measured(pair, window)]
     singles = [np.full(size, n_rows / size) for size in shape]
@@ -100,7 +100,7 @@ def _together(
         other: Likely counts of the second attribute, shape (its size,).
     """
     view = tables.view(pair, window)
-    n_rows = view.n_rows
+    n_rows = max(1.0, view.likely_total)
     apart = np.outer(one, other) / n_rows
     centred = apart - apart.mean(axis=0) - apart.mean(axis=1, keepdims=True) + apart.mean()
     beyond = view.spectrum[1:, 1:] - centred
