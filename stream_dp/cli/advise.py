@@ -17,10 +17,17 @@ from rich.table import Table
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
-from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, choices_table, persons_table
+from stream_dp.cli.persons import (
+    FOR_LIFE,
+    NOISE,
+    census_lines,
+    choices_table,
+    persons_table,
+    with_unit,
+)
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.parameters import Accuracy, Unit
+from stream_dp.core.parameters import Accuracy
 from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
@@ -187,7 +194,7 @@ def command(
     console = output()
     if census is not None:
         assert drawn is not None, "they are read together"
-        need = _with_persons(console, need, census, drawn, key=_of_persons(read, person))
+        need = _with_persons(console, need, census, drawn, _of_persons(read, person))
     _warn_of_error(need)
     with bar() as progress:
         task = progress.add_task("Trying", total=4 * phases)
@@ -313,7 +320,7 @@ def _sampled(
 
 
 def _with_persons(
-    console: Console, need: Need, census: Census, sample: Rows, *, key: Definition
+    console: Console, need: Need, census: Census, sample: Rows, of_persons: Definition
 ) -> Need:
     """Recommends a unit. Returns the need with that of the definition, or with this one if it has none."""
     own = need.privacy.unit
@@ -340,13 +347,11 @@ def _with_persons(
         f"{' for life' if unit.lifetime else ''}[/b]: {_percent(best.counted)} of the rows count, and "
         f"{_percent(best.answered)} of the queries are answered."
     )
-    spec = key.privacy.unit
-    assert spec is not None, "a column of persons is named"
-    written = {**key.privacy.model_dump(), "unit": _written(spec.key, unit)}
+    written = with_unit(of_persons, unit).privacy.model_dump(exclude_defaults=True)
     console.print("\nWrite this in the definition:", markup=False)
     console.print(f'  "privacy": {json.dumps(written)},', markup=False)
     console.print()
-    console.print(choices_table(found, best, need.privacy, need.phases))
+    console.print(choices_table(found, best, of_persons, need.phases))
     console.print(
         "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more "
         "would leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person "
@@ -357,11 +362,6 @@ def _with_persons(
     if own is not None:
         console.print("[b]The unit in the definition[/b]")
     return of_unit(need, census, own or unit)
-
-
-def _written(key: str, unit: Unit) -> dict[str, object]:
-    written = {"key": key, "rows_per_phase": unit.rows_per_phase, "phases": unit.phases}
-    return {**written, "lifetime": True} if unit.lifetime else written
 
 
 def _rows(number: int) -> str:

@@ -438,8 +438,7 @@ def _one_query(definition: Definition, universe: Universe, n_rows: int) -> Need:
 
 def _warn_of_many_phases(definition: Definition) -> None:
     """Warns of what a person loses who stays for more phases than the promise is about."""
-    from stream_dp.lab.persons import lost
-    from stream_dp.profiles.lines import privacy_of
+    from stream_dp.profiles.lines import epsilon_of_person
 
     unit = definition.privacy.unit
     if unit is None or unit.lifetime:
@@ -447,7 +446,7 @@ def _warn_of_many_phases(definition: Definition) -> None:
     phases = _STAYS * unit.phases
     warn(
         f"a person in every one of {phases:,} phases will have lost epsilon "
-        f"{lost(privacy_of(definition), phases):.3g}; privacy.unit promises epsilon "
+        f"{epsilon_of_person(definition, [1.0] * phases):.3g}; privacy.unit promises epsilon "
         f"{definition.privacy.epsilon:g} for any {unit.phases:,} phases that follow one another"
     )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from rich.table import Table
 
 from stream_dp.cli.rendering import bare_table
-from stream_dp.core.parameters import Privacy
-from stream_dp.lab.persons import Census, Choice, lost
+from stream_dp.core.parameters import Unit
+from stream_dp.lab.persons import Census, Choice
+from stream_dp.messages import Definition
+from stream_dp.profiles.lines import epsilon_of_person
 
-__all__ = ["FOR_LIFE", "NOISE", "census_lines", "choices_table", "persons_table"]
+__all__ = ["FOR_LIFE", "NOISE", "census_lines", "choices_table", "persons_table", "with_unit"]
 
 NOISE: Final = "noise: as a share of the rows that count, compared with rows_per_phase 1"
 """What the table of persons compares."""
@@ -55,13 +56,15 @@ def persons_table(census: Census, own: int | None) -> Table:
     return table
 
 
-def choices_table(found: Sequence[Choice], best: Choice, privacy: Privacy, phases: int) -> Table:
+def choices_table(
+    found: Sequence[Choice], best: Choice, definition: Definition, phases: int
+) -> Table:
     """Compares numbers of phases, each with the number of rows that suits it.
 
     Args:
         found: What was tried.
         best: The one that is recommended.
-        privacy: The promise, whose unit plays no part.
+        definition: The definition, of whose unit only the key is kept.
         phases: The phases in the life of the data set.
     """
     after = "1 phase" if phases == 1 else f"{phases:,} phases"
@@ -74,10 +77,23 @@ def choices_table(found: Sequence[Choice], best: Choice, privacy: Privacy, phase
             f"{unit.rows_per_phase:,}",
             _part(choice.counted),
             _part(choice.answered),
-            f"{lost(replace(privacy, unit=unit), phases):.3g}",
+            f"{epsilon_of_person(with_unit(definition, unit), [1.0] * phases):.3g}",
             style="green" if choice is best else "",
         )
     return table
+
+
+def with_unit(definition: Definition, unit: Unit) -> Definition:
+    """The same definition of persons with other numbers in its unit."""
+    spec = definition.privacy.unit
+    assert spec is not None, "a column of persons is named"
+    numbers = {
+        "rows_per_phase": unit.rows_per_phase,
+        "phases": unit.phases,
+        "lifetime": unit.lifetime,
+    }
+    privacy = definition.privacy.model_copy(update={"unit": spec.model_copy(update=numbers)})
+    return definition.model_copy(update={"privacy": privacy})
 
 
 def _part(part: float) -> str:

@@ -13,13 +13,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import epsilon_of, rho_max
 from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.persons import canonical
 from stream_dp.core.universe import Rows
@@ -215,19 +213,6 @@ def chosen(found: Sequence[Choice]) -> Choice:
     return max(found, key=lambda choice: choice.answered)
 
 
-def lost(privacy: Privacy, phases: int) -> float:
-    """The epsilon that a person has lost after some phases, with as many rows as may count in each of them.
-
-    All lines are full. It is the promise itself in as many phases as the unit has, and for life.
-    """
-    unit = privacy.unit
-    assert unit is not None, "it protects persons"
-    if unit.lifetime or phases <= unit.phases:
-        return privacy.epsilon
-    whole = rho_max(privacy.epsilon, privacy.delta)
-    return epsilon_of(whole * Fraction(phases, unit.phases), privacy.delta)
-
-
 __all__ = [
     "MOST_ROWS",
     "Census",
@@ -236,6 +221,5 @@ __all__ = [
     "best_rows",
     "choice_of",
     "chosen",
-    "lost",
     "of_unit",
 ]

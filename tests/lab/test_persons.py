@@ -17,7 +17,6 @@ from stream_dp.lab.persons import (
     best_rows,
     choice_of,
     chosen,
-    lost,
     of_unit,
 )
 from stream_dp.lab.workload import synthetic_rows
@@ -95,13 +94,6 @@ def test_the_best_number_of_rows_has_the_least_noise_and_surplus_together(noise:
     assert together(best) == pytest.approx(min(map(together, range(1, 256))))
     if noise == 3.0:  # a copy that takes persons of all phases for those of one
         assert together(best_rows(census, noise / census.n_phases)) > together(best)
-
-
-def test_a_person_in_every_phase_loses_what_the_guarantee_says() -> None:
-    year = Privacy(1.0, 1e-9, Unit(4, 12))
-    found = [lost(year, phases) for phases in (5, 12, 24, 36, 60, 120)]
-    assert found == pytest.approx([1.0, 1.0, 1.4371, 1.7784, 2.3289, 3.3678], abs=1e-4)
-    assert lost(Privacy(1.0, 1e-9, Unit(4, 12, lifetime=True)), 120) == 1.0
 
 
 def need(error: float) -> Need:
