@@ -51,7 +51,7 @@ from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
 from stream_dp.core.parameters import Target, Unit
-from stream_dp.core.persons import Whose
+from stream_dp.core.persons import Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
@@ -189,11 +189,11 @@ def _forgetful() -> Iterator[None]:
 def _counts_every_row() -> contextlib.AbstractContextManager[object]:
     """All rows that have a key count, however many of them are one person's."""
 
-    def uncapped(whose: Whose, most: object) -> npt.NDArray[np.bool_]:
+    def uncapped(slots: Slots, most: object) -> npt.NDArray[np.bool_]:
         del most
-        return np.asarray(whose.digests.any(axis=1))
+        return np.asarray(slots.digests.any(axis=1))
 
-    return patch.object(Whose, "counted", uncapped)
+    return patch.object(Slots, "counted", uncapped)
 
 
 def _whole_lines() -> contextlib.AbstractContextManager[object]:

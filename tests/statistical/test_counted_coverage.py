@@ -23,7 +23,7 @@ from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource, grid_index
 from stream_dp.core.outcome import Answered, Path, TableAnswered
 from stream_dp.core.parameters import Accuracy, Privacy, Unit
-from stream_dp.core.persons import DIGEST_BYTES, Whose
+from stream_dp.core.persons import DIGEST_BYTES, Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
@@ -70,7 +70,7 @@ class Trials:
         rng = np.random.default_rng(1)
         columns = tuple((n * rng.random(self.n_slots) ** 1.1).astype(np.uint8) for n in SIZES)
         ranks = np.arange(self.n_slots, dtype=np.uint64)
-        whose = Whose(np.ones((self.n_slots, DIGEST_BYTES), np.uint8), ranks)
+        whose = Slots(np.ones((self.n_slots, DIGEST_BYTES), np.uint8), ranks)
         counted = np.arange(self.n_slots) < n_counted
         block = Block.seal(universe, Rows(columns, None, whose=whose), counted=counted)
         self.data = Blocks(universe)
