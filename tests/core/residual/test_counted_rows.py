@@ -408,5 +408,5 @@ def test_of_a_block_whose_look_was_lost_any_number_of_rows_may_count() -> None:
     assert known.share + known.share_bar > 900 / 4000
     assert whole.rows_bar < SLOTS / 2
     nothing = among({}, 900.0, 400.0)
-    assert (nothing.rows, nothing.rows_bar, nothing.share) == (SLOTS, SLOTS, None)
+    assert (nothing.rows, nothing.rows_bar, nothing.share_bar) == (SLOTS, SLOTS, None)
     assert nothing.surplus_at_most == 1.0
