@@ -189,11 +189,7 @@ def _forgetful() -> Iterator[None]:
 def _counts_every_row() -> contextlib.AbstractContextManager[object]:
     """All rows that have a key count, however many of them are one person's."""
 
-<<<<<<< HEAD
-    def uncapped(whose: Slots, most: object) -> npt.NDArray[np.bool_]:
-=======
     def uncapped(slots: Slots, most: object) -> npt.NDArray[np.bool_]:
->>>>>>> work-assure
         del most
         return np.asarray(slots.digests.any(axis=1))
 
