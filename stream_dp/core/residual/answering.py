@@ -371,7 +371,11 @@ class AnswerMaker:
         )
 
     def among(
-        self, query: LinearQuery, counts: Sequence[float], counted: CountedRows
+        self,
+        query: LinearQuery,
+        counts: Sequence[float],
+        bars: Sequence[float | None],
+        counted: CountedRows,
     ) -> list[RowsThatCount]:
         """What is known of the rows that count, and of counts as shares of them.
 
@@ -381,41 +385,56 @@ class AnswerMaker:
         Args:
             query: A query for counts.
             counts: The counts that stand in the answer, shape (n_answers,).
+            bars: Their half widths in rows; None where none is known.
             counted: What was published of the number of rows that count.
         """
         evidence = self._evidence(query)
         by_tables = math.isfinite(evidence.view.variances[0])
+        live = evidence.form.live
+        lives = [True] * len(counts) if live is None else live.tolist()
+        given = [
+            one
+            for one, is_live in zip(zip(counts, bars, strict=True), lives, strict=True)
+            if is_live
+        ]
         rows, bar, shares = (
-            self._among_by_tables(evidence)
+            self._among_by_tables(evidence, given)
             if by_tables
             else self._among_by_looks(query.window, evidence, counted)
         )
         n = self._belief.rows(query.window)
         surplus = max(0.0, 1.0 - counted.at_least(query.window) / n)
         known = RowsThatCount(min(max(rows, 0.0), float(n)), bar, surplus)
-        live, found = evidence.form.live, iter(shares)
-        lives = [True] * len(counts) if live is None else live.tolist()
+        found = iter(shares)
         zero = replace(known, share=0.0, share_bar=0.0)
         return [
             _around(known, next(found), count) if is_live else zero
             for is_live, count in zip(lives, counts, strict=True)
         ]
 
-    def _among_by_tables(self, evidence: Evidence) -> tuple[float, float, list[_Share]]:
+    def _among_by_tables(
+        self, evidence: Evidence, given: Sequence[tuple[float, float | None]]
+    ) -> tuple[float, float, list[_Share]]:
         """The rows that count by published tables, their half width, and the share of each live answer.
 
         A table tells of the count and of all rows with the same noise. The bar of their ratio is Fieller's,
-        as that of a mean is.
+        as that of a mean is. An answer that only other counts bound has its bar from them, at a fifth of the
+        failure probability, and the rest is for the number of rows.
         """
         z, n_live = self._z, len(evidence.values)
         rows, of_rows = evidence.view.total, float(evidence.view.variances[0])
+        off = two_sided(math.log(0.8 * self._accuracy.failure_probability)) * math.sqrt(of_rows)
         shares: list[_Share] = []
-        for count, of_count, both in zip(
+        for count, of_count, both, (value, own) in zip(
             evidence.values.tolist(),
             _each(evidence.variances.tolist(), n_live),
             _each(evidence.covariances_with_total().tolist(), n_live),
+            given,
             strict=True,
         ):
+            if not math.isfinite(of_count):
+                shares.append(_ratio(value, own, rows, (rows - off, rows + off)))
+                continue
             bar = ratio_bar(count, rows, (of_count, of_rows), both, z)
             shares.append(None if bar is None else (count / rows, bar + ROUNDING))
         return rows, z * math.sqrt(of_rows), shares
@@ -439,12 +458,8 @@ class AnswerMaker:
             _deviations(evidence.variances, len(evidence.values)),
             strict=True,
         ):
-            if fewest <= 0.0 or not math.isfinite(own):
-                shares.append(None)
-                continue
-            share = count / rows
-            low, high = max(0.0, count - z * own) / most, max(0.0, count + z * own) / fewest
-            shares.append((share, max(high - share, share - low) + ROUNDING))
+            bar = z * own if math.isfinite(own) else None
+            shares.append(_ratio(count, bar, rows, (fewest, most)))
         return rows, self._z * deviation + unknown / 2.0, shares
 
     def certain(self, query: LinearQuery, count: int, n_rows: int) -> Answered | TableAnswered:
@@ -452,6 +467,16 @@ class AnswerMaker:
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def _ratio(count: float, bar: float | None, rows: float, ends: tuple[float, float]) -> _Share:
+    """A count by a number of rows, and how far the ratios reach that both half widths leave; None for any."""
+    fewest, most = ends
+    if bar is None or fewest <= 0.0:
+        return None
+    share = count / rows
+    low, high = max(0.0, count - bar) / most, max(0.0, count + bar) / fewest
+    return share, max(high - share, share - low) + ROUNDING
 
 
 def _around(known: RowsThatCount, share: _Share, count: float) -> RowsThatCount:

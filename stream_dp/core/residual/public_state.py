@@ -249,14 +249,26 @@ class PublicState:
         counts = LinearQuery(query.predicate, query.window, query.group_by)
         match outcome:
             case Answered():
-                (among,) = self.answers.among(counts, [outcome.count], self.counted)
+                (among,) = self.answers.among(
+                    counts, [outcome.count], [_rows(outcome)], self.counted
+                )
                 return replace(outcome, among=among)
             case TableAnswered():
-                found = self.answers.among(counts, [c.count for c in outcome.cells], self.counted)
+                found = self.answers.among(
+                    counts,
+                    [c.count for c in outcome.cells],
+                    [_rows(c) for c in outcome.cells],
+                    self.counted,
+                )
                 cells = zip(outcome.cells, found, strict=True)
                 return replace(outcome, cells=tuple(replace(c, among=one) for c, one in cells))
             case Summed():
-                found = self.answers.among(counts, [c.count for c in outcome.cells], self.counted)
+                found = self.answers.among(
+                    counts,
+                    [c.count for c in outcome.cells],
+                    [None] * len(outcome.cells),
+                    self.counted,
+                )
                 return replace(outcome, among=tuple(found))
             case _:
                 return outcome
@@ -348,6 +360,11 @@ class PublicState:
         self._counts[key] += 1
         for attributes in depends:
             self._counted.setdefault(attributes, set()).add(key)
+
+
+def _rows(answered: Answered) -> float | None:
+    """The half width of a count in rows."""
+    return None if answered.error_bar is None else answered.error_bar * answered.n
 
 
 __all__ = ["PublicState"]

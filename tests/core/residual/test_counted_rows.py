@@ -379,7 +379,7 @@ def among(found: dict[int, int], count: float, variance: float) -> RowsThatCount
         return belief.evidence(form_of(query, PAIR), query.key, query.window)
 
     maker = AnswerMaker(PAIR, Accuracy(0.05, BETA), belief, evidence)
-    (known,) = maker.among(AA, [count], counted)
+    (known,) = maker.among(AA, [count], [None], counted)
     return known
 
 
@@ -396,6 +396,32 @@ def test_a_share_reaches_to_all_ratios_that_the_bars_of_both_numbers_leave() -> 
     assert known.share == pytest.approx(900 / 7000)
     assert known.share is not None
     assert known.share_bar == pytest.approx(max(abs(one - known.share) for one in reached))
+
+
+@pytest.mark.parametrize("bar", [None, 120.0])
+def test_a_share_of_what_bounds_alone_tell_reaches_as_far_as_both_bars(bar: float | None) -> None:
+    """Bounds fail with a fifth of the failure probability, and the number of rows has the rest."""
+    variance, shape = 16.0, Shape((2, 2), [])
+    belief, counted = Belief(shape, total_known=False), CountedRows(Accuracy(0.05, BETA))
+    belief.open_block(SLOTS)
+    for attribute in range(2):
+        belief.absorb_table((attribute,), 0, np.array([700.0, 300.0]), variance)
+
+    def evidence(query: LinearQuery) -> Evidence:
+        return belief.evidence(form_of(query, shape), query.key, query.window)
+
+    first = np.array([True, False])
+    both = LinearQuery(Predicate.conjunction({0: first, 1: first}), range(1))
+    assert math.isinf(evidence(both).variances[0])
+    maker = AnswerMaker(shape, Accuracy(0.05, BETA), belief, evidence)
+    (known,) = maker.among(both, [400.0], [bar], counted)
+    assert (known.rows, known.share) == (1000.0, 0.4)
+    if bar is None:
+        assert known.share_bar is None
+        return
+    off = norm.isf(0.8 * BETA / 2) * math.sqrt(2 * variance / 2)  # the mean of two sums of two counts
+    ends = (400.0 - bar) / (1000.0 + off), (400.0 + bar) / (1000.0 - off)
+    assert known.share_bar == pytest.approx(max(ends[1] - 0.4, 0.4 - ends[0]))
 
 
 def test_of_a_block_whose_look_was_lost_any_number_of_rows_may_count() -> None:
