@@ -44,6 +44,7 @@ PATIENCE_S = 180.0
 LATENCY_S = 15
 LOADS = (0.25, 0.5)
 KEY = "customer"
+BATCHES = 120
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,8 @@ def main() -> None:
         def batches(*, persons: bool) -> Callable[[], int]:
             def fill() -> int:
                 nonlocal batch_rows
-                batch_rows = load.put_batches(60, persons=persons)
-                return 60
+                batch_rows = load.put_batches(BATCHES, persons=persons)
+                return BATCHES
 
             return fill
 

@@ -228,7 +228,9 @@ class Calibrated(LinearMechanism):
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self.belief.open_block(n_rows)
-        block = self.state.allocator.open(self.base_release(n_rows).share)
+        # Only the pace asks for what the base release takes, which is not planned for nothing.
+        share = self.base_release(n_rows).share if self.policy.pacing else 0.0
+        block = self.state.allocator.open(share)
         self._without_base.append(block)
         if self.state.counted is None:
             self.state.expect_tiles()
