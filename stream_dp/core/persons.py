@@ -164,17 +164,23 @@ class Slots:
         """
         heads = np.ascontiguousarray(self.digests[:, :8]).view("<u8")[:, 0]
         tails = np.ascontiguousarray(self.digests[:, 8:]).view("<u4")[:, 0]
-        order = np.lexsort(
-            (self.ranks, tails, heads)
-        )  # stable: equal ranks stay in the order of the log
-        heads, tails = heads[order], tails[order]
+        # Stable: equal ranks stay in the order of the log.
+        order = np.argsort(self.ranks, kind="stable")
+        order = order[np.argsort(heads[order], kind="stable")]
+        ends = tails[order]
+        differ = heads[order[1:]] != heads[order[:-1]]
+        if (~differ & (ends[1:] != ends[:-1])).any():  # heads alone tell nearly all persons apart
+            order = np.lexsort((self.ranks, tails, heads))
+            ends = tails[order]
+            differ = heads[order[1:]] != heads[order[:-1]]
         begins = np.ones(len(order), dtype=np.bool_)
-        begins[1:] = (heads[1:] != heads[:-1]) | (tails[1:] != tails[:-1])
+        begins[1:] = differ | (ends[1:] != ends[:-1])
         place = np.arange(len(order))
         before = place - np.maximum.accumulate(np.where(begins, place, 0))
         marked = np.empty(len(order), dtype=np.bool_)
         marked[order] = before < np.broadcast_to(most, len(order))[order]
-        return marked & self.digests.any(axis=1)
+        has_key: npt.NDArray[np.bool_] = (heads != 0) | (tails != 0)
+        return np.logical_and(marked, has_key)
 
 
 @dataclass(frozen=True)

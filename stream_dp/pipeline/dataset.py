@@ -464,10 +464,11 @@ class Dataset:
         if source is not None:
             self.passed(source.cursor_key, source.last + 1)
         self._wait(rows)
-        stored = rows.to_bytes()
-        self._draft.pending.append(stored)
-        self._drafted += len(stored)
         opens = self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
+        if not opens:  # else they are sealed at once
+            stored = rows.to_bytes()
+            self._draft.pending.append(stored)
+            self._drafted += len(stored)
         outcome = self.store_batch(
             Event(
                 dataset=self.name,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.persons import (
+    DIGEST_BYTES,
     LONGEST_KEY,
     Persons,
     PersonSecret,
@@ -497,3 +498,13 @@ def test_a_secret_of_a_key_file_is_not_stored_and_needs_the_file() -> None:
     for bad in (b"", stored[:-1], stored + b"0", b"\x09" + stored[1:]):
         with pytest.raises(CorruptState):
             PersonSecret.from_bytes(bad, "clicks", key_file)
+
+
+def test_persons_whose_digests_begin_alike_are_told_apart() -> None:
+    """One of 2^64 pairs does; the rest of the digest then decides, and not the order of ranks."""
+    alike = np.zeros((6, DIGEST_BYTES), dtype=np.uint8)
+    alike[:, 0] = 1
+    alike[:, -1] = [1, 2, 1, 2, 1, 2]
+    slots = Slots(alike, np.array([5, 4, 3, 2, 1, 0], dtype=np.uint64))
+    assert slots.counted(1).tolist() == [False, False, False, False, True, True]
+    assert slots.counted(2).tolist() == [False, False, True, True, True, True]

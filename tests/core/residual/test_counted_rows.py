@@ -419,7 +419,8 @@ def test_a_share_of_what_bounds_alone_tell_reaches_as_far_as_both_bars(bar: floa
     if bar is None:
         assert known.share_bar is None
         return
-    off = norm.isf(0.8 * BETA / 2) * math.sqrt(2 * variance / 2)  # the mean of two sums of two counts
+    # The mean of two sums of two counts has the variance of one count.
+    off = norm.isf(0.8 * BETA / 2) * math.sqrt(variance)
     ends = (400.0 - bar) / (1000.0 + off), (400.0 + bar) / (1000.0 - off)
     assert known.share_bar == pytest.approx(max(ends[1] - 0.4, 0.4 - ends[0]))
 
