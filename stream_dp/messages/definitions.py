@@ -45,6 +45,13 @@ def _scalar_text(value: object) -> object:
     return value
 
 
+def _without_unset(written: Mapping[str, Any], *added: str) -> dict[str, Any]:
+    """Leaves out those of the fields that were added later which a definition does not name."""
+    return {
+        name: value for name, value in written.items() if value is not None or name not in added
+    }
+
+
 CategoryValue = Annotated[
     str, BeforeValidator(_scalar_text), StringConstraints(min_length=1, max_length=256)
 ]
@@ -93,10 +100,7 @@ class NumberAttribute(Request):
     @model_serializer(mode="wrap")
     def _without_measure(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves ``measure`` out where it is not named, so that earlier definitions keep their bytes."""
-        written: dict[str, Any] = write(self)
-        return {
-            name: value for name, value in written.items() if name != "measure" or value is not None
-        }
+        return _without_unset(write(self), "measure")
 
 
 class BooleanAttribute(Request):
@@ -129,6 +133,11 @@ class UnitSpec(Request):
     lifetime: bool = False
 
     @property
+    def squares(self) -> int:
+        """The largest sum, over the phases, of the square of the rows of a person that count in each."""
+        return self.phases * self.rows_per_phase**2
+
+    @property
     def promised_to(self) -> str:
         """Says to whom the guarantee is given, and for how long."""
         if self.lifetime:
@@ -144,8 +153,7 @@ class UnitSpec(Request):
         most = f"at most {self.rows_per_phase:,} {rows} with the same {self.key} {count} in a phase"
         if not self.lifetime:
             return most
-        units = self.phases * self.rows_per_phase**2
-        return f"{most}, until the squares of these numbers add up to {units:,}"
+        return f"{most}, until the squares of these numbers add up to {self.squares:,}"
 
 
 class PrivacySpec(Request):
@@ -169,10 +177,7 @@ class PrivacySpec(Request):
     @model_serializer(mode="wrap")
     def _without_unit(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves ``unit`` out where it is not named, so that earlier definitions keep their bytes."""
-        written: dict[str, Any] = write(self)
-        return {
-            name: value for name, value in written.items() if name != "unit" or value is not None
-        }
+        return _without_unset(write(self), "unit")
 
 
 class AccuracySpec(Request):
@@ -192,9 +197,7 @@ class AccuracySpec(Request):
     @model_serializer(mode="wrap")
     def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
-        written: dict[str, Any] = write(self)
-        limits = ("least_error", "query_share")
-        return {k: value for k, value in written.items() if value is not None or k not in limits}
+        return _without_unset(write(self), "least_error", "query_share")
 
 
 class PhaseSpec(Request):
@@ -275,9 +278,7 @@ class CalibratedSpec(ProfileSpec):
     @model_serializer(mode="wrap")
     def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        fields: dict[str, Any] = dump(self)
-        unset = {name for name in ("queries_per_phase", "workload") if getattr(self, name) is None}
-        return {name: value for name, value in fields.items() if name not in unset}
+        return _without_unset(dump(self), "queries_per_phase", "workload")
 
 
 class PhasedSpec(ProfileSpec):
@@ -465,12 +466,7 @@ class Definition(Request):
     @model_serializer(mode="wrap")
     def _without_retention(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves ``retention`` out where it is not named, so that earlier definitions keep their bytes."""
-        written: dict[str, Any] = write(self)
-        return {
-            name: value
-            for name, value in written.items()
-            if name != "retention" or value is not None
-        }
+        return _without_unset(write(self), "retention")
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:
@@ -537,10 +533,9 @@ class Definition(Request):
             raise ValueError(
                 "privacy.unit.key has unprintable characters or blanks at its ends: remove them"
             )
-        squares = unit.phases * unit.rows_per_phase**2
-        if unit.lifetime and squares > MAX_SQUARES:
+        if unit.lifetime and unit.squares > MAX_SQUARES:
             raise ValueError(
-                f"privacy.unit.phases: this many phases of this many rows are {squares:,} units, and "
+                f"privacy.unit.phases: this many phases of this many rows are {unit.squares:,} units, and "
                 f"{MAX_SQUARES:,} can be kept of a person: use fewer, or remove lifetime"
             )
         return self

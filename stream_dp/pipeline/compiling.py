@@ -162,14 +162,17 @@ def _grouped(
     return group_by
 
 
+def _unsupported(problem: str, fix: str) -> InvalidQuery:
+    """The refusal of a kind that the data set does not answer."""
+    return InvalidQuery("kind", problem, fix, reason=RefusalCode.UNSUPPORTED_KIND.value)
+
+
 def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
     if "sum" not in dataset.mechanism.kinds:
-        raise InvalidQuery(
-            "kind",
+        raise _unsupported(
             "a data set of this profile does not answer sums",
             "ask counts, or a data set of the calibrated profile",
-            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     assert query.attribute is not None, "the message was checked"
     total, every, predicate = compile_total(universe, query.attribute, query.where, query.group_by)
@@ -189,11 +192,9 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
 def _share(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
     if "share" not in dataset.mechanism.kinds:
-        raise InvalidQuery(
-            "kind",
+        raise _unsupported(
             "a data set of this profile does not answer shares",
             "ask for both counts and divide them, or ask a data set of the calibrated profile",
-            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     assert query.share_of is not None, "the message was checked"
     part, predicate = compile_share(universe, query.share_of, query.where)
@@ -208,19 +209,15 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
 def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, minus = dataset.universe, query.minus_window
     if dataset.definition.privacy.unit is not None:
-        raise InvalidQuery(
-            "kind",
+        raise _unsupported(
             "how many rows count is private where persons are protected, so a difference of shares of them "
             "has no bar",
             "ask about each window by itself and subtract; the bars add up",
-            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     if "difference" not in dataset.mechanism.kinds:
-        raise InvalidQuery(
-            "kind",
+        raise _unsupported(
             "a data set of this profile does not answer differences",
             "ask about each window and subtract, or ask a data set of the calibrated profile",
-            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     assert minus is not None, "the message was checked"
     predicate = dataset.conditions.compiled(query.where)
@@ -253,11 +250,9 @@ def _kind(dataset: Dataset, query: QueryFields) -> Compiled:
     if query.kind not in kinds:
         answered = ", ".join(sorted({*_COUNTS, *kinds}))
         setting = setting_of(query.kind)
-        raise InvalidQuery(
-            "kind",
+        raise _unsupported(
             f"this data set does not answer {query.kind}",
             f'ask one of {answered}; a definition turns it on by "{setting}" under "kinds", from the start',
-            reason=RefusalCode.UNSUPPORTED_KIND.value,
         )
     attribute = None if query.attribute is None else universe.index(query.attribute)
     predicate = dataset.conditions.compiled(query.where)
