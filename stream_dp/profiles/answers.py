@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,54 +67,49 @@ Maker = Callable[[Released, Any], NoisyAnswer]
 
 def count_fields(outcome: Answered) -> dict[str, Any]:
     """Returns the fields of a ``CountAnswer``."""
+    fields = {**_count(outcome), "confidence": outcome.confidence}
     if outcome.among is not None:
-        return {
-            **_rows_that_count(outcome.among),
-            **_share_among(outcome.among),
-            "count": round(outcome.count),
-            "count_bar": None if outcome.error_bar is None else outcome.error_bar * outcome.n,
-            "confidence": outcome.confidence,
-        }
-    return {
-        "value": outcome.value,
-        "count": round(outcome.count),
-        "error_bar": outcome.error_bar,
-        "error_bar_simultaneous": outcome.error_bar_simultaneous,
-        "confidence": outcome.confidence,
-    }
+        return {**fields, **_rows_that_count(outcome.among)}
+    return {**fields, "error_bar_simultaneous": outcome.error_bar_simultaneous}
 
 
 def cell_fields(
     released: Released, attributes: tuple[str, ...], outcome: TableAnswered
 ) -> dict[str, Any]:
     """Returns the fields of a ``CellsAnswer`` about a table of some attributes."""
-    among = [cell.among for cell in outcome.cells if cell.among is not None]
-    if among:
-        shares = [_share_among(one) for one in among]
-        table = Table(
-            attributes=attributes,
-            labels=_labels(released.universe, attributes),
-            values=tuple(one["value"] for one in shares),
-            counts=tuple(round(cell.count) for cell in outcome.cells),
-            count_bars=tuple(
-                None if cell.error_bar is None else cell.error_bar * cell.n
-                for cell in outcome.cells
-            ),
-            error_bars=tuple(one["error_bar"] for one in shares),
-        )
-        confidence = outcome.cells[0].confidence
-        return {"table": table, "confidence": confidence, **_rows_that_count(among[0])}
-    anytime = tuple(cell.error_bar_anytime for cell in outcome.cells)
+    cells = outcome.cells
+    among, fields = cells[0].among, {"confidence": cells[0].confidence}
+    columns: dict[str, Any] = {
+        "attributes": attributes,
+        "labels": _labels(released.universe, attributes),
+        **_columns([_count(cell) for cell in cells]),
+    }
+    if among is not None:
+        return {**fields, "table": Table(**columns), **_rows_that_count(among)}
+    anytime = tuple(cell.error_bar_anytime for cell in cells)
     table = Table(
-        attributes=attributes,
-        labels=_labels(released.universe, attributes),
-        values=tuple(cell.value for cell in outcome.cells),
-        counts=tuple(round(cell.count) for cell in outcome.cells),
-        error_bars=tuple(cell.error_bar for cell in outcome.cells),
-        error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in outcome.cells),
+        **columns,
+        error_bars_simultaneous=tuple(cell.error_bar_simultaneous for cell in cells),
         error_bars_anytime=None if all(bar is None for bar in anytime) else anytime,
     )
-    return {"table": table, "confidence": outcome.cells[0].confidence}
+    return {**fields, "table": table}
+
+
+def _count(outcome: Answered) -> dict[str, Any]:
+    """Returns the fields of a count, and of the share that it is."""
+    if outcome.among is None:
+        return {
+            "value": outcome.value,
+            "count": round(outcome.count),
+            "error_bar": outcome.error_bar,
+        }
+    bar = None if outcome.error_bar is None else outcome.error_bar * outcome.n
+    return {**_share_among(outcome.among), "count": round(outcome.count), "count_bar": bar}
+
+
+def _columns(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the same fields of several counts as columns of a table."""
+    return {f"{name}s": tuple(count[name] for count in counts) for name in counts[0]}
 
 
 def _rows_that_count(known: RowsThatCount) -> dict[str, Any]:
@@ -193,7 +188,7 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
     table = SumTable(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
-        **_columns_of_counts(outcome),
+        **_columns(_counts_of_sums(outcome)),
         totals=tuple(cell.total for cell in outcome.cells),
         total_bars=tuple(cell.total_bar for cell in outcome.cells),
         means=tuple(cell.mean for cell in outcome.cells),
@@ -229,7 +224,7 @@ def _share_by_group(released: Released, outcome: Summed) -> ShareByGroupAnswer:
     table = ShareTable(
         attributes=attributes,
         labels=_labels(released.universe, attributes),
-        **_columns_of_counts(outcome),
+        **_columns(_counts_of_sums(outcome)),
         shares=tuple(cell.mean for cell in cells),
         share_bars=tuple(cell.mean_bar for cell in cells),
         both=tuple(_rows_of_both(cell, outcome.n) for cell in cells),
@@ -255,12 +250,6 @@ def _counts_of_sums(outcome: Summed) -> list[dict[str, Any]]:
         {**_share_among(one), "count": round(cell.count), "count_bar": cell.count_bar}
         for cell, one in zip(outcome.cells, outcome.among, strict=True)
     ]
-
-
-def _columns_of_counts(outcome: Summed) -> dict[str, Any]:
-    """Returns the same fields as columns of a table."""
-    counts = _counts_of_sums(outcome)
-    return {f"{name}s": tuple(count[name] for count in counts) for name in counts[0]}
 
 
 def _among_sums(outcome: Summed) -> dict[str, Any]:

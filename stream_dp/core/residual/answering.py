@@ -393,9 +393,7 @@ class AnswerMaker:
         live = evidence.form.live
         lives = [True] * len(counts) if live is None else live.tolist()
         given = [
-            one
-            for one, is_live in zip(zip(counts, bars, strict=True), lives, strict=True)
-            if is_live
+            (count, bar) for count, bar, is_live in zip(counts, bars, lives, strict=True) if is_live
         ]
         rows, bar, shares = (
             self._among_by_tables(evidence, given)

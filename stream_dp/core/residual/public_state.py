@@ -7,7 +7,7 @@ it is a fold over phases, charges and releases.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Final, Literal
@@ -24,6 +24,8 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    RowsThatCount,
+    Sum,
     Summed,
     TableAnswered,
 )
@@ -159,6 +161,8 @@ class PublicState:
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
+        if self.counted is not None:
+            return None  # no count of the others says anything of these
         counted = self._counted.get(query.attributes)
         if counted is None:
             return None
@@ -245,33 +249,26 @@ class PublicState:
 
     def with_rows_that_count(self, query: LinearQuery, outcome: Outcome) -> Outcome:
         """The same answer with what is known of the rows that count, where their number is private."""
-        assert self.counted is not None, "where all rows count their number is public"
         counts = LinearQuery(query.predicate, query.window, query.group_by)
         match outcome:
             case Answered():
-                (among,) = self.answers.among(
-                    counts, [outcome.count], [_rows(outcome)], self.counted
-                )
+                (among,) = self._among(counts, [outcome])
                 return replace(outcome, among=among)
             case TableAnswered():
-                found = self.answers.among(
-                    counts,
-                    [c.count for c in outcome.cells],
-                    [_rows(c) for c in outcome.cells],
-                    self.counted,
-                )
-                cells = zip(outcome.cells, found, strict=True)
-                return replace(outcome, cells=tuple(replace(c, among=one) for c, one in cells))
+                found = zip(outcome.cells, self._among(counts, outcome.cells), strict=True)
+                return replace(outcome, cells=tuple(replace(c, among=one) for c, one in found))
             case Summed():
-                found = self.answers.among(
-                    counts,
-                    [c.count for c in outcome.cells],
-                    [None] * len(outcome.cells),
-                    self.counted,
-                )
-                return replace(outcome, among=tuple(found))
+                return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
             case _:
                 return outcome
+
+    def _among(
+        self, query: LinearQuery, cells: Sequence[Answered] | Sequence[Sum]
+    ) -> list[RowsThatCount]:
+        """What is known of the rows that count, for each cell of an answer."""
+        assert self.counted is not None, "where all rows count their number is public"
+        bars = [_rows(cell) if isinstance(cell, Answered) else None for cell in cells]
+        return self.answers.among(query, [cell.count for cell in cells], bars, self.counted)
 
     # ------------------------------------------------------------ the fold
 
