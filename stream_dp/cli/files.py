@@ -209,7 +209,7 @@ class RowFile:
         self._decimal = decimal
         self._names = [attribute.name for attribute in definition.attributes]
         self._in_file = list(self._names)
-        self._key = None
+        self._person, self._key = person, None
         if person is not None:
             assert definition.privacy.unit is not None, (
                 "the caller refuses it where rows are protected"
@@ -387,7 +387,7 @@ class RowFile:
             problem += f" (found: {', '.join(header):.200})"
             fix = (
                 _WHOSE
-                if missing == self._in_file[len(self._definition.attributes) :]
+                if missing == [self._person]
                 else f"rename {', '.join(near)}"
                 if near
                 else "rename the columns to the names in the definition"
@@ -432,11 +432,12 @@ class RowFile:
     def _check_keys(self, seen: set[str], *, first: bool) -> None:
         missing = [name for name in self._in_file if name not in seen]
         if first and missing:
-            only_persons = missing == self._in_file[len(self._definition.attributes) :]
             raise InvalidInput(
                 self._file.name,
                 f"no row has the key {', '.join(missing)} (found: {', '.join(sorted(seen)):.200})",
-                _WHOSE if only_persons else "rename the keys to the names in the definition",
+                _WHOSE
+                if missing == [self._person]
+                else "rename the keys to the names in the definition",
             )
 
     def _parquet(self) -> Iterator[tuple[Columns, int]]:

@@ -207,20 +207,26 @@ class Estimate:
 
 def estimates(need: Need) -> tuple[Estimate, ...]:
     """Every mechanism that could be meant, in the order in which they are shown."""
+    names: tuple[Name, ...]
     if need.tiles:
-        counts = Name.PURE_COUNTS if need.pure else Name.COUNTS
-        return tuple(_estimate_of_tiles(need, name) for name in (*_FOR_TILES, counts))
-    return tuple(
-        _estimate(need, name)
-        for name in Name
-        if (need.workload == "thresholds" or name not in {Name.TREE, Name.STABLE})
-        and name is not Name.UNDECLARED
-    )
+        names = (*_FOR_TILES, Name.PURE_COUNTS if need.pure else Name.COUNTS)
+    else:
+        names = tuple(
+            name
+            for name in Name
+            if (need.workload == "thresholds" or name not in {Name.TREE, Name.STABLE})
+            and name is not Name.UNDECLARED
+        )
+    return tuple(_estimate(need, name) for name in names)
 
 
 def _estimate(need: Need, name: Name) -> Estimate:
     if need.privacy.unit is not None and name not in FOR_PERSONS:
         return Estimate(name, problem=_ROWS_ONLY)
+    return (_estimate_of_tiles if need.tiles else _estimate_of_queries)(need, name)
+
+
+def _estimate_of_queries(need: Need, name: Name) -> Estimate:
     if need.pure and name not in {Name.PURE_COUNTS, Name.BYPASS, Name.WEIGHTS}:
         return Estimate(name, problem="its promise needs a delta above 0")
     try:
@@ -231,8 +237,6 @@ def _estimate(need: Need, name: Name) -> Estimate:
 
 def _estimate_of_tiles(need: Need, name: Name) -> Estimate:
     """Only a trial tells what tiles take, because one often makes another one free."""
-    if need.privacy.unit is not None and name not in FOR_PERSONS:
-        return Estimate(name, problem=_ROWS_ONLY)
     if need.pure and name is not Name.PURE_COUNTS:
         return Estimate(name, problem="its promise needs a delta above 0")
     if name in {Name.COUNTS, Name.PURE_COUNTS}:

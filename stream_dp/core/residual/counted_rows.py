@@ -97,11 +97,11 @@ class CountedRows:
     def __init__(self, accuracy: Accuracy) -> None:
         beta = accuracy.failure_probability
         self._z_low = one_sided(math.log(FAILURE * beta))
-        self._found: dict[int, RowsRelease] = {}
+        self._found: dict[int, tuple[int, float]] = {}  # what was published, and its variance
 
     def absorb(self, release: RowsRelease) -> None:
         """Folds in a look."""
-        self._found[release.block] = release
+        self._found[release.block] = release.value, float(grid_sigma(release.step)) ** 2
 
     def known(self, block: int) -> bool:
         """Whether the look at a block was published."""
@@ -119,8 +119,7 @@ class CountedRows:
     def estimate(self, window: range) -> tuple[float, float]:
         """The number of rows that count, and its variance. A block without a look adds nothing to either."""
         found = [self._found[block] for block in window if block in self._found]
-        variance = math.fsum(float(grid_sigma(each.step)) ** 2 for each in found)
-        return float(sum(each.value for each in found)), variance
+        return float(sum(value for value, _ in found)), math.fsum(own for _, own in found)
 
 
 __all__ = ["FAILURE", "ROWS", "CountedRows", "RowsLook", "RowsRelease"]

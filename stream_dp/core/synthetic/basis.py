@@ -214,10 +214,8 @@ def _gap(
     norms = np.ones(1)
     for chain in view.layout.chains:
         norms = np.multiply.outer(norms, chain.of_any_cell).ravel()
-    variance, distance = (
-        float(view.variance(norms[None, :])[0]),
-        float(np.abs(found - published).max()),
-    )
+    variance = float(view.variance(norms[None, :])[0])
+    distance = float(np.abs(found - published).max())
     if view.total_known:
         return Gap(distance, z * math.sqrt(variance) / n_rows)
     # How many rows count is estimated too, and each cell is part of them.

@@ -91,7 +91,7 @@ class Way(ABC):
         if certain and query.total is None and query.difference is None:
             count = n_rows if predicate.constant else 0
             return self.state.answers.certain(query, count, n_rows)
-        if self.state.terms_for(query).error <= 0.0:
+        if self.state.counted is not None and self.state.terms_for(query).error <= 0.0:
             return _TOO_FEW_COUNT
         return _TOO_MANY_CELLS if self._too_many_cells(query) else None
 
