@@ -184,9 +184,9 @@ class Score:
         by_seed: The part that is answered, in each seed.
         counted: The share of the rows that count, in each seed.
         bias: The distance of the exact share among the rows that count from that among all, for each query.
-        count_bars: For each published bar of a count, whether it covers.
-        share_bars: The same for each published bar of a share.
-        surplus: For each answer, whether no more rows are surplus than it says at most.
+        count_bars: One truth value for each published bar of a count: whether the bar covers the exact count.
+        share_bars: One truth value for each published bar of a share: whether the bar covers the exact share.
+        surplus: One truth value for each answer: whether its surplus is at most what the answer says.
     """
 
     asked: int = 0

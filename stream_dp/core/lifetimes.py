@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.parameters import Unit
-from stream_dp.core.persons import Digests
+from stream_dp.core.persons import Digests, by_person
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -52,15 +52,11 @@ def allowances_of_slots(digests: Digests, before: Numbers, unit: Unit) -> Number
             the same for all slots of a person.
         unit: The promise, which is for life.
     """
-    words = np.ascontiguousarray(digests).view(np.uint32)
-    order = np.lexsort(words.T)
-    ordered = words[order]
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    person = np.cumsum(first) - 1
+    order, begins = by_person(digests, np.arange(len(digests)))
+    person = np.cumsum(begins) - 1
     found = np.empty(len(order), dtype=np.int64)
-    found[order] = allowances(np.bincount(person), before[order][first], unit)[person]
-    found[~words.any(axis=1)] = 0
+    found[order] = allowances(np.bincount(person), before[order][begins], unit)[person]
+    found[~digests.any(axis=1)] = 0
     return found
 
 

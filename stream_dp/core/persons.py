@@ -137,6 +137,31 @@ def _mixed(words: Ranks) -> Ranks:
     return mixed
 
 
+def by_person(
+    digests: Digests, order: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Puts the slots of each person together. Private.
+
+    Args:
+        digests: The digest of each slot's key, shape (n_slots, 12).
+        order: The slots in an order that those of each person keep, shape (n_slots,).
+
+    Returns:
+        The slots in the new order, and whether another person begins there, each of shape (n_slots,).
+    """
+    heads = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]
+    tails = np.ascontiguousarray(digests[:, 8:]).view("<u4")[:, 0]
+    order = order[np.lexsort((tails[order], heads[order]))]
+    return order, _differs(heads[order]) | _differs(tails[order])
+
+
+def _differs(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value is another one than that before it; the first one is."""
+    found = np.ones(len(values), dtype=np.bool_)
+    found[1:] = values[1:] != values[:-1]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Slots:
     """Says whose the rows in some slots are. Private.
@@ -162,25 +187,13 @@ class Slots:
             most: The most slots of a person that may count; one number for all, or one for each slot, shape
                 (n_slots,), which is then the same for all slots of a person.
         """
-        heads = np.ascontiguousarray(self.digests[:, :8]).view("<u8")[:, 0]
-        tails = np.ascontiguousarray(self.digests[:, 8:]).view("<u4")[:, 0]
         # Stable: equal ranks stay in the order of the log.
-        order = np.argsort(self.ranks, kind="stable")
-        order = order[np.argsort(heads[order], kind="stable")]
-        ends = tails[order]
-        differ = heads[order[1:]] != heads[order[:-1]]
-        if (~differ & (ends[1:] != ends[:-1])).any():  # heads alone tell nearly all persons apart
-            order = np.lexsort((self.ranks, tails, heads))
-            ends = tails[order]
-            differ = heads[order[1:]] != heads[order[:-1]]
-        begins = np.ones(len(order), dtype=np.bool_)
-        begins[1:] = differ | (ends[1:] != ends[:-1])
+        order, begins = by_person(self.digests, np.argsort(self.ranks, kind="stable"))
         place = np.arange(len(order))
         before = place - np.maximum.accumulate(np.where(begins, place, 0))
         marked = np.empty(len(order), dtype=np.bool_)
         marked[order] = before < np.broadcast_to(most, len(order))[order]
-        has_key: npt.NDArray[np.bool_] = (heads != 0) | (tails != 0)
-        return np.logical_and(marked, has_key)
+        return marked & self.digests.any(axis=1)
 
 
 @dataclass(frozen=True)
@@ -282,6 +295,7 @@ __all__ = [
     "Persons",
     "Ranks",
     "Slots",
+    "by_person",
     "canonical",
     "digests",
     "ranks",
