@@ -148,14 +148,20 @@ def command(
         durability=settings.redis_durability,
     ).install(app.web.web_app)
     app.web._runner = Runner(app.web.web_app)  # noqa: SLF001 - Faust has no setting for it
+
+    def say_failure() -> None:
+        if isinstance(app.failure, StreamDPError):
+            click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
+
+    app.say_failure = say_failure
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     threading.Thread(target=_say_when_ready, args=(app, settings, access), daemon=True).start()
     try:
         worker.execute_from_commandline()
     finally:
+        say_failure()
         if isinstance(app.failure, StreamDPError):
-            click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
             sys.exit(1)
 
 

@@ -203,6 +203,7 @@ class StreamApp(faust.App):
             Callable[[], Awaitable[None]]
         ] = []  # tasks whose failure ends the worker
         self.failure: BaseException | None = None
+        self.say_failure: Callable[[], None] = lambda: None  # called before the process ends itself
         self._patience_s = settings.stall_timeout_s
         data_dir = settings.data_dir or str(Path(tempfile.gettempdir()) / settings.group_id)
         super().__init__(
@@ -418,6 +419,7 @@ class StreamApp(faust.App):
     def _end(self, why: str) -> None:
         """Ends the process at once, as a kill would: every step can be cut short."""
         _log.critical("this worker ends itself: %s", self.failure or why)
+        self.say_failure()
         os._exit(1)
 
     async def _stop_on_failure(self, task: Callable[[], Awaitable[None]]) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.errors import RolledBack
+from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.watchdog import Watchdog
+from stream_dp.settings import WorkerSettings
 
 
 class Dog:
@@ -92,3 +95,15 @@ async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(wo
     assert not process.worker.busy
     assert process.worker.progress > before
     await process.kill()
+
+
+def test_a_worker_whose_end_takes_too_long_says_why_before_it_ends_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = create_app(WorkerSettings())
+    said: list[BaseException | int | None] = []
+    app.failure = RolledBack("a copy came back")
+    app.say_failure = lambda: said.append(app.failure)
+    monkeypatch.setattr("os._exit", said.append)
+    app._end("it did not stop by itself")
+    assert said == [app.failure, 1]
