@@ -26,6 +26,7 @@ def main(source: Path) -> None:
         carriers=np.array(carriers),
         origins=np.array(origins),
         month=np.array([int(row["month"]) for row in rows], np.uint8),
+        day=np.array([int(row["day"]) for row in rows], np.uint8),
         carrier=np.array([carriers.index(row["carrier"]) for row in rows], np.uint8),
         origin=np.array([origins.index(row["origin"]) for row in rows], np.uint8),
         hour=np.array([int(row["sched_dep_time"]) // 100 for row in rows], np.uint8),

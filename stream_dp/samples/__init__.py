@@ -66,15 +66,26 @@ class Flights:
 
     Attributes:
         month: 1 to 12, shape (n_rows,).
+        day: The day of the month, 1 to 31, shape (n_rows,).
         columns: The columns in the form of a batch. A cancelled flight has no ``arr_delay``.
     """
 
     month: npt.NDArray[np.uint8]
+    day: npt.NDArray[np.uint8]
     columns: dict[str, list[Any]]
 
     def of_month(self, month: int) -> dict[str, list[Any]]:
         """The columns of one month."""
         first, stop = np.searchsorted(self.month, [month, month + 1])
+        return self._between(first, stop)
+
+    def of_day(self, month: int, day: int) -> dict[str, list[Any]]:
+        """The columns of one day."""
+        first, stop = np.searchsorted(self.month, [month, month + 1])
+        among = np.searchsorted(self.day[first:stop], [day, day + 1])
+        return self._between(*(first + among))
+
+    def _between(self, first: int, stop: int) -> dict[str, list[Any]]:
         return {name: column[first:stop] for name, column in self.columns.items()}
 
 
@@ -90,4 +101,4 @@ def flights() -> Flights:
             ],
             "distance": packed["distance"].tolist(),
         }
-        return Flights(packed["month"], columns)
+        return Flights(packed["month"], packed["day"], columns)
