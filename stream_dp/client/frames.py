@@ -113,8 +113,9 @@ def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFr
     """Returns an answer of many values as a data frame.
 
     A table has one row for each cell, and a table of sums their totals and means too. A batch has one row for
-    each condition. A series has these rows for each part, with the time that the part covers. Of sums, ``count`` is the number of rows that have a value, and ``rows`` that of all rows,
-    if the query counts them.
+    each condition. A series has these rows for each part, next to the time that the part covers. Of sums,
+    ``count`` is the number of rows that have a value, and ``rows`` that of all rows, if the query counts
+    them.
 
     Args:
         answer: The answer.

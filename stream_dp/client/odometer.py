@@ -92,8 +92,8 @@ class Odometer:
             return False
         self._seen.add(entry["seq"])
         if entry["kind"] == "phase":
-            dates = {name: entry.get(name) for name in ("since", "until")}
-            self.blocks.append(BlockSpending(entry["rows"], **dates))
+            since, until = entry.get("since"), entry.get("until")
+            self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "charge":
             self._charge(entry)
         elif entry["kind"] == "retired":
