@@ -24,6 +24,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.when import take_time
 from stream_dp.within import Clauses, read_clauses
 
 __all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]
@@ -114,6 +115,10 @@ def parse(
     Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
     persons of the newest phase. ``user_id`` is the column that says whose row it is.
 
+    ``day``, ``week``, ``month`` and ``phase`` are the time of a query where they are no attributes.
+    ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
+    phases it is about, and ``GROUP BY day`` asks one part for each day.
+
     ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
     needs a cell for them, and 'other' must not be a listed value.
 
@@ -127,7 +132,8 @@ def parse(
     Returns:
         The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
         [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
-        if every row counts. A number of persons also has the ``window`` that it is about.
+        if every row counts. A query that names its time also has ``window`` or ``series``, and a number of
+        persons the ``window`` that it is about.
 
     Raises:
         InvalidQuery: The SQL cannot be translated. ``field`` is the position, such as "line 1, column 15".
@@ -146,7 +152,9 @@ def parse(
         select = source.select()
         translator = _Translator(source, {a["name"]: a for a in attributes}, unit)
         translator.check_from(select, dataset)
+        time = take_time(select, [a["name"] for a in attributes], source.error)
         query = source.with_clauses(translator.query(select), select)
+        query = source.with_time(query, time)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
     if fresh_at is None:
@@ -305,6 +313,14 @@ class _Source:
                 return {**asked, **clauses.fields}
             raise self.error(clauses.at, problem, "write WITHIN 0.5% OF ROWS")
         return {**asked, **clauses.fields}
+
+    def with_time(self, asked: Tree, time: Tree) -> Tree:
+        """Adds the window and the series of the statement to a query that can have them."""
+        if time and "window" in asked:
+            raise self.error(0, "persons are counted in the newest phase", "leave the time out")
+        if "series" in time and asked["kind"] not in ("predicate", "table", "sum", "share"):
+            raise self.error(0, f"{asked['kind']} has no series", f"omit GROUP BY {time['series']}")
+        return {**asked, **time}
 
     def _with_error_of_share(self, asked: Tree, error: Mapping[str, float]) -> Tree:
         """Adds the clauses to a share, whose error is a number below 1."""

@@ -24,6 +24,7 @@ _COMMANDS = {
     "advise": "Recommend a mechanism for a definition and a number of queries.",
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
+    "phase": "Close the period that is open, where phases follow the calendar.",
     "ask": "Ask a query in SQL, or ask what it would cost.",
     "synthesize": "Write the free synthetic rows of a data set.",
     "watch": "Follow answers and events as they arrive.",

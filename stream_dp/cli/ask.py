@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from rich.text import Text
@@ -26,13 +26,45 @@ from stream_dp.messages import (
     QuotedAnswer,
     QuotedBundle,
     RefusedAnswer,
+    Series,
 )
+from stream_dp.periods import Length, span_of, zone_of
 from stream_dp.within import as_at_most, as_error
 
 __all__ = ["command"]
 
 
 _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share", "difference")]
+
+
+def _window(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
+    """Reads a window as a message has it: a number of phases, two of them, or a length of time."""
+    if text is None:
+        return None
+    if (both := re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", text)) is not None:
+        return {"phases": [int(both[1]), int(both[2])]}
+    if re.fullmatch(r"[1-9]\d*", text):
+        return {"last_phases": int(text)}
+    return {"last": _length(text)}
+
+
+def _previous(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
+    """Reads a window right before another one: a number of phases, or a length of time."""
+    if text is None:
+        return None
+    if re.fullmatch(r"[1-9]\d*", text):
+        return {"previous_phases": int(text)}
+    return {"previous": _length(text)}
+
+
+def _length(text: str) -> str:
+    try:
+        Length.read(text)
+    except ValueError:
+        raise click.BadParameter(
+            "write a number of phases such as 7, or a length of time such as '7 days'"
+        ) from None
+    return text
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -64,11 +96,26 @@ _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Ask the queries of a file in their order: one a line, or separated by semicolons.",
 )
-@click.option("--window", type=click.IntRange(1), help="Ask about the last N phases only.")
+@click.option(
+    "--window",
+    metavar="WINDOW",
+    callback=_window,
+    help="Ask about the last phases only, such as 7, about a time up to the newest one, such as '7 days', or "
+    "about some phases, such as 3-7.",
+)
+@click.option("--since", metavar="TIME", help="Ask about the phases from this date on.")
+@click.option("--until", metavar="TIME", help="Ask about the phases before this date.")
+@click.option(
+    "--series",
+    type=click.Choice(get_args(Series)),
+    help="Ask one part for each of these periods of the window.",
+)
 @click.option(
     "--minus-previous",
-    type=click.IntRange(1),
-    help="Ask by how much the share differs from that in the N phases before the --window.",
+    metavar="WINDOW",
+    callback=_previous,
+    help="Ask by how much the share differs from that in the phases before the --window: a number of them, "
+    "such as 7, or a time, such as '7 days'.",
 )
 @click.option(
     "--minus-last",
@@ -125,8 +172,11 @@ def command(
     low: float | None,
     high: float | None,
     file: Path | None,
-    window: int | None,
-    minus_previous: int | None,
+    window: Mapping[str, Any] | None,
+    since: str | None,
+    until: str | None,
+    series: Series | None,
+    minus_previous: Mapping[str, Any] | None,
     minus_last: int | None,
     error: str | None,
     at_most: str | None,
@@ -148,6 +198,7 @@ def command(
     stream-dp ask people "age >= 30" --error 5% --at-most 2%
     stream-dp ask people "age >= 30" --share-of smoker --error 0.01
     stream-dp ask people smoker --window 7 --minus-previous 7
+    stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day
     stream-dp ask people "SELECT QUANTILE(age, 0.9)"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
@@ -159,6 +210,7 @@ def command(
     without an answer: if the query was refused or rejected, or no worker replied.
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     more = click.get_current_context().args
+    window = _between(window, since, until)
     if file is not None:
         alone = {
             "QUERY": query,
@@ -171,6 +223,7 @@ def command(
             "--rank": rank,
             "--low": low,
             "--high": high,
+            "--series": series,
             "--error": error,
             "--id": query_id,
         }
@@ -213,7 +266,8 @@ def command(
     asked = Query(
         condition=None if is_batch else query,
         group_by=group_by,
-        last_phases=window,
+        window=window,
+        series=series,
         query_id=query_id,
         kind=kind,
         attribute=attribute,
@@ -243,13 +297,27 @@ def command(
         sys.exit(1)
 
 
-def _minus_window(previous: int | None, last: int | None) -> dict[str, int] | None:
+def _between(
+    window: Mapping[str, Any] | None, since: str | None, until: str | None
+) -> Mapping[str, Any] | None:
+    """Returns the window that the options name, as a message has it."""
+    ends = {"since": since, "until": until}
+    by_date = {name: end for name, end in ends.items() if end is not None}
+    if window is not None and by_date:
+        raise click.UsageError("give --window, or --since and --until, not both")
+    for name, end in by_date.items():
+        try:
+            span_of(end, zone_of(None))
+        except ValueError as error:
+            raise click.UsageError(f"--{name}: {error}") from None
+    return by_date or window
+
+
+def _minus_window(previous: Mapping[str, Any] | None, last: int | None) -> Mapping[str, Any] | None:
     """Returns the window that a difference takes away, as a message has it."""
     if previous is not None and last is not None:
         raise click.UsageError("give --minus-previous or --minus-last, not both")
-    if previous is not None:
-        return {"previous_phases": previous}
-    return None if last is None else {"last_phases": last}
+    return previous if last is None else {"last_phases": last}
 
 
 _Read = TypeVar("_Read")
@@ -272,14 +340,14 @@ class _Bundle:
     Attributes:
         file: The file.
         statements: Its queries.
-        window: The number of latest phases to ask about. None asks about all phases.
+        window: The phases to ask about, as a message names them. None asks about all phases.
         timeout_s: The seconds to wait for a reply.
         as_json: Whether to print messages.
     """
 
     file: Path
     statements: Sequence[Statement]
-    window: int | None
+    window: Mapping[str, Any] | None
     timeout_s: float
     as_json: bool
 
@@ -324,7 +392,7 @@ class _Bundle:
         return all(isinstance(reply, NoisyAnswer) for reply in replies)
 
     def _queries(self, client: Client, dataset: str) -> list[Query]:
-        queries = [Query(each.text, last_phases=self.window) for each in self.statements]
+        queries = [Query(each.text, window=self.window) for each in self.statements]
         for statement, query in zip(self.statements, queries, strict=True):
             try:
                 client.as_message(dataset, query)

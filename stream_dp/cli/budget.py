@@ -9,7 +9,15 @@ import click
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import bare_table, busy, kinds_table, output, share, spending_bar
+from stream_dp.cli.rendering import (
+    bare_table,
+    between,
+    busy,
+    kinds_table,
+    output,
+    share,
+    spending_bar,
+)
 from stream_dp.client.odometer import Odometer
 from stream_dp.messages import Definition, KindsSpec
 
@@ -39,6 +47,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
                 "spent": block.spent,
                 "epsilon": epsilon,
                 "looks": block.looks,
+                **({} if block.since is None else {"since": block.since, "until": block.until}),
             }
             for number, (block, epsilon) in enumerate(
                 zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
@@ -118,13 +127,15 @@ def in_every_phase(definition: Definition, odometer: Odometer) -> float:
 def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | str]:
     """Yields the spending of each phase, and what a person who was in all of them has lost."""
     unit = definition.privacy.unit
-    table = bare_table(numbers=("phase", "rows"))
+    dated = any(block.since is not None for block in odometer.blocks)
+    table = bare_table(*(["covers"] if dated else []), numbers=("phase", "rows"))
     table.add_column("spent")
     for name in ("epsilon so far" if unit is None else "epsilon in this phase", "looks"):
         table.add_column(name, justify="right")
     epsilons = epsilons_of(definition, odometer)
     for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
         table.add_row(
+            *([between(block.since, block.until)] if dated else []),
             str(number),
             f"{block.rows:,}",
             spending_bar(block.spent, width=30) + f" {share(block.spent)}",

@@ -16,10 +16,12 @@ import click
 from stream_dp.cli.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import FileBatch, RowFile, rows_a_batch
+from stream_dp.cli.phase import closed_line
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import rows_of_a_phase
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
+from stream_dp.periods import span_of, zone_of
 
 if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
@@ -110,6 +112,18 @@ person_option = click.option(
     show_default=True,
     help="The seconds to wait for each batch.",
 )
+@click.option(
+    "--time",
+    "at",
+    metavar="TIME",
+    help="The date that the rows are about, such as 2026-11-01, or a date and time with an offset.  "
+    "[default: the time at which Kafka gets them]",
+)
+@click.option(
+    "--close",
+    is_flag=True,
+    help="End the period afterwards, so that the rows open a phase now, where phases follow the calendar.",
+)
 @click.option("--yes", is_flag=True, help="Send columns that seem to be misread without asking.")
 def command(
     connection: Connection,
@@ -122,6 +136,8 @@ def command(
     decimal: str | None,
     encoding: str,
     timeout_s: float,
+    at: str | None,
+    close: bool,  # noqa: FBT001 - click
     as_json: bool,  # noqa: FBT001 - click
     yes: bool,  # noqa: FBT001 - click
 ) -> None:
@@ -137,6 +153,7 @@ def command(
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
         definition = _definition(client, name, given=dataset is not None)
+        _check_time(definition, at, close=close)
         source = RowFile(
             file,
             definition,
@@ -170,7 +187,7 @@ def command(
             task = progress.add_task(f"Sending {file.name}", total=total, completed=done)
             event = None
             try:
-                sent = _sent(client, name, source.batches(done), ids, timeout_s)
+                sent = _sent(client, name, source.batches(done), ids, at, timeout_s)
                 for stop, event in sent:  # noqa: B007 - the last one is reported
                     progress.update(task, completed=stop)
             except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
@@ -179,13 +196,19 @@ def command(
                 raise StreamDPError(
                     f"{why}; run the same command again to send the rest: each row counts once"
                 ) from None
+        if not as_json:
+            _report(definition, file, total, done, event)
+        closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
         facts = {"dataset": name, "rows": total, "counted_before": done}
         if event is not None:
             facts.update(phase=event.phase, waiting=event.waiting)
+        if closed is not None:
+            dates = {"since": closed.since, "until": closed.until}
+            facts.update(phase=closed.phase, waiting=closed.waiting, **dates)
         click.echo(json.dumps(facts))
-    else:
-        _report(definition, file, total, done, event)
+    elif closed is not None:
+        click.echo(closed_line(closed))
 
 
 def _definition(client: Client, name: str, *, given: bool) -> Definition:
@@ -211,6 +234,43 @@ def person_column(definition: Definition, given: str | None) -> str | None:
     if given is not None:
         raise InvalidInput("--person", "this data set protects rows", "leave it out")
     return None
+
+
+def _check_time(definition: Definition, at: str | None, *, close: bool) -> None:
+    """Checks the options about time before anything is sent.
+
+    Raises:
+        InvalidInput: The time cannot be read, or no period is to be closed.
+    """
+    if close and definition.phase.every is None:
+        raise InvalidInput(
+            "--close",
+            f"phases of {definition.dataset} open by their number of rows, not by the calendar",
+            "leave it out",
+        )
+    if at is not None:
+        try:
+            span_of(at, zone_of(definition.phase.timezone))
+        except ValueError as error:
+            problem, _, fix = str(error).partition(": ")
+            raise InvalidInput("--time", problem, fix) from None
+
+
+def _closed(
+    client: Client, definition: Definition, event: Event | None, *, close: bool, ask: bool
+) -> Event | None:
+    """Ends the period if that was asked for, or is confirmed at a terminal; returns the event of it."""
+    name = definition.dataset
+    if definition.phase.every is None:
+        return None
+    waiting = client.waiting().get(name, 0) if event is None else event.waiting or 0
+    enough = waiting >= rows_of_a_phase(definition)
+    if not close:
+        at_terminal = ask and sys.stdin.isatty() and sys.stderr.isatty()
+        question = f"{waiting:,} rows of {name} wait until their period ends. Close it now?"
+        if not (enough and at_terminal and click.confirm(question, err=True)):
+            return None
+    return client.close_phase(name) if waiting or event is not None else None
 
 
 def _confirm(survey: Survey, *, yes: bool) -> None:
@@ -247,7 +307,12 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
 
 
 def _sent(
-    client: Client, dataset: str, batches: Iterator[FileBatch], prefix: str, timeout_s: float
+    client: Client,
+    dataset: str,
+    batches: Iterator[FileBatch],
+    prefix: str,
+    at: str | None,
+    timeout_s: float,
 ) -> Iterator[tuple[int, Event]]:
     """Sends the batches in order. While the worker takes one in, the next one is read.
 
@@ -260,6 +325,7 @@ def _sent(
             dataset,
             columns=batch.columns,
             batch_id=f"{prefix}-{batch.start}-{batch.stop}",
+            at=at,
             timeout_s=timeout_s,
         )
 
@@ -284,14 +350,28 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
     before = f" ({done:,} were counted before)" if done else ""
     click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
     waiting, need = event.waiting or 0, rows_of_a_phase(definition)
-    if event.phase:
+    if definition.phase.every is not None:
+        click.echo(_waits(definition, waiting, need))
+    elif event.phase:
         click.echo(
             f"{event.phase} phase{'s are' if event.phase > 1 else ' is'} open; {waiting:,} rows wait for the "
             f"next phase, which opens at {need:,}"
         )
-        name = shlex.quote(definition.attributes[0].name)
-        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
     else:
         click.echo(
             f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
         )
+    if event.phase:
+        name = shlex.quote(definition.attributes[0].name)
+        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
+
+
+def _waits(definition: Definition, waiting: int, need: int) -> str:
+    """Says what the waiting rows wait for, where phases follow the calendar."""
+    said = f"{waiting:,} rows wait for the end of their period"
+    if waiting < need:
+        return f"{said}; a phase opens at {need:,} rows, and fewer join the next period"
+    return (
+        f"{said}, which ends with a batch of a later one; to end it now: stream-dp phase close "
+        f"{definition.dataset}"
+    )

@@ -36,6 +36,7 @@ from stream_dp.messages import (
     QuotedQuery,
     RefusedAnswer,
     Rejected,
+    SeriesAnswer,
     ShareAnswer,
     ShareByGroupAnswer,
     ShareTable,
@@ -52,6 +53,7 @@ __all__ = [
     "answer_line",
     "answer_lines",
     "bare_table",
+    "between",
     "bundle_lines",
     "busy",
     "difficulty",
@@ -75,6 +77,7 @@ _PATHS = {
     "bounded": "bounded by what was published",
     "gated": "a noisy test let it pass",
     "measured": "the rows were looked at",
+    "series": "each part by itself",
     "unverified": "no affordable look is precise enough; may be further off",
 }
 
@@ -302,6 +305,19 @@ def _(answer: DifferenceByGroupAnswer, conditions: Sequence[str]) -> Iterator[Te
     yield _differences_table(answer.table)
 
 
+@_said.register
+def _(answer: SeriesAnswer) -> str:
+    return f"{len(answer.parts)} parts"
+
+
+@_pictures.register
+def _(answer: SeriesAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    from stream_dp.cli.series import series_table
+
+    yield series_table(answer)
+
+
 @_pictures.register
 def _(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     yield _batch_table(answer, conditions)
@@ -453,7 +469,14 @@ def busy(what: str) -> Iterator[None]:
 
 def _phases(answer: NoisyAnswer) -> str:
     first, last = answer.window
-    return f"phase {first}" if first == last else f"phases {first} to {last}"
+    phases = f"phase {first}" if first == last else f"phases {first} to {last}"
+    dates = between(answer.since, answer.until)
+    return f"{phases}, {dates}" if dates else phases
+
+
+def between(since: str | None, until: str | None) -> str:
+    """Says which stretch of time some phases cover. Empty where it is not known."""
+    return "" if since is None or until is None else f"from {since} until {until}"
 
 
 def _cells_table(cells: Cells) -> Table:
@@ -598,6 +621,7 @@ _EVENTS = {
     "batch_accepted": "batch taken in",
     "batch_refused": "batch refused",
     "phase_opened": "phase opened",
+    "phase_closed": "its period is closed",
     "quarantined": "is in quarantine",
 }
 
@@ -607,6 +631,10 @@ def event_line(event: Event) -> str:
     words = _EVENTS.get(event.event, event.event)
     if event.event == "phase_opened":
         words = f"phase {event.phase} opened with {event.rows:,} rows"
+        if dates := between(event.since, event.until):
+            words += f", {dates}"
+        if event.late_batches:
+            words += f"; {event.late_batches:,} of its batches are late"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
     elif event.batch_id is not None:

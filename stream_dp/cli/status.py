@@ -44,6 +44,8 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
                 "hard": hard[name],
                 "worker": problem is None,
             }
+            if odometer.since is not None:
+                facts.update(since=odometer.since, until=odometer.until)
             click.echo(json.dumps(facts))
         return
     if problem is not None:
@@ -60,6 +62,9 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     table.add_column("spent", no_wrap=True)
     for name in ("looks", "easy", "hard"):
         table.add_column(name, justify="right", no_wrap=True)
+    dated = any(odometer.until is not None for odometer in odometers.values())
+    if dated:
+        table.add_column("until", no_wrap=True)
     for name, odometer in odometers.items():
         bar = f"{spending_bar(odometer.most_spent, width=10)} " if roomy else ""
         table.add_row(
@@ -72,6 +77,7 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
             f"{odometer.looks:,}",
             f"{easy[name]:,}",
             f"{hard[name]:,}",
+            *([odometer.until or ""] if dated else []),
         )
     console.print(table)
     click.echo(

@@ -93,6 +93,7 @@ class AsyncClient:
 
     define = _twin(Client.define)
     retire = _twin(Client.retire)
+    close_phase = _twin(Client.close_phase)
     catalog = _twin(Client.catalog)
     definition = _twin(Client.definition)
     ledger = _twin(Client.ledger)

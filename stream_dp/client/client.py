@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import date, datetime
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
@@ -191,6 +192,25 @@ class Client:
         key = ("event", dataset, "dataset_retired")
         self._request("datasets", dataset, None, key, timeout_s, "the retirement").wait()
 
+    def close_phase(self, dataset: str, *, timeout_s: float = 30.0) -> Event:
+        """Ends the period that is open, so that the waiting rows open a phase now.
+
+        Send it after the batches of the period were accepted. Batches about a closed period are late, and
+        join the next phase.
+
+        Returns:
+            The event ``phase_closed``, with the phase that it opens and the time that this covers.
+
+        Raises:
+            Rejection: Fewer rows wait than open a phase.
+            RequestTimeout: No worker replied.
+        """
+        value = documents.to_json({"version": 1, "dataset": dataset, "close": True})
+        key = ("event", dataset, "phase_closed")
+        reply = self._request("datasets", dataset, value, key, timeout_s, "the closing").wait()
+        assert isinstance(reply, Event)
+        return reply
+
     def catalog(self) -> dict[str, Definition]:
         """Returns the definitions of all data sets that are not retired, by name."""
         found: dict[str, Definition] = {}
@@ -335,6 +355,7 @@ class Client:
         frame: pd.DataFrame | None = None,
         arrow: pa.Table | pa.RecordBatch | None = None,
         batch_id: str | None = None,
+        at: str | date | datetime | None = None,
         timeout_s: float = 30.0,
     ) -> Event:
         """Sends one batch in one of five forms and waits until it is durable.
@@ -352,6 +373,8 @@ class Client:
             arrow: An Arrow table, of which only the declared columns are sent. The stream is smaller and
                 faster. It needs the extra ``arrow`` here and on the worker.
             batch_id: The id of the batch. The rows count once if you send it again. Default: a new id.
+            at: The time that the rows are about: a date, or a date and time with an offset. Default: the
+                time at which the broker gets them.
             timeout_s: The seconds to wait for the worker.
 
         Returns:
@@ -371,14 +394,16 @@ class Client:
                 "pass exactly one",
             )
         batch_id = batch_id or uuid.uuid4().hex
+        about = {} if at is None else {"time": at if isinstance(at, str) else at.isoformat()}
         if arrow is not None:
             value = frames.arrow_stream(arrow, self._columns(dataset))
             headers = [("content-type", frames.ARROW), ("batch_id", batch_id.encode())]
+            headers += [(name, time.encode()) for name, time in about.items()]
             return self._send_batch(dataset, value, batch_id, timeout_s, headers)
         if frame is not None:
             given = {"columns": frames.frame_columns(frame, self._columns(dataset))}
         body = {name: value for name, value in given.items() if value is not None}
-        document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **body}
+        document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **about, **body}
         return self._send_batch(dataset, documents.to_json(document), batch_id, timeout_s)
 
     def _columns(self, dataset: str) -> list[str]:

@@ -18,6 +18,7 @@ from stream_dp.messages import (
     FoundAnswer,
     PrefixBatchAnswer,
     RefusedAnswer,
+    SeriesAnswer,
     ShareByGroupAnswer,
     SideAnswer,
     SumByGroupAnswer,
@@ -112,8 +113,9 @@ def answer_frame(answer: Answer, conditions: Sequence[object] = ()) -> pd.DataFr
     """Returns an answer of many values as a data frame.
 
     A table has one row for each cell, and a table of sums their totals and means too. A batch has one row for
-    each condition. Of sums, ``count`` is the number of rows that have a value, and ``rows`` that of all rows,
-    if the query counts them.
+    each condition. A series has these rows for each part, next to the time that the part covers. Of sums,
+    ``count`` is the number of rows that have a value, and ``rows`` that of all rows, if the query counts
+    them.
 
     Args:
         answer: The answer.
@@ -186,6 +188,34 @@ def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.D
     for name, values in columns.items():
         frame[name] = _floats(values)
     return frame
+
+
+@_frame.register(SeriesAnswer)
+def _of_series(answer: SeriesAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    """A row for each part, or for each cell of each part. Parts that were refused have no row."""
+    import pandas as pd
+
+    frames = []
+    for part in answer.parts:
+        if isinstance(part.answer, RefusedAnswer):
+            continue
+        if isinstance(part.answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
+            frame = _frame(part.answer, conditions)
+        else:
+            said = {name: [getattr(part.answer, name, None)] for name in _PARTS}
+            frame = pd.DataFrame({name: v for name, v in said.items() if v != [None]})
+        for place, name in enumerate(("since", "until")):
+            frame.insert(place, name, getattr(part, name))
+        frame.insert(2, "first_phase", part.window[0])
+        frame.insert(3, "last_phase", part.window[1])
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+_PARTS: Final = (
+    *("value", "count", "error_bar", "count_bar", "total", "total_bar", "mean", "mean_bar"),
+    *("share", "share_bar", "both", "both_bar", "rows", "rows_bar"),
+)
 
 
 @_frame.register(DifferenceByGroupAnswer)

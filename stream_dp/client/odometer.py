@@ -19,11 +19,15 @@ class BlockSpending:
     Attributes:
         spent: The spent share of the line, in [0, 1].
         looks: The number of paid looks at the block.
+        since: The time at which the phase begins, as a date or with an offset. None where it is not known.
+        until: The time at which it has ended: it does not belong to the phase.
     """
 
     rows: int
     spent: float = 0.0
     looks: int = 0
+    since: str | None = None
+    until: str | None = None
 
 
 @dataclass
@@ -88,7 +92,8 @@ class Odometer:
             return False
         self._seen.add(entry["seq"])
         if entry["kind"] == "phase":
-            self.blocks.append(BlockSpending(entry["rows"]))
+            since, until = entry.get("since"), entry.get("until")
+            self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "charge":
             self._charge(entry)
         elif entry["kind"] == "retired":
@@ -115,6 +120,16 @@ class Odometer:
         for block, rho, delta in entry["charges"]:
             self.blocks[block].spent += max(rho, delta) / _UNITS
             self.blocks[block].looks += looks
+
+    @property
+    def since(self) -> str | None:
+        """The time at which the first phase begins. None where it is not known."""
+        return self.blocks[0].since if self.blocks else None
+
+    @property
+    def until(self) -> str | None:
+        """The time at which the newest phase has ended. None where it is not known."""
+        return self.blocks[-1].until if self.blocks else None
 
     @property
     def rows(self) -> int:

@@ -26,6 +26,7 @@ from stream_dp.messages import (
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    Series,
     ShareAnswer,
     ShareByGroupAnswer,
     SumAnswer,
@@ -62,12 +63,14 @@ ErrorOf: TypeAlias = float | Mapping[str, float]
 
 class _More(TypedDict, total=False):
     last_phases: int | None
+    window: Mapping[str, Any] | None
     query_id: str | None
 
 
 class _Precise(_More, total=False):
     error: ErrorOf | None
     at_most: float | None
+    series: Series | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,11 @@ class Query(Generic[AnswerT_co]):
             was chosen, and it is charged under every new id.
         share_of: The condition whose share among the rows of ``condition`` is asked, in SQL or as a tree.
         minus_window: The window whose share is taken away from that of the ``last_phases``:
-            ``{"previous_phases": 7}`` right before them, or ``{"last_phases": 28}``.
+            ``{"previous_phases": 7}`` or ``{"previous": "7 days"}`` right before them, or
+            ``{"last_phases": 28}``.
+        window: The window in another form than ``last_phases``: ``{"last": "7 days"}``, ``{"phases": [3,
+            7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out.
+        series: Asks one part for each ``"phase"``, ``"day"``, ``"week"`` or ``"month"`` of the window.
 
     Example:
         >>> from stream_dp.client import Query
@@ -122,7 +129,9 @@ class Query(Generic[AnswerT_co]):
     at_most: float | None = None
     fresh: bool = False
     share_of: Condition | None = None
-    minus_window: Mapping[str, int] | None = None
+    minus_window: Mapping[str, Any] | None = None
+    window: Mapping[str, Any] | None = None
+    series: Series | None = None
 
     @overload
     @classmethod
@@ -219,7 +228,7 @@ class Query(Generic[AnswerT_co]):
     def difference(
         cls,
         condition: Condition | None,
-        minus_window: Mapping[str, int],
+        minus_window: Mapping[str, Any],
         **more: Unpack[_Precise],
     ) -> Query[DifferenceAnswer]: ...
 
@@ -228,7 +237,7 @@ class Query(Generic[AnswerT_co]):
     def difference(
         cls,
         condition: Condition | None,
-        minus_window: Mapping[str, int],
+        minus_window: Mapping[str, Any],
         *,
         group_by: Sequence[str],
         **more: Unpack[_Precise],
@@ -238,7 +247,7 @@ class Query(Generic[AnswerT_co]):
     def difference(
         cls,
         condition: Condition | None,
-        minus_window: Mapping[str, int],
+        minus_window: Mapping[str, Any],
         *,
         group_by: Sequence[str] = (),
         **more: Unpack[_Precise],
@@ -381,16 +390,32 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     if query.conditions:
         item["wheres"] = [_where(condition, parse) for condition in query.conditions]
     _name_attribute(item)
-    if query.last_phases is not None:
-        item["window"] = {"last_phases": query.last_phases}
+    _add_time(item, query)
     return item
+
+
+def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
+    """Adds the window and the series of a query, which its SQL may say instead."""
+    if query.last_phases is not None and query.window is not None:
+        raise InvalidInput("window", "last_phases is a window too", "leave one of the two out")
+    windows = {"last_phases": query.last_phases}
+    window = windows if query.last_phases is not None else query.window
+    for name, said in (
+        ("window", None if window is None else dict(window)),
+        ("series", query.series),
+    ):
+        if said is None or said == item.get(name):
+            continue
+        if name in item:
+            raise InvalidInput(name, "the SQL says it too", "say it once")
+        item[name] = said
 
 
 def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:
     """Checks that a number of persons is asked about the one phase that it is about, and without groups."""
-    if "window" not in item:
+    if "last_phases" not in item.get("window", {}):
         return
-    if query.last_phases != item["window"]["last_phases"]:
+    if query.last_phases != item["window"]["last_phases"] or query.series is not None:
         raise InvalidInput(
             "last_phases",
             "a person counts again in each phase",
@@ -431,6 +456,8 @@ def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dic
         if field != "conditions":
             problem = "the error and the price are those of the whole query"
         raise InvalidInput(field, problem, "omit the clauses")
+    if item.keys() & {"window", "series"}:
+        raise InvalidInput(field, "the time is that of the whole query", "leave the time out")
     return item["where"] or {"all": []}
 
 

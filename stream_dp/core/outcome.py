@@ -286,6 +286,7 @@ class RefusalCode(StrEnum):
     CUTS_BIN = "cuts_bin"
     TOO_MANY_CELLS = "too_many_cells"
     NO_PHASE = "no_phase"
+    NOT_COMPLETE = "not_complete"
     BUDGET_EXHAUSTED = "budget_exhausted"
     ROWS_ERASED = "rows_erased"
     PRICE_TOO_HIGH = "price_too_high"

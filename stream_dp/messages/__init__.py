@@ -35,7 +35,6 @@ from stream_dp.messages.definitions import (
     MemorySpec,
     NumberAttribute,
     PhasedSpec,
-    PhaseSpec,
     ProfileSpec,
     SequentialSpec,
     UnitSpec,
@@ -87,12 +86,15 @@ from stream_dp.messages.replies import (
 )
 from stream_dp.messages.requests import (
     Batch,
+    ClosePhase,
     LastPhases,
     QueryEnvelope,
     QueryFields,
     SingleQuery,
     SourceRange,
 )
+from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
+from stream_dp.messages.times import MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
 from stream_dp.messages.workload import Tile, TileTables
 
@@ -105,6 +107,7 @@ __all__ = [
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
     "MOST_QUOTED",
+    "SERIES",
     "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
@@ -121,6 +124,7 @@ __all__ = [
     "CalibratedSpec",
     "CategoryAttribute",
     "CellsAnswer",
+    "ClosePhase",
     "CorrelatedVectorAnswer",
     "CountAnswer",
     "CountsSpec",
@@ -142,6 +146,7 @@ __all__ = [
     "MedianAnswer",
     "MedianSpec",
     "MemorySpec",
+    "MinusWindow",
     "ModeAnswer",
     "NoisyAnswer",
     "NumberAttribute",
@@ -163,6 +168,9 @@ __all__ = [
     "RefusedAnswer",
     "Rejected",
     "SequentialSpec",
+    "Series",
+    "SeriesAnswer",
+    "SeriesPart",
     "ShareAnswer",
     "ShareByGroupAnswer",
     "ShareTable",
@@ -188,6 +196,7 @@ __all__ = [
     "Vector",
     "WeightsSpec",
     "WholeTableSpec",
+    "Window",
     "WorstGap",
     "large_delta",
     "read_answer",

@@ -23,6 +23,7 @@ from stream_dp.messages.kinds import ANSWERS
 from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer
 from stream_dp.messages.kinds.prefix_batch import PrefixBatchAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.series import SERIES, SeriesAnswer
 
 __all__ = ["UnknownAnswer", "read_answer"]
 
@@ -75,6 +76,8 @@ def _class_of(document: Any) -> type[Answer]:
         return QuotedBundle if kind == BUNDLE else QuotedAnswer
     if document.get("status") == "refused":
         return RefusedAnswer
+    if kind == SERIES:
+        return SeriesAnswer
     if kind is not None:
         return ANSWERS.get(kind, UnknownAnswer) if isinstance(kind, str) else UnknownAnswer
     table = document.get("table")

@@ -26,6 +26,7 @@ from stream_dp.messages.base import (
     validated,
 )
 from stream_dp.messages.kinds import KindsSpec
+from stream_dp.messages.times import PhaseSpec
 from stream_dp.messages.workload import Workload
 
 MAX_MEASURED_PHASE = 2**40
@@ -198,12 +199,6 @@ class AccuracySpec(Request):
     def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
         return _without_unset(write(self), "least_error", "query_share")
-
-
-class PhaseSpec(Request):
-    """A phase opens as soon as ``min_rows`` rows wait."""
-
-    min_rows: Annotated[int, Field(ge=1, le=2**62)]
 
 
 class RetentionSpec(Request):

@@ -149,6 +149,8 @@ class PricedAnswer(Answer):
         privacy_loss: The cost.
         phase: The number of phases that are open.
         window: The first and the last phase that the answer speaks of.
+        since: The time at which these phases begin, as a date or with an offset. None where it is not known.
+        until: The time at which they have ended: it does not belong to them.
         note: Anything else that the reader should know.
     """
 
@@ -159,6 +161,8 @@ class PricedAnswer(Answer):
     budget: BudgetShares
     phase: int
     window: tuple[int, int]
+    since: str | None = None
+    until: str | None = None
     note: str | None = None
 
 

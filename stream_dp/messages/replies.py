@@ -12,7 +12,14 @@ class Event(Reply):
     """Something public that happened to a data set; clients wait for these.
 
     Attributes:
+        waiting: The rows that wait for the next phase.
+        phase: The phase that opened. In other events, the number of phases that are open.
+        since: The time at which the first period of an opened phase begins, as a date or with an offset.
+        until: The time at which its last period has ended: it does not belong to the phase.
+        late_batches: The number of batches of an opened phase that are about earlier periods. Only where
+            phases follow the calendar.
         note: A warning about a definition that was accepted.
+        reason: Why a batch was refused, or why the data set is in quarantine.
     """
 
     version: Literal[1] = 1
@@ -23,6 +30,7 @@ class Event(Reply):
         "batch_accepted",
         "batch_refused",
         "phase_opened",
+        "phase_closed",
         "quarantined",
         "rollback_detected",
     ]
@@ -30,6 +38,9 @@ class Event(Reply):
     rows: int | None = None
     waiting: int | None = None
     phase: int | None = None
+    since: str | None = None
+    until: str | None = None
+    late_batches: int | None = None
     note: str | None = None
     reason: Reason | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
@@ -26,6 +26,7 @@ from stream_dp.messages.precision import (
     RelativeError,
     ShareOfLine,
 )
+from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
 
 
 class SourceRange(Request):
@@ -63,12 +64,15 @@ class Batch(Request):
     Attributes:
         source: The range of records, if a source reader packed the rows. Ranges count in order and without
             gaps, so no record of the source counts twice.
+        time: The time that the rows are about, as a date or a date and time with an offset. Default: the
+            time of the record.
     """
 
     version: Literal[1]
     dataset: DatasetName
     batch_id: Id
     source: SourceRange | None = None
+    time: TimeText | None = None
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
     cells: Annotated[list[Any] | None, Field(repr=False)] = None
@@ -89,28 +93,30 @@ class Batch(Request):
         return validated(cls, document, InvalidMessage)
 
 
+class ClosePhase(Request):
+    """Ends the period that is open, so that its rows open a phase now if there are enough of them."""
+
+    version: Literal[1]
+    dataset: DatasetName
+    close: Literal[True]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> ClosePhase:
+        """Validates the message.
+
+        Raises:
+            InvalidMessage: The message is not valid. The error names the field and the fix.
+        """
+        return validated(cls, document, InvalidMessage)
+
+
 class LastPhases(Request):
     """The most recent phases. A larger number than there are phases means all of them."""
 
     last_phases: Annotated[int, Field(ge=1)]
 
 
-class MinusWindow(Request):
-    """The window that a difference takes away: the most recent phases, or those right before the window.
-
-    Attributes:
-        last_phases: The number of most recent phases. They may overlap with the window.
-        previous_phases: The number of phases right before the first one of the window.
-    """
-
-    last_phases: Annotated[int, Field(ge=1)] | None = None
-    previous_phases: Annotated[int, Field(ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _one_form(self) -> MinusWindow:
-        if (self.last_phases is None) == (self.previous_phases is None):
-            raise ValueError("write either last_phases or previous_phases")
-        return self
+_IN_SERIES: Final = ("predicate", "table", "sum", "share")
 
 
 class QueryFields(Request):
@@ -130,6 +136,8 @@ class QueryFields(Request):
             share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
         fresh: Whether a count rests on a look of its own alone, whatever was published before.
+        window: The phases that are asked about. Default: all of them.
+        series: Asks one part for each phase, day, week or month of the window.
     """
 
     query_id: Id
@@ -149,7 +157,8 @@ class QueryFields(Request):
     error: ErrorSpec | None = None
     at_most: ShareOfLine | None = None
     fresh: StrictBool | None = None
-    window: LastPhases | None = None
+    window: Window | None = None
+    series: Series | None = None
     quote: StrictBool = False
 
     @model_validator(mode="after")
@@ -164,6 +173,10 @@ class QueryFields(Request):
             raise ValueError("low is not below high: write the smaller threshold as low")
         if self.error is not None:
             self._check_error()
+        if self.series is not None and self.kind not in _IN_SERIES:
+            raise ValueError(
+                f'kind "{self.kind}" has no series: ask counts, tables, sums or shares, or remove series'
+            )
         self._check_minus_window()
         return self
 
@@ -172,12 +185,12 @@ class QueryFields(Request):
         minus, window = self.minus_window, self.window
         if minus is None:
             return
-        if window is None and minus.previous_phases is not None:
+        if window is None and minus.last_phases is None:
             raise ValueError(
                 "no phase comes before a window of all phases: add window, such as "
                 '{"last_phases": 7}'
             )
-        if window is not None and minus.last_phases == window.last_phases:
+        if window is not None and minus.last_phases == window.last_phases is not None:
             raise ValueError(
                 "minus_window is the window itself: write other phases, or previous_phases"
             )
@@ -285,10 +298,12 @@ class QueryEnvelope(Request):
 
 __all__ = [
     "Batch",
+    "ClosePhase",
     "LastPhases",
     "MinusWindow",
     "QueryEnvelope",
     "QueryFields",
     "SingleQuery",
     "SourceRange",
+    "Window",
 ]

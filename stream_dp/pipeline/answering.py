@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 from stream_dp.core.accounting import Charge, summed
@@ -13,10 +14,11 @@ from stream_dp.core.packing import identity_from, identity_head
 from stream_dp.core.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
-from stream_dp.pipeline.compiling import as_sent, compile_query
+from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
+from stream_dp.pipeline.windows import parts_of, window_of
 from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
 __all__ = [
@@ -24,13 +26,12 @@ __all__ = [
     "TOO_MANY_PHASES",
     "answer",
     "answer_name",
-    "code_of",
+    "invalid",
     "outgoing_of",
     "refusal_of",
     "released_again",
     "resend",
     "values_of",
-    "window_of",
 ]
 
 MOST_PAID = 8192
@@ -60,7 +61,9 @@ _NO_PHASE = Refused(
 
 
 def values_of(dataset: Dataset, query: QueryFields) -> int:
-    """Returns the most values that an answer to this query has, by the query and the definition alone."""
+    """Returns the most values that an answer to this query has. It follows from public facts alone."""
+    if query.series is not None:
+        return max(1, dataset.phase) * values_of(dataset, _part(query))
     if query.wheres:
         return len(query.wheres)
     if query.group_by:
@@ -128,17 +131,14 @@ async def answer(
         compiled = compile_query(dataset, query)
         request, refusal = compiled.identity, refusal_of(dataset)
     except InvalidQuery as error:
-        request, refusal = as_sent(query), Refused(code_of(error.reason), str(error))
+        request, refusal = as_sent(query), invalid(error)
     if refusal is not None:
         reply = replying.refused(refusal)
     else:
-        window, note = window_of(dataset.phase, query)
-        asked = compiled.on(window)
-        if query.quote:
-            reply = replying.quoted(asked, _quote(dataset, asked), note)
-        else:
-            outcome, charges = await _outcome(dataset, asked)
-            reply = replying.answered(asked, outcome, charges, note)
+        try:
+            reply = await _reply(replying, compiled)
+        except InvalidQuery as error:
+            reply = replying.refused(invalid(error))
     value = reply.to_bytes()
     name = answer_name(analyst, query.query_id)
     stored = None
@@ -151,12 +151,68 @@ async def answer(
     return reply, stored
 
 
+async def _reply(replying: Replying, compiled: Compiled) -> Answer:
+    """Answers or quotes a query. Raises InvalidQuery if its window is not one of the data set."""
+    dataset, query = replying.dataset, replying.query
+    window, note = window_of(dataset, query)
+    if query.series is not None:
+        return await _series(replying, compiled, window, note)
+    asked = compiled.on(window)
+    if query.quote:
+        return replying.quoted(asked, _quote(dataset, asked), note)
+    outcome, charges = await _outcome(dataset, asked)
+    return replying.answered(asked, outcome, charges, note)
+
+
+async def _series(
+    replying: Replying, compiled: Compiled, window: range, note: str | None
+) -> Answer:
+    """Answers or quotes each part of a series as a query about its own phases.
+
+    No two parts have a phase in common, so each line pays for one part alone. A crash in between repeats the
+    parts before it, which are known by then.
+    """
+    dataset, query = replying.dataset, replying.query
+    assert query.series is not None, "the caller has checked it"
+    single = replace(replying, query=_part(query))
+    parts: list[tuple[range, Answer]] = []
+    charges: tuple[Charge, ...] = ()
+    for phases in parts_of(dataset, window, query.series):
+        asked = compiled.on(phases)
+        if query.quote:
+            quote = _quote(dataset, asked)
+            parts.append((phases, single.quoted(asked, quote, None)))
+            charges += quote.charges
+            continue
+        try:
+            outcome, paid = await _outcome(dataset, asked)
+        except InvalidMessage as error:
+            if not parts:
+                raise
+            outcome, paid = _refused_part(error), ()
+        parts.append((phases, single.answered(asked, outcome, paid, None)))
+        charges += paid
+    return replying.series(window, parts, charges, note)
+
+
+def _refused_part(error: InvalidMessage) -> Refused:
+    """The refusal of a part where the parts before it have led to as many looks as one record may."""
+    return Refused(RefusalCode.PRICE_TOO_HIGH, str(error), retriable=True)
+
+
+def _part(query: QueryFields) -> QueryFields:
+    """The query that each part of a series asks."""
+    return query.model_copy(update={"series": None, "window": None})
+
+
 def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     """Returns a digest of 16 bytes that tells different requests under one id apart.
 
     Two ways to write one predicate give the same digest.
     """
-    window = query.window.last_phases if query.window else None
+    window = query.window.identity if query.window else None
+    if query.series is not None:
+        window = "series", query.series, window
     return identity_from(_head_of_request(query.kind), request, window, query.quote)
 
 
@@ -172,18 +228,11 @@ def refusal_of(dataset: Dataset) -> Refused | None:
     return _NO_PHASE if dataset.phase == 0 else None
 
 
-def window_of(phases: int, query: QueryFields) -> tuple[range, str | None]:
-    """Returns the blocks that the query covers, and a note if they differ from the ones asked for."""
-    if query.window is None:
-        return range(phases), None
-    first = phases - query.window.last_phases
-    note = f"the window was clamped to the {phases} phases there are" if first < 0 else None
-    return range(max(0, first), phases), note
-
-
-def code_of(reason: str) -> RefusalCode:
-    """The code of the refusal of a query that is not valid."""
-    return RefusalCode(reason) if reason in set(RefusalCode) else RefusalCode.INVALID_QUERY
+def invalid(error: InvalidQuery) -> Refused:
+    """The refusal of a query that is not valid, or whose window is not complete yet."""
+    reason = error.reason
+    code = RefusalCode(reason) if reason in set(RefusalCode) else RefusalCode.INVALID_QUERY
+    return Refused(code, str(error), retriable=code is RefusalCode.NOT_COMPLETE)
 
 
 async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Charge, ...]]:

@@ -24,11 +24,10 @@ from stream_dp.pipeline.answering import (
     MOST_PAID,
     TOO_MANY_PHASES,
     answer_name,
-    code_of,
+    invalid,
     outgoing_of,
     refusal_of,
     values_of,
-    window_of,
 )
 from stream_dp.pipeline.backlog import MOST_VALUES
 from stream_dp.pipeline.compiling import compile_query
@@ -36,6 +35,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
 from stream_dp.pipeline.replying import answer_kind, loss_of
+from stream_dp.pipeline.windows import window_of
 
 __all__ = ["quote_together"]
 
@@ -130,10 +130,12 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
             yield _Part(query, reason=_TOO_MUCH_WORK)
             continue
         try:
-            window, note = window_of(dataset.phase, query)
+            if query.series is not None:
+                raise _NO_SERIES
+            window, note = window_of(dataset, query)
             yield _Part(query, compile_query(dataset, query).on(window), note)
         except InvalidQuery as error:
-            yield _Part(query, reason=_reason(Refused(code_of(error.reason), str(error))))
+            yield _Part(query, reason=_reason(invalid(error)))
 
 
 def _reason(refusal: Refused) -> Reason:
@@ -141,6 +143,12 @@ def _reason(refusal: Refused) -> Reason:
         code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
     )
 
+
+_NO_SERIES = InvalidQuery(
+    "series",
+    "a quote for several queries does not take series",
+    "ask for the quote of the series by itself",
+)
 
 _TOO_MUCH_WORK = Reason(
     code="too_much_work",

@@ -18,6 +18,7 @@ from stream_dp.messages import QueryFields
 from stream_dp.messages.precision import FixedError, MeanError, RelativeError
 from stream_dp.messages.requests import MinusWindow
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.windows import minus_window_of
 from stream_dp.profiles.kinds import setting_of
 
 __all__ = ["MOST_CELLS", "MOST_SUMS", "MOST_SUMS_AND_ROWS", "Compiled", "as_sent", "compile_query"]
@@ -228,13 +229,10 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     target = _checked_target(dataset, query)
 
     def on(window: range) -> LinearQuery:
-        """The query about both windows. The first one ends with the newest phase."""
-        if minus.last_phases is not None:
-            taken = range(max(0, window.stop - minus.last_phases), window.stop)
-        else:
-            assert minus.previous_phases is not None, "the message was checked"
-            taken = range(max(0, window.start - minus.previous_phases), window.start)
-        both = range(min(window.start, taken.start), window.stop) if taken else window
+        """The query about both windows, which are those phases and the ones between them."""
+        taken = minus_window_of(dataset, minus, window)
+        first, last = min(window.start, taken.start), max(window.stop, taken.stop)
+        both = range(first, last) if taken else window
         return LinearQuery(predicate, both, group_by, target=target, difference=(window, taken))
 
     return Compiled((predicate.key, group_by, *_minus(minus), *_identity(target)), on)
@@ -242,7 +240,8 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _minus(minus: MinusWindow) -> tuple[object, ...]:
     """Returns the fields of the window that is taken away."""
-    return "minus_window", minus.last_phases, minus.previous_phases
+    named = "minus_window", minus.last_phases, minus.previous_phases
+    return named if minus.previous is None else (*named, minus.previous)
 
 
 def _kind(dataset: Dataset, query: QueryFields) -> Compiled:

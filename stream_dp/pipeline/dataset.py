@@ -32,6 +32,7 @@ from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.records import Outgoing, Releasable
 from stream_dp.pipeline.reserving import forget, reserve
 from stream_dp.pipeline.retrying import persistently
@@ -42,12 +43,14 @@ from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.store import DatasetStore, Snapshot, Transition
 
-__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "commit", "ledger_length"]
+__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "Dates", "commit", "ledger_length"]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
 
 _LEDGER = "ledger"  # the counter that says how many entries the ledger has
+
+_TIMES = "times"  # what is known of the times of the rows that wait
 
 _WORK = "work"  # the record in hand, and what looks it has led to
 
@@ -99,6 +102,13 @@ class _Counter:
         self.drawn += size
 
 
+class Dates(TypedDict):
+    """The stretch of time that some phases cover; None where it is not known."""
+
+    since: str | None
+    until: str | None
+
+
 class Standing(TypedDict):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
@@ -106,6 +116,8 @@ class Standing(TypedDict):
     budget: BudgetShares
     phase: int
     window: tuple[int, int]
+    since: str | None
+    until: str | None
 
 
 class Dataset:
@@ -270,8 +282,35 @@ class Dataset:
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
+                **self.dates(window),
             )
         return standing
+
+    @property
+    def times(self) -> Times:
+        """The rules by which times of batches become times of phases."""
+        return self._times
+
+    @property
+    def spans(self) -> Sequence[Span | None]:
+        """The stretch of time that each phase covers. None for phases of which no time is known."""
+        return self._spans
+
+    @property
+    def gathering(self) -> Gathering:
+        """The public facts about the times of the rows that wait."""
+        return Gathering.from_text(self.meta.get(_TIMES, ""))
+
+    def dates(self, window: range) -> Dates:
+        """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
+        return self._dates_of(self._spans[window.start : window.stop])
+
+    def _dates_of(self, phases: Sequence[Span | None]) -> Dates:
+        spans = [span for span in phases if span is not None]
+        if not spans or len(spans) < len(phases):
+            return Dates(since=None, until=None)
+        since, until = min(span.since for span in spans), max(span.until for span in spans)
+        return Dates(since=self._times.written(since), until=self._times.written(until))
 
     # ------------------------------------------------------------ the draft
 
@@ -383,6 +422,8 @@ class Dataset:
     def _build(self, definition: Definition) -> None:
         self._universe, self._mechanism = build(definition)
         self._conditions = Conditions(self._universe)
+        self._times = Times(definition.phase)
+        self._spans: list[Span | None] = []
         self._data = Blocks(self._universe)
         self._standings.clear()
         self.definition = definition
@@ -391,12 +432,13 @@ class Dataset:
         of_persons = self.definition.privacy.unit is not None
         for stored in snapshot.pending:
             self._wait(Rows.from_bytes(self._universe, stored))
-        opened = [int(entry[1:]) for entry in snapshot.transcript if entry[:1] == _PHASE]
+        opened = [_opening(entry) for entry in snapshot.transcript if entry[:1] == _PHASE]
+        self._spans = [span for _, span in opened]
         erased = erased_blocks(len(opened), self.definition.kept_phases)
         if len(snapshot.blocks) != len(opened) - erased:
             raise CorruptState("the store has other blocks than its transcript and definition say")
         blocks = [Block.from_bytes(self._universe, block) for block in snapshot.blocks]
-        self._data = Blocks(self._universe, blocks, opened[:erased])
+        self._data = Blocks(self._universe, blocks, [n_rows for n_rows, _ in opened[:erased]])
         said = {rows.whose is not None for rows in self._pending}
         if not (said | self._data.of_persons) <= {of_persons}:
             raise CorruptState(
@@ -412,7 +454,7 @@ class Dataset:
         for entry in snapshot.transcript:
             kind, body = entry[:1], entry[1:]
             if kind == _PHASE:
-                self._mechanism.open_phase(int(body))
+                self._mechanism.open_phase(_opening(entry)[0])
                 self._releases = 0
             elif kind == _RELEASE:
                 self._releases += 1
@@ -448,23 +490,41 @@ class Dataset:
         """Returns whether a range of a source begins where the last one that counted ended."""
         return self.cursor.get(source.cursor_key, source.first) == source.first
 
-    async def accept(self, batch_id: str, rows: Rows, source: SourceRange | None = None) -> bytes:
-        """Takes a batch in, and opens a phase when enough rows wait; returns the outcome of its id.
+    async def accept(
+        self,
+        batch_id: str,
+        rows: Rows,
+        source: SourceRange | None = None,
+        *,
+        time: str | None = None,
+    ) -> bytes:
+        """Takes a batch in, and opens a phase when it is due; returns the outcome of its id.
+
+        By the calendar, the periods that wait have ended when a batch of a later one comes. They open a
+        phase before its rows join, if there are enough of theirs. Otherwise enough rows open a phase.
 
         Args:
             batch_id: The id of the batch.
             rows: The rows of the batch.
             source: The records that the rows were read from, in the commit of which the next range is set.
+            time: The time that the batch names.
         """
         assert source is None or self.expects(source), "the caller refuses other ranges"
         if self._draft.seal is not None:
             # One commit seals one block, and the outcome drafted below says that its phase is open: no
             # commit may come between the two.
             await self.flush()
+        span = self._times.span(time, self.dated_ms)
+        if self._times.ends(self.gathering, span) and self._may_open:
+            # What was durable before this batch opens the phase. If a crash comes in between, the batch
+            # comes again and finds the phase open.
+            await self._open_phase()
+            await self.flush()
         if source is not None:
             self.passed(source.cursor_key, source.last + 1)
         self._wait(rows)
-        opens = self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
+        self._set_times(self._times.with_batch(self.gathering, span))
+        opens = self._times.phase.calendar is None and self._may_open
         if not opens:  # else they are sealed at once
             stored = rows.to_bytes()
             self._draft.pending.append(stored)
@@ -482,6 +542,30 @@ class Dataset:
         if opens:
             await self._open_phase()
         return outcome
+
+    async def close(self) -> bool:
+        """Opens a phase of the rows that wait, although their period may not have ended.
+
+        Returns:
+            Whether there were enough rows.
+        """
+        if self._draft.seal is not None:
+            await self.flush()
+        if not self._may_open:
+            return False
+        closed = Event(dataset=self.name, event="phase_closed", phase=self.phase + 1, waiting=0)
+        self.announce(closed.model_copy(update=self._dates_of([self.gathering.span])))
+        await self._open_phase()
+        return True
+
+    @property
+    def _may_open(self) -> bool:
+        """Whether the rows that wait are enough to open a phase."""
+        return self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
+
+    def _set_times(self, gathering: Gathering) -> None:
+        if gathering != self.gathering:
+            self._set_meta(_TIMES, gathering.to_text())
 
     def persons(self, batch_id: str) -> Persons | None:
         """Returns what reads whose the rows of a batch are; None where rows are protected."""
@@ -535,11 +619,20 @@ class Dataset:
         self._draft.pending.clear()
         self._pending.clear()
         self._waiting = 0
-        self._draft.transcript.append(_PHASE + str(block.n_rows).encode())
-        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows, **self._erase()})
-        self.announce(
-            Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
+        gathering = self.gathering
+        self._set_times(self._times.after_phase(gathering))
+        span = gathering.span
+        self._spans.append(span)
+        numbers = [block.n_rows] if span is None else [block.n_rows, span.since, span.until]
+        self._draft.transcript.append(_PHASE + " ".join(map(str, numbers)).encode())
+        dates = self.dates(range(self.phase - 1, self.phase))
+        by_calendar = {"late_batches": gathering.late} if self._times.phase.every else {}
+        known = {name: date for name, date in dates.items() if date is not None}
+        self.write_ledger(
+            "phase", {"phase": self.phase, "rows": block.n_rows, **self._erase(), **known}
         )
+        opened = Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
+        self.announce(opened.model_copy(update={**dates, **by_calendar}))
         self._releases = 0
         looks = self._mechanism.open_phase(block.n_rows)
         if self.erased:
@@ -789,6 +882,12 @@ async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[Store
 def ledger_length(snapshot: Snapshot) -> int:
     """Returns the number of entries in the ledger of a data set, as of the snapshot."""
     return int(snapshot.meta.get(_LEDGER, "0"))
+
+
+def _opening(entry: bytes) -> tuple[int, Span | None]:
+    """Returns the rows of a phase in the transcript, and the stretch of time that it covers if it says so."""
+    n_rows, *times = map(int, entry[1:].split())
+    return n_rows, Span(*times) if times else None
 
 
 def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:

@@ -18,6 +18,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
     Ask,
     BadQuery,
+    Close,
     Define,
     Ingest,
     QuoteTogether,
@@ -173,6 +174,8 @@ class Decider:
             # Topics have no mutual order: on a second reading the definition may come first. A record that
             # may have been rejected already stays rejected.
             raise _unknown(dataset.name)
+        elif isinstance(request, Close):
+            await _close(dataset, piece.record)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
         elif isinstance(request, QuoteTogether):
@@ -295,6 +298,23 @@ async def _retire(dataset: Dataset) -> None:
     else:
         dataset.retire()
         await dataset.forget_persons()
+
+
+async def _close(dataset: Dataset, record: Record) -> None:
+    """Opens a phase of what waits. The record is done with in the commit that seals it."""
+    _refuse_in_quarantine(dataset)
+    if dataset.retired:
+        raise InvalidMessage(
+            "dataset", "this data set was retired", "close another one", reason="retired"
+        )
+    dataset.passed(record.topic_partition, record.offset + 1)
+    if not await dataset.close():
+        raise InvalidMessage(
+            "close",
+            "fewer rows wait than open a phase",
+            "send more rows, or leave them to the next period",
+            reason="too_few_rows",
+        )
 
 
 def _refuse_in_quarantine(dataset: Dataset) -> None:

@@ -17,6 +17,7 @@ from stream_dp.messages import (
     DATASET_PATTERN,
     TOPICS,
     Batch,
+    ClosePhase,
     Definition,
     Id,
     QueryEnvelope,
@@ -31,6 +32,7 @@ __all__ = [
     "ARROW",
     "Ask",
     "BadQuery",
+    "Close",
     "Define",
     "Ingest",
     "QuoteTogether",
@@ -57,6 +59,13 @@ class Define:
 @dataclass(frozen=True, slots=True)
 class Retire:
     """A request to retire a data set."""
+
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A request to end the period that is open."""
 
     dataset: str
 
@@ -101,7 +110,7 @@ class QuoteTogether:
     queries: Sequence[QueryFields | BadQuery]
 
 
-Request = Define | Retire | Ingest | Ask | QuoteTogether
+Request = Define | Retire | Close | Ingest | Ask | QuoteTogether
 
 
 @lru_cache(maxsize=65_536)
@@ -149,7 +158,9 @@ def _name(key: bytes) -> str:
     return name
 
 
-def _define(document: Mapping[str, Any]) -> Define:
+def _define(document: Mapping[str, Any]) -> Define | Close:
+    if "close" in document:
+        return Close(ClosePhase.read(document).dataset)
     definition = Definition.read(document)
     return Define(definition.dataset, definition)
 
@@ -216,8 +227,10 @@ def _arrow(record: Record, limit: int) -> Ingest:
             "this worker reads no Arrow",
             "install stream-dp[arrow] on the worker, or send JSON",
         ) from None
+    time = record.headers.get("time")
     batch = Batch.read(
         {
+            **({} if time is None else {"time": time.decode(errors="replace")}),
             "version": 1,
             "dataset": (record.key or b"").decode(errors="replace"),
             "batch_id": (record.headers.get("batch_id") or b"").decode(errors="replace"),

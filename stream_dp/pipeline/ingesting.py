@@ -10,6 +10,8 @@ from stream_dp.pipeline.records import Outgoing, plain
 
 __all__ = ["ingest", "resend"]
 
+_AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
+
 
 async def ingest(dataset: Dataset, batch: Batch) -> bytes:
     """Accepts or refuses a batch that was not seen before; returns the outcome stored for its id."""
@@ -24,7 +26,7 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes:
                 reason=Reason(code=error.reason, message=plain(str(error))),
             )
         )
-    return await dataset.accept(batch.batch_id, rows, batch.source)
+    return await dataset.accept(batch.batch_id, rows, batch.source, time=batch.time)
 
 
 def resend(dataset: Dataset, stored: bytes) -> None:
@@ -32,9 +34,23 @@ def resend(dataset: Dataset, stored: bytes) -> None:
     dataset.release(Outgoing("events", dataset.name, stored))
 
 
+def _check_time(dataset: Dataset, batch: Batch) -> None:
+    """Refuses a batch about a time to come: with it all periods before that time would have ended."""
+    span = dataset.times.span(batch.time, dataset.dated_ms)
+    if batch.time is None or span is None or dataset.dated_ms < 0:
+        return
+    if span.since > dataset.dated_ms + _AHEAD_MS:
+        raise InvalidBatch(
+            "time",
+            "it is more than a day after the time of its record",
+            "send the time that the rows are about",
+        )
+
+
 def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
+    _check_time(dataset, batch)
     persons = dataset.persons(batch.batch_id)
     if batch.columns is not None:
         if not all(isinstance(column, list | Repeated) for column in batch.columns.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,12 +16,16 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.messages import (
+    SERIES,
     Answer,
+    NoisyAnswer,
     PrivacyLoss,
     QueryFields,
     QuotedAnswer,
     Reason,
     RefusedAnswer,
+    SeriesAnswer,
+    SeriesPart,
 )
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
@@ -48,6 +53,8 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
         query: The query as it was sent.
         asked: The query as it was compiled; None if it cannot be.
     """
+    if query.series is not None:
+        return SERIES
     if query.kind in ("sum", "share", "difference") and query.group_by:
         return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
@@ -126,6 +133,59 @@ class Replying:
             expected=quote.expected or None,
         )
 
+    def series(
+        self,
+        window: range,
+        parts: Sequence[tuple[range, Answer]],
+        charges: tuple[Charge, ...],
+        note: str | None,
+    ) -> Answer:
+        """Makes the answer or the quote of a series of its parts.
+
+        Args:
+            window: The phases of all parts.
+            parts: The phases of each part, and what was answered or quoted about them.
+            charges: The charges for all parts. No two parts have charged the same block.
+            note: Anything else that the reader should know.
+        """
+        assert self.query.series is not None, "only a series has parts"
+        answers = [answer for _, answer in parts]
+        refusals = [answer for answer in answers if isinstance(answer, RefusedAnswer)]
+        if len(refusals) == len(answers):
+            refused = {**self._head(None), "budget": self.dataset.budget(window)}
+            return RefusedAnswer(**refused, reason=refusals[0].reason)
+        looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
+        facts = {
+            **self._head(None),
+            **self.dataset.standing(window),
+            "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
+            "path": SERIES,
+            "privacy_loss": loss_of(charges),
+            "note": note,
+        }
+        quotes = [answer for answer in answers if isinstance(answer, QuotedAnswer)]
+        if quotes:
+            bars = [quote.error_bar for quote in quotes if quote.error_bar is not None]
+            expected = any(quote.expected for quote in quotes) or None
+            widest = max(bars) if len(bars) == len(quotes) else None
+            return QuotedAnswer(**facts, error_bar=widest, expected=expected)
+        confidences = [
+            answer.confidence
+            for answer in answers
+            if isinstance(answer, NoisyAnswer) and answer.confidence is not None
+        ]
+        return SeriesAnswer(
+            **facts,
+            confidence=min(confidences, default=None),
+            series=self.query.series,
+            parts=tuple(self._part(phases, answer) for phases, answer in parts),
+        )
+
+    def _part(self, phases: range, answer: Answer) -> SeriesPart:
+        window = phases.start + 1, phases.stop
+        facts: dict[str, Any] = {**self.dataset.dates(phases), "answer": answer}
+        return SeriesPart(window=window, **facts)
+
     def _counts_persons(self, asked: AnyQuery) -> bool:
         """Whether it counts rows of one phase, of which each is another person's."""
         unit = self.dataset.definition.privacy.unit
@@ -154,7 +214,7 @@ class Replying:
         standing = self.dataset.standing(asked.window)
         if difference is not None:  # it is about a window, and the budget is that of both
             about = self.dataset.standing(difference[0])
-            standing = {**standing, "n": about["n"], "window": about["window"]}
+            standing = {**about, "budget": standing["budget"]}
         return {
             **self._head(asked),
             **standing,

@@ -20,12 +20,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from time import monotonic
 from typing import Annotated, Literal
 
 import numpy as np
@@ -49,6 +49,7 @@ from stream_dp.messages import (
 )
 from stream_dp.messages.base import validated
 from stream_dp.pipeline.connecting import described_topics, store_of
+from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
@@ -70,6 +71,7 @@ _MAX_BYTES = TOPICS["batches"].max_value_bytes
 _FEW_CELLS = 4096
 _ROWS_A_CELL = 4
 _LONGEST_NUMBER = 24  # bytes of a float in JSON
+_LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
 
 
 class Source(BaseModel):
@@ -197,9 +199,17 @@ class Packing:
         self._longest_row += len(universe.measured) * _LONGEST_NUMBER
         self._longest_row += 0 if key is None else 1 + LONGEST_KEY
 
-    def batch(self, source_range: SourceRange, rows: Sequence[Sequence[object]]) -> bytes:
-        """Packs these rows: as the counts of all cells if the universe is small, or else as columns."""
-        head = self._head(source_range)
+    def batch(
+        self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
+    ) -> bytes:
+        """Packs these rows: as the counts of all cells if the universe is small, or else as columns.
+
+        Args:
+            source_range: The records that the rows were read from.
+            rows: The values of each row.
+            about: The time that the rows are about, as a batch names it.
+        """
+        head = self._head(source_range) | ({} if about is None else {"time": about})
         values: dict[str, list[object]] = {
             name: list(column)
             for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
@@ -269,7 +279,16 @@ class Packing:
     @property
     def _longest_head(self) -> dict[str, object]:
         longest = _range(TopicPartition(self._source.topic, 2**31), "x" * 64, 2**63 - 1, 2**63 - 1)
-        return {**self._head(longest), "batch_id": "?" * _MAX_ID}
+        return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The values of one record, and the time that it counts for in milliseconds since 1970, or -1."""
+
+    offset: int
+    dated_ms: int
+    values: list[object] = field(repr=False)
 
 
 @dataclass
@@ -278,7 +297,8 @@ class _Partition:
 
     Attributes:
         first: The offset that the next batch begins at.
-        rows: The offset and the values of each record from ``first`` on.
+        rows: The records from ``first`` on.
+        newest: The latest time of a record so far, or -1. A record that comes late goes with those before it.
         since: The time at which the first of these rows came.
         sent: The batches that were sent and are not known to be counted, in order. Each entry has the
             offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
@@ -286,7 +306,8 @@ class _Partition:
     """
 
     first: int
-    rows: deque[tuple[int, list[object]]] = field(default_factory=deque, repr=False)
+    rows: deque[_Row] = field(default_factory=deque, repr=False)
+    newest: int = -1
     since: float = 0.0
     sent: list[tuple[int, str, int]] = field(default_factory=list)
     looked: float = 0.0
@@ -294,8 +315,25 @@ class _Partition:
     def go_on_from(self, expected: int) -> None:
         """Drops the rows that other workers have sent in the meantime."""
         self.first = max(self.first, expected)
-        while self.rows and self.rows[0][0] < self.first:
+        while self.rows and self.rows[0].offset < self.first:
             self.rows.popleft()
+
+    def read(self, offset: int, dated_ms: int, values: list[object]) -> None:
+        """Adds the next record. A time to come counts as now: it would end all periods before it."""
+        self.newest = max(self.newest, min(dated_ms, round(1000 * time.time())))
+        self.rows.append(_Row(offset, self.newest, values))
+
+    def ended(self, times: Times) -> int:
+        """Returns how many of the first rows belong to periods that the rows behind them have ended.
+
+        It is 0 while none has ended, or if phases do not follow the calendar.
+        """
+        if times.phase.calendar is None or not self.rows:
+            return 0
+        first, last = (times.span(None, self.rows[at].dated_ms) for at in (0, -1))
+        if first is None or last is None or last.since < first.until:
+            return 0
+        return next(n for n, row in enumerate(self.rows) if row.dated_ms >= first.until)
 
 
 class SourceReader:
@@ -337,7 +375,7 @@ class SourceReader:
         key = None if unit is None else unit.key
         paths = source.paths(universe, key)
         packing = Packing(source, universe, paths, key=key, in_order=bool(mechanism.in_order))
-        log_id = await self._topic_id()
+        times, log_id = Times(definition.phase), await self._topic_id()
         consumer = AIOKafkaConsumer(
             **self._broker.arguments(),
             group_id=self._group,
@@ -372,14 +410,12 @@ class SourceReader:
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
                     if not state.rows:
-                        state.since = monotonic()
-                    state.rows.extend(
-                        (r.offset, row_of(r.value, paths, key))
-                        for r in records
-                        if r.offset >= state.first
-                    )
+                        state.since = time.monotonic()
+                    for r in records:
+                        if r.offset >= state.first:
+                            state.read(r.offset, r.timestamp, row_of(r.value, paths, key))
                 for partition, state in list(self._reading.partitions.items()):
-                    await self._batches(consumer, partition, state, packing, log_id)
+                    await self._batches(consumer, partition, state, packing, times, log_id)
         except KafkaError as error:
             raise ServerUnavailable(
                 f"the broker does not serve {source.topic} ({type(error).__name__})"
@@ -402,7 +438,7 @@ class SourceReader:
                 *(expected, first - 1, partition.topic, partition.partition, self._source.dataset),
             )
         if assignment == self._reading.assignment:
-            self._reading.partitions[partition] = _Partition(expected, looked=monotonic())
+            self._reading.partitions[partition] = _Partition(expected, looked=time.monotonic())
             consumer.seek(partition, expected)
 
     async def _batches(
@@ -411,33 +447,46 @@ class SourceReader:
         partition: TopicPartition,
         state: _Partition,
         packing: Packing,
+        times: Times,
         log_id: str,
     ) -> None:
-        """Sends what is due of one partition."""
+        """Sends what is due of one partition. No batch has rows of two periods.
+
+        Rows wait while another partition has rows of an earlier period, which would be late after them.
+        """
         source, assignment = self._source, self._reading.assignment
         while assignment == self._reading.assignment:
-            looks = state.sent or monotonic() - state.looked >= _IDLE_S
+            looks = state.sent or time.monotonic() - state.looked >= _IDLE_S
             if looks and await self._was_in_vain(consumer, partition, state, log_id):
                 await self._pause()
                 await self._stand(consumer, partition, assignment, log_id)
                 return
-            waited = state.rows and monotonic() - state.since >= source.wait_seconds
-            is_due = waited or len(state.rows) >= source.batch_rows
-            if not is_due or len(state.sent) >= _AHEAD:
+            waited = state.rows and time.monotonic() - state.since >= source.wait_seconds
+            ended = state.ended(times)
+            is_due = waited or ended or len(state.rows) >= source.batch_rows
+            if not is_due or len(state.sent) >= _AHEAD or self._too_early(state, times):
                 return
-            n_rows = packing.fitting(min(len(state.rows), source.batch_rows))
-            last = state.rows[n_rows - 1][0]
+            n_rows = packing.fitting(min(ended or len(state.rows), source.batch_rows))
+            rows = [state.rows.popleft() for _ in range(n_rows)]
+            last, dated_ms = rows[-1].offset, rows[-1].dated_ms
             source_range = _range(partition, log_id, state.first, last)
-            value = packing.batch(source_range, [state.rows.popleft()[1] for _ in range(n_rows)])
+            about = times.written(dated_ms) if dated_ms >= 0 else None
+            value = packing.batch(source_range, [row.values for row in rows], about)
             sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
-            state.first, state.since = last + 1, monotonic()
+            state.first, state.since = last + 1, time.monotonic()
             state.sent.append((state.first, *sent))
+
+    def _too_early(self, state: _Partition, times: Times) -> bool:
+        """Returns whether another partition has rows of an earlier period, which go first."""
+        first = times.span(None, state.rows[0].dated_ms) if times.phase.every else None
+        others = (one.rows[0].dated_ms for one in self._reading.partitions.values() if one.rows)
+        return first is not None and any(0 <= other < first.since for other in others)
 
     async def _was_in_vain(
         self, consumer: AIOKafkaConsumer, partition: TopicPartition, state: _Partition, log_id: str
     ) -> bool:
         """Learns what is counted by now; whether something was sent, and taken, and did not count."""
-        state.looked = monotonic()
+        state.looked = time.monotonic()
         expected, taken = await self._progress(partition, log_id, state.sent)
         if expected is None:
             return taken

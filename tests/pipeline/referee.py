@@ -270,6 +270,7 @@ class World:
         lagging: Whether releases lag behind the next groups.
         worker_type: Class of the workers; a mutant puts its own here.
         key_file: What the workers' key file of persons holds; None without one.
+        now_ms: The broker's time of the next records; -1 for records without one.
     """
 
     Crash = Crash
@@ -282,6 +283,7 @@ class World:
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
         self.key_file: bytes | None = None
+        self.now_ms = -1
         self.store = LocalStore()
         self.log: dict[str, list[Record]] = {
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
@@ -316,7 +318,14 @@ class World:
             partition = partition_of(key or b"", self.partitions)
         records = self.log[f"in.{role}:{partition}"]
         record = Record(
-            role, f"in.{role}", partition, len(records), key, value, dict(headers or {})
+            role,
+            f"in.{role}",
+            partition,
+            len(records),
+            key,
+            value,
+            dict(headers or {}),
+            timestamp_ms=self.now_ms,
         )
         records.append(record)
         return record

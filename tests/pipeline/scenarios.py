@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.pipeline.referee import World
 
 __all__ = [
+    "CALENDAR",
     "DOUBLED",
     "ERASED",
     "GATED",
@@ -301,4 +302,81 @@ ERASED = (
     _erased_phase,
     _erased_ask,
     _erased_phase,
+)
+
+
+DAY_MS = 86_400_000
+NOV_1 = 1_793_491_200_000  # 2026-11-01 in UTC
+BY_DAY = {"every": "1 day", "timezone": "Europe/Berlin", "min_rows": 100}
+
+
+def _calendar(world: World) -> None:
+    world.now_ms = NOV_1
+    world.define("flights", mechanism={"base_share": 0.0005}, phase=BY_DAY)
+    world.define("trains", mechanism={"base_share": 0.0}, phase=BY_DAY)
+
+
+def _days(world: World, *days: tuple[str, int]) -> None:
+    """One batch for each day and number of rows, all of them doubled."""
+    for _ in range(2):
+        for number, (day, n_rows) in enumerate(days):
+            rows = {"carrier": ["AA", "UA"] * n_rows, "delay": [3] * 2 * n_rows}
+            columns = {**rows, "cancelled": [False] * 2 * n_rows}
+            for dataset in ("flights", "trains"):
+                name = f"{day}-{days[0][0]}-{number}"
+                world.batch(dataset, name, columns=columns, time=f"2026-{day}")
+
+
+def _first_days(world: World) -> None:
+    """The second day has too few rows and joins the third; two batches are late."""
+    world.now_ms = NOV_1 + 5 * DAY_MS
+    _days(
+        world,
+        ("11-01", 80),
+        ("11-02", 20),
+        ("11-01", 5),
+        ("11-03", 90),
+        ("11-01", 4),
+        ("11-04", 60),
+    )
+
+
+def _by_record(world: World) -> None:
+    """Batches that name no time have that of their records. The night before is a day of its own."""
+    for hours in (-2, 0, 23, 25):
+        world.now_ms = NOV_1 + 4 * DAY_MS + hours * DAY_MS // 24
+        world.cells("flights", f"hour-{hours}", n=2)
+
+
+def _close(world: World) -> None:
+    world.now_ms = NOV_1 + 7 * DAY_MS
+    for dataset in ("flights", "trains"):
+        world.produce("datasets", {"version": 1, "dataset": dataset, "close": True})
+
+
+def _late_alone(world: World) -> None:
+    """A day that is closed gets more rows, which are enough for a phase of their own."""
+    _days(world, ("11-02", 70), ("11-03", 70))
+
+
+def _calendar_ask(world: World) -> None:
+    by_date = {"window": {"since": "2026-11-01", "until": "2026-11-02"}}
+    for series in ("phase", "day", "week", "month"):
+        world.ask("flights", f"each-{series}-{world.now_ms}", AA, series=series, at_most=0.1)
+        world.ask("trains", f"each-{series}-{world.now_ms}", AA, series=series)
+    world.ask("flights", f"price-{world.now_ms}", LATE, series="day", quote=True)
+    world.ask("flights", f"day-{world.now_ms}", AA, **by_date)
+    world.ask("flights", f"cut-{world.now_ms}", AA, window={"since": "2026-11-03"})
+    world.ask("trains", f"last-{world.now_ms}", LATE, window={"last": "1 day"})
+
+
+CALENDAR = (
+    _calendar,
+    _first_days,
+    _calendar_ask,
+    _by_record,
+    _close,
+    _late_alone,
+    _close,
+    _calendar_ask,
 )

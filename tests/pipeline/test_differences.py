@@ -89,10 +89,10 @@ async def test_a_difference_and_its_table_are_within_their_bars(world: Any) -> N
             {"minus_window": {"last_phases": 2}, "window": {"last_phases": 2}},
             "minus_window is the window itself",
         ),
-        ({"minus_window": {}}, "write either last_phases or previous_phases"),
+        ({"minus_window": {}}, "write either last_phases, previous_phases or previous"),
         (
             {"minus_window": {"last_phases": 1, "previous_phases": 1}},
-            "write either last_phases or previous_phases",
+            "write either last_phases, previous_phases or previous",
         ),
         ({**BEFORE, "fresh": True}, 'kind "difference" has no fresh: remove it'),
         ({**BEFORE, "error": {"value": 0.1}}, "write it as a number such as 0.01"),

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import TOPICS, Batch, SourceRange, read_json
+from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline import sources
+from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.local import LocalStore
@@ -44,6 +45,9 @@ def source(**changes: Any) -> Source:
 
 
 PATHS = source().paths(UNIVERSE)
+BY_ROWS = Times(PhaseSpec(min_rows=1))
+BY_DAY = Times(PhaseSpec(min_rows=1, every="1 day"))
+DAY_MS = 86_400_000
 
 
 def spelt(n_rows: int, first: int = 0) -> SourceRange:
@@ -330,8 +334,9 @@ class Reader:
         if len(state.sent) < sources._AHEAD:
             at = self._consumer.sought
             last = self._consumer.sought = min(at + n_rows, N_ROWS)
-            state.rows.extend((n, [float(n)]) for n in range(at, last) if n >= state.first)
-        await self._reader._batches(self._consumer, PLACE, state, self._packing, "log")
+            for n in range(max(at, state.first), last):
+                state.read(n, -1, [float(n)])
+        await self._reader._batches(self._consumer, PLACE, state, self._packing, BY_ROWS, "log")
 
 
 async def to_the_end(reader: Reader, owner: Owner) -> None:
@@ -493,3 +498,75 @@ def test_a_sample_of_each_cell_falls_into_it() -> None:
 def test_a_source_that_does_not_fit_names_the_field(changes: dict[str, Any], place: str) -> None:
     with pytest.raises(InvalidInput, match=place):
         source(**changes).paths(UNIVERSE)
+
+
+# ---------------------------------------------------------------- periods
+
+
+def partition(*times: int) -> Any:
+    """A partition with one record at each of these times."""
+    state = sources._Partition(0)
+    for offset, dated_ms in enumerate(times):
+        state.read(offset, dated_ms, [None, None])
+    return state
+
+
+@pytest.mark.parametrize(
+    ("times", "ended"),
+    [
+        ((), 0),
+        ((5, 6, 7), 0),
+        ((5, DAY_MS - 1, DAY_MS), 2),
+        ((5, DAY_MS, 2 * DAY_MS), 1),
+        ((5, DAY_MS, 6, 2 * DAY_MS), 1),  # the late one goes with the second day
+        ((-1, -1), 0),
+    ],
+)
+def test_a_batch_ends_with_its_period(times: tuple[int, ...], ended: int) -> None:
+    assert partition(*times).ended(BY_DAY) == ended
+    assert partition(*times).ended(BY_ROWS) == 0
+
+
+def test_a_record_that_comes_late_goes_with_those_before_it() -> None:
+    assert [row.dated_ms for row in partition(5, DAY_MS, 6).rows] == [5, DAY_MS, DAY_MS]
+
+
+def test_a_record_from_a_time_to_come_ends_no_period() -> None:
+    (row,) = partition(2**62).rows
+    assert row.dated_ms < 2**43
+
+
+def test_a_batch_of_a_source_says_its_time_and_stays_within_its_size() -> None:
+    packing = Packing(source(), UNIVERSE, PATHS)
+    value = packing.batch(spelt(1), [["AA", 3.0]], BY_DAY.written(5))
+    assert Batch.read(json.loads(value)).time == "1970-01-01T00:00:00.005+00:00"
+    assert len(BY_DAY.written(5)) <= len(sources._LONGEST_TIME)
+
+
+async def test_days_of_a_topic_are_sent_one_after_another() -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Sending:
+        async def send_and_locate(self, outgoing: Any) -> tuple[str, int]:
+            sent.append(json.loads(outgoing.value))
+            return "batches:0", len(sent)
+
+    reader = SourceReader(
+        source(wait_seconds=3600.0),
+        LocalStore(),
+        Sending(),  # type: ignore[arg-type]
+        lambda _: None,
+        settings=WorkerSettings(),
+    )
+    early, late = partition(5, 6, DAY_MS, 2 * DAY_MS), partition(DAY_MS + 1, 2 * DAY_MS, 3 * DAY_MS)
+    places = {TopicPartition("shop.flights", n): state for n, state in enumerate((early, late))}
+    reader._reading.partitions.update(places)
+    packing = Packing(source(), UNIVERSE, PATHS)
+    for _ in range(3):
+        for place, state in reversed(places.items()):
+            state.sent.clear()
+            state.looked = float("inf")
+            await reader._batches(None, place, state, packing, BY_DAY, "log")  # type: ignore[arg-type]
+    days = [batch["time"][:10] for batch in sent]
+    assert days == sorted(days)
+    assert [len(batch["columns"]["carrier"]) for batch in sent] == [2, 1, 1, 1]

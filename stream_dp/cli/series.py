@@ -1,0 +1,130 @@
+"""A series on the terminal: a line for each part, or for each cell of each part, with a small bar."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from stream_dp.messages import (
+    CellsAnswer,
+    CountAnswer,
+    RefusedAnswer,
+    SeriesAnswer,
+    SeriesPart,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+)
+
+__all__ = ["period_of", "series_table"]
+
+_BAR_WIDTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One value of a series.
+
+    Attributes:
+        labels: The cell that it is of. Empty without groups.
+        value: The value that is drawn. None where nothing is known.
+        bar: The half width around it. None where it is not known.
+        rows: The estimated rows that it is about.
+        said: The value in words. Empty for a value that is not known.
+    """
+
+    labels: tuple[str, ...]
+    value: float | None
+    bar: float | None
+    rows: int
+    said: str
+
+
+def series_table(answer: SeriesAnswer) -> Table:
+    """The parts of a series as a table. The bars are drawn to the scale of the largest value."""
+    values = [(part, list(_values(part))) for part in answer.parts]
+    names = next((_attributes(part) for part in answer.parts if _attributes(part)), ())
+    most = max((abs(v.value or 0.0) for _, found in values for v in found), default=0.0) or 1.0
+    table = Table(answer.series, *names, box=None, header_style="bold", pad_edge=False)
+    for name in (_head(answer), "± error", "rows"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for part, found in values:
+        period = period_of(part)
+        if isinstance(part.answer, RefusedAnswer):
+            blank = [""] * len(names)
+            table.add_row(period, *blank, "refused", "", "", escape(part.answer.reason.message))
+        for value in found:
+            width = round(_BAR_WIDTH * abs(value.value or 0.0) / most)
+            table.add_row(
+                period,
+                *map(escape, value.labels),
+                value.said or "-",
+                "-" if value.bar is None else _figure(answer, value.bar),
+                f"{value.rows:,}",
+                f"[cyan]{'█' * width}[/cyan]",
+            )
+            period = ""
+    return table
+
+
+def period_of(part: SeriesPart) -> str:
+    """Names the phases of a part by their dates, or by their numbers where no date is known."""
+    first, last = part.window
+    if part.since is None or part.until is None:
+        return f"phase {first}" if first == last else f"phases {first} to {last}"
+    return f"{part.since} until {part.until}"
+
+
+def _head(answer: SeriesAnswer) -> str:
+    sums = any(isinstance(part.answer, SumAnswer | SumByGroupAnswer) for part in answer.parts)
+    return "mean" if sums else "share"
+
+
+def _figure(answer: SeriesAnswer, value: float) -> str:
+    return f"{value:,.4g}" if _head(answer) == "mean" else f"{100 * value:.2f}%"
+
+
+def _attributes(part: SeriesPart) -> tuple[str, ...]:
+    match part.answer:
+        case CellsAnswer(table=table) | SumByGroupAnswer(table=table):
+            return table.attributes
+        case ShareByGroupAnswer(table=table):
+            return table.attributes
+    return ()
+
+
+def _values(part: SeriesPart) -> Iterator[_Value]:
+    """The values of one part, in the order of its cells."""
+    match part.answer:
+        case CountAnswer() as count:
+            yield _share((), count.value, count.error_bar, count.count)
+        case ShareAnswer() as share:
+            yield _share((), share.share, share.share_bar, share.count)
+        case SumAnswer() as summed:
+            yield _mean((), summed.mean, summed.mean_bar, summed.count)
+        case CellsAnswer(table=table):
+            cells = zip(table.values, table.error_bars, table.counts, strict=True)
+            for labels, cell in zip(itertools.product(*table.labels), cells, strict=True):
+                yield _share(labels, *cell)
+        case ShareByGroupAnswer(table=table):
+            shares = zip(table.shares, table.share_bars, table.counts, strict=True)
+            for labels, known in zip(itertools.product(*table.labels), shares, strict=True):
+                yield _share(labels, *known)
+        case SumByGroupAnswer(table=table):
+            means = zip(table.means, table.mean_bars, table.counts, strict=True)
+            for labels, known in zip(itertools.product(*table.labels), means, strict=True):
+                yield _mean(labels, *known)
+
+
+def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:
+    return _Value(labels, value, bar, rows, "" if value is None else f"{100 * value:.2f}%")
+
+
+def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:
+    return _Value(labels, value, bar, rows, "" if value is None else f"{value:,.4g}")

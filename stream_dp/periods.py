@@ -1,0 +1,197 @@
+"""Hours, days, weeks and months of a time zone, and times as people write them.
+
+A time is a number of milliseconds since 1970, as in Kafka. A period is known by its number: the first hour,
+day, week or month of 1970 is about 0. Days begin at local midnight, and weeks on Monday. So a day has 23, 24
+or 25 hours, and a period follows from a time and the rules of the zone alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final, Literal, Self, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+__all__ = ["FIRST_YEAR", "LAST_YEAR", "Calendar", "Length", "Unit", "span_of", "written", "zone_of"]
+
+Unit = Literal["hour", "day", "week", "month"]
+
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9000
+
+_EPOCH: Final = date(1970, 1, 1)
+_MONDAY: Final = 3  # days from 1970-01-01 to 1969-12-29, which begins week 0
+_MINUTE_MS: Final = 60_000
+_LENGTH = re.compile(r"([1-9][0-9]{0,3}) (hour|day|week|month)s?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A length of time on the calendar, such as 7 days.
+
+    Attributes:
+        count: The number of units.
+        unit: The unit.
+    """
+
+    count: int
+    unit: Unit
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Reads a length such as "1 day", "7 days" or "2 weeks".
+
+        Raises:
+            ValueError: The text is not a length of time.
+        """
+        found = _LENGTH.fullmatch(text)
+        if found is None:
+            raise ValueError('it is not a length of time: write one such as "7 days"')
+        (unit,) = (unit for unit in get_args(Unit) if unit == found[2])
+        return cls(int(found[1]), unit)
+
+    def before(self, time_ms: int, zone: tzinfo) -> int:
+        """Returns the time that lies this long before another one, by the clock on the wall."""
+        local = _local(time_ms, zone).replace(tzinfo=None)
+        if self.unit == "month":
+            months = max(12 * local.year + local.month - 1 - self.count, 12 * FIRST_YEAR)
+            day = min(local.day, _days_of_month(months))
+            earlier = local.replace(year=months // 12, month=months % 12 + 1, day=day)
+        else:
+            hours = {"hour": 1, "day": 24, "week": 168}[self.unit]
+            earlier = local - timedelta(hours=hours * self.count)
+        return max(0, _instant(earlier, zone))
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """The periods of one length in one time zone.
+
+    Attributes:
+        length: The length of each period. Hours must divide a day.
+        zone: The time zone.
+    """
+
+    length: Length
+    zone: tzinfo
+
+    def period(self, time_ms: int) -> int:
+        """Returns the number of the period that holds a time."""
+        number = self._number(_local(time_ms, self.zone))
+        # A clock that is put back shows the end of a period again after the next one began.
+        while time_ms >= self.start(number + 1):
+            number += 1
+        while time_ms < self.start(number):
+            number -= 1
+        return number
+
+    def start(self, number: int) -> int:
+        """Returns the time at which a period begins. It ends where the next one begins."""
+        count = self.length.count
+        if self.length.unit == "hour":
+            a_day = 24 // count
+            midnight = datetime.combine(_EPOCH + timedelta(days=number // a_day), _MIDNIGHT)
+            return _instant(midnight + timedelta(hours=number % a_day * count), self.zone)
+        if self.length.unit == "month":
+            months = 12 * FIRST_YEAR + number * count
+            day = date(months // 12, months % 12 + 1, 1)
+        elif self.length.unit == "week":
+            day = _EPOCH + timedelta(days=7 * number * count - _MONDAY)
+        else:
+            day = _EPOCH + timedelta(days=number * count)
+        return _instant(datetime.combine(day, _MIDNIGHT), self.zone)
+
+    def _number(self, local: datetime) -> int:
+        days, count = (local.date() - _EPOCH).days, self.length.count
+        if self.length.unit == "hour":
+            return days * (24 // count) + local.hour // count
+        if self.length.unit == "month":
+            return (12 * (local.year - FIRST_YEAR) + local.month - 1) // count
+        return (days + _MONDAY) // (7 * count) if self.length.unit == "week" else days // count
+
+
+_MIDNIGHT: Final = datetime.min.time()
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str | None) -> tzinfo:
+    """Returns the time zone of a name such as "Europe/Berlin". None is UTC.
+
+    Raises:
+        ValueError: There is no time zone of this name.
+    """
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            'there is no such time zone: write the name of one, such as "Europe/Berlin"'
+        ) from None
+
+
+def span_of(text: str, zone: tzinfo) -> tuple[int, int]:
+    """Reads a date, or a date and time with an offset, in ISO 8601.
+
+    Returns:
+        The time at which it begins, and the one at which it has ended: a date is a whole day of the zone.
+
+    Raises:
+        ValueError: The text is neither, or its year is too early or too late.
+    """
+    try:
+        is_date = _DATE.fullmatch(text) is not None
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(_NOT_A_TIME) from None
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"its year is not between {FIRST_YEAR} and {LAST_YEAR}: write another one")
+    if is_date:
+        return _instant(moment, zone), _instant(moment + timedelta(days=1), zone)
+    if moment.tzinfo is None:
+        raise ValueError(_NOT_A_TIME)
+    since = max(0, _milliseconds(moment))
+    return since, since + 1
+
+
+_NOT_A_TIME: Final = (
+    "it is neither a date nor a date and time with an offset: write 2026-11-01 or "
+    "2026-11-01T06:00:00+01:00"
+)
+
+
+def written(time_ms: int, zone: tzinfo) -> str:
+    """Writes a time of the zone in ISO 8601: as a date if it is midnight, or else with an offset."""
+    local = _local(time_ms, zone)
+    if time_ms == _instant(datetime.combine(local.date(), _MIDNIGHT), zone):
+        return local.date().isoformat()
+    if time_ms % 1000:
+        return local.isoformat(timespec="milliseconds")
+    return local.isoformat(timespec="seconds" if time_ms % _MINUTE_MS else "minutes")
+
+
+def _local(time_ms: int, zone: tzinfo) -> datetime:
+    seconds, rest = divmod(time_ms, 1000)
+    moment = _UTC_EPOCH + timedelta(seconds=seconds, milliseconds=rest)
+    return moment.astimezone(zone)
+
+
+def _instant(local: datetime, zone: tzinfo) -> int:
+    """The first time at which a clock in the zone shows this, or has passed it where it is put forward."""
+    return _milliseconds(local.replace(tzinfo=zone, fold=0))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _UTC_EPOCH) // timedelta(milliseconds=1)
+
+
+_UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _days_of_month(months: int) -> int:
+    following = months + 1
+    first = date(following // 12, following % 12 + 1, 1)
+    return (first - timedelta(days=1)).day

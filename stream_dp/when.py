@@ -1,0 +1,205 @@
+"""The time in a statement: ``WHERE day >= DATE '2026-11-01'`` is a window, and ``GROUP BY day`` a series.
+
+``day``, ``week``, ``month`` and ``phase`` name the time of a query where they are no attribute of the data
+set. They stand in conditions that AND joins to the others, and are taken out of the statement before the rest
+of it is translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, Final
+
+from sqlglot import exp
+
+from stream_dp.errors import InvalidQuery
+
+__all__ = ["PERIODS", "take_time"]
+
+PERIODS: Final = ("day", "week", "month", "phase")
+"""The names of time in a statement, unless an attribute has them."""
+
+_MIRRORED: Final = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT}
+_FROM: Final = (exp.GTE, exp.GT, exp.EQ)
+_TO: Final = (exp.LTE, exp.LT, exp.EQ)
+_CONNECT: Final = "join it to the other conditions by AND, such as day >= DATE '2026-11-01' AND ..."
+_FIRST_DAYS: Final = {
+    "day": "a date",
+    "week": "a Monday, which begins a week",
+    "month": "the first day of a month",
+}
+
+_Error = Callable[..., InvalidQuery]
+
+
+@dataclass
+class _Bounds:
+    """The bounds that conditions have set so far, the last ones exclusive."""
+
+    since: date | None = None
+    until: date | None = None
+    first: int | None = None
+    stop: int | None = None
+
+
+def take_time(select: Any, attributes: Collection[str], error: _Error) -> dict[str, Any]:
+    """Takes the conditions and groups about time out of a SELECT.
+
+    Args:
+        select: The statement, as sqlglot reads it. It is changed.
+        attributes: The names of the attributes. They are none of time.
+        error: A function that makes the error at a piece, from the problem and the fix.
+
+    Returns:
+        The fields ``window`` and ``series`` of the query's message, as far as the statement says them.
+
+    Raises:
+        InvalidQuery: A condition about time cannot be a window, or groups are of several periods.
+    """
+    known = {name.lower() for name in attributes}
+    names = frozenset(name for name in PERIODS if name not in known)
+    window = _window(select, names, error)
+    return {**window, **_series(select, names, error)}
+
+
+def _window(select: Any, names: Collection[str], error: _Error) -> dict[str, Any]:
+    where = select.args.get("where")
+    if where is None:
+        return {}
+    bounds = _Bounds()
+    conditions = list(_conjuncts(where.this))
+    others = [each for each in conditions if not _narrow(bounds, each, names, error)]
+    for other in others:
+        for column in other.find_all(exp.Column):
+            if _name(column, names):
+                raise error(column, f"{column.name} cannot be part of this condition", _CONNECT)
+    if len(others) == len(conditions):
+        return {}
+    select.set("where", exp.Where(this=exp.and_(*others, copy=False)) if others else None)
+    by_date = bounds.since is not None or bounds.until is not None
+    by_phase = bounds.first is not None or bounds.stop is not None
+    if by_date and by_phase:
+        raise error(where.this, "a window is by date or by phase", "leave one of the two out")
+    if by_phase:
+        first, stop = bounds.first or 1, bounds.stop
+        if stop is None:
+            raise error(where.this, "the last phase is missing", "write phase BETWEEN 3 AND 7")
+        if not 1 <= first < stop:
+            raise error(where.this, "no phase satisfies this", "write phase BETWEEN 3 AND 7")
+        return {"window": {"phases": [first, stop - 1]}}
+    if not by_date:
+        return {}
+    if bounds.since is not None and bounds.until is not None and bounds.since >= bounds.until:
+        raise error(where.this, "no day satisfies this", "write the earlier date first")
+    ends = (("since", bounds.since), ("until", bounds.until))
+    return {"window": {name: end.isoformat() for name, end in ends if end is not None}}
+
+
+def _series(select: Any, names: Collection[str], error: _Error) -> dict[str, Any]:
+    group = select.args.get("group")
+    items = [] if group is None else group.expressions
+    periods = [item for item in items if _name(item, names)]
+    if not periods:
+        return {}
+    first, *others = periods
+    for other in others:
+        raise error(other, "a series is of one period", f"group by {first.name} alone")
+    period = first.name.lower()
+    rest = [item for item in items if item is not first]
+    group.set("expressions", rest)
+    if not rest:
+        select.set("group", None)
+    select.set(
+        "expressions",
+        [e for e in select.expressions if _name(e.unalias(), names) != period],
+    )
+    return {"series": period}
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    """The conditions that AND joins, in order."""
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        yield from _conjuncts(condition.this)
+        yield from _conjuncts(condition.expression)
+    else:
+        yield condition
+
+
+def _name(node: Any, names: Collection[str]) -> str:
+    """Returns which period a piece names; empty if it names none."""
+    if not isinstance(node, exp.Column) or node.table:
+        return ""
+    name: str = node.name.lower()
+    return name if name in names else ""
+
+
+def _narrow(bounds: _Bounds, condition: Any, names: Collection[str], error: _Error) -> bool:
+    """Narrows the bounds by a condition; returns whether it is one about time."""
+    if isinstance(condition, exp.Between):
+        name = _name(condition.this.unnest(), names)
+        if name:
+            _bound(bounds, name, exp.GTE, condition.args["low"], error)
+            _bound(bounds, name, exp.LTE, condition.args["high"], error)
+        return bool(name)
+    kind = type(condition)
+    if kind not in (*_FROM, *_TO):
+        return False
+    left, right = condition.this.unnest(), condition.expression.unnest()
+    if name := _name(left, names):
+        _bound(bounds, name, kind, right, error)
+    elif name := _name(right, names):
+        _bound(bounds, name, _MIRRORED.get(kind, kind), left, error)
+    return bool(name)
+
+
+def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) -> None:
+    """Narrows the bounds by one comparison of a period with a constant."""
+    if name == "phase":
+        number = _number(constant, error)
+        if kind in _FROM:
+            bounds.first = max(number + (kind is exp.GT), bounds.first or 1)
+        if kind in _TO:
+            stop = number + (kind is not exp.LT)
+            bounds.stop = stop if bounds.stop is None else min(stop, bounds.stop)
+        return
+    begins = _date(name, constant, error)
+    ends = _next(name, begins)
+    if kind in _FROM:
+        since = ends if kind is exp.GT else begins
+        bounds.since = since if bounds.since is None else max(since, bounds.since)
+    if kind in _TO:
+        until = begins if kind is exp.LT else ends
+        bounds.until = until if bounds.until is None else min(until, bounds.until)
+
+
+def _number(constant: Any, error: _Error) -> int:
+    constant = constant.unnest()
+    if isinstance(constant, exp.Literal) and not constant.is_string and constant.this.isdecimal():
+        return int(constant.this)
+    raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
+
+
+def _date(name: str, constant: Any, error: _Error) -> date:
+    """Returns the date that a constant stands for, with DATE before it or not."""
+    constant = constant.unnest()
+    if isinstance(constant, exp.Cast) and constant.to.this == exp.DataType.Type.DATE:
+        constant = constant.this
+    try:
+        if not isinstance(constant, exp.Literal) or not constant.is_string:
+            raise ValueError
+        found = date.fromisoformat(constant.this)
+    except ValueError:
+        raise error(constant, "this is not a date", "write DATE '2026-11-01'") from None
+    begins = {"week": found.weekday() == 0, "month": found.day == 1}.get(name, True)
+    if not begins:
+        raise error(constant, f"this is not {_FIRST_DAYS[name]}", "compare day instead")
+    return found
+
+
+def _next(name: str, begins: date) -> date:
+    if name == "month":
+        return (begins + timedelta(days=31)).replace(day=1)
+    return begins + timedelta(days=7 if name == "week" else 1)
