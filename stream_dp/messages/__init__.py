@@ -93,6 +93,15 @@ from stream_dp.messages.requests import (
     SingleQuery,
     SourceRange,
 )
+from stream_dp.messages.standing import (
+    MOST_STANDING,
+    AlertSpec,
+    Figure,
+    StandingQuery,
+    figures,
+    id_in_phase,
+    standing_key,
+)
 from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
 from stream_dp.messages.workload import Tile, TileTables
 
@@ -105,10 +114,12 @@ __all__ = [
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
     "MOST_QUOTED",
+    "MOST_STANDING",
     "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
     "AdaptiveThresholdAnswer",
+    "AlertSpec",
     "Answer",
     "AttributeName",
     "AttributeSpec",
@@ -130,6 +141,7 @@ __all__ = [
     "DifferenceByGroupAnswer",
     "DifferenceTable",
     "Event",
+    "Figure",
     "FoundAnswer",
     "FoundCell",
     "GatedSpec",
@@ -169,6 +181,7 @@ __all__ = [
     "SideAnswer",
     "SingleQuery",
     "SourceRange",
+    "StandingQuery",
     "SumAnswer",
     "SumByGroupAnswer",
     "SumTable",
@@ -189,7 +202,10 @@ __all__ = [
     "WeightsSpec",
     "WholeTableSpec",
     "WorstGap",
+    "figures",
+    "id_in_phase",
     "large_delta",
     "read_answer",
     "read_json",
+    "standing_key",
 ]

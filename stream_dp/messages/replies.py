@@ -13,6 +13,10 @@ class Event(Reply):
 
     Attributes:
         note: A warning about a definition that was accepted.
+        query_id: The id of the answer that raised an alert.
+        analyst: The analyst whose standing query it answers.
+        cells: The cells of a table that raised an alert, a hundred of them at the most.
+        since_phase: The first of the phases without a gap in which the alert held.
     """
 
     version: Literal[1] = 1
@@ -25,6 +29,7 @@ class Event(Reply):
         "phase_opened",
         "quarantined",
         "rollback_detected",
+        "alert",
     ]
     batch_id: str | None = None
     rows: int | None = None
@@ -32,6 +37,10 @@ class Event(Reply):
     phase: int | None = None
     note: str | None = None
     reason: Reason | None = None
+    query_id: str | None = None
+    analyst: str | None = None
+    cells: tuple[str, ...] | None = None
+    since_phase: int | None = None
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
