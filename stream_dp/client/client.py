@@ -324,7 +324,7 @@ class Client:
         return found
 
     def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
-        """Ends a standing query of this analyst. One that does not stand is no fault."""
+        """Ends a standing query of this analyst. If none has this id, nothing changes."""
         self._change_standing(dataset, {"query_id": query_id, "standing": False}, timeout_s)
 
     def _change_standing(

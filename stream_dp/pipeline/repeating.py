@@ -136,7 +136,7 @@ class Repeating:
         if before is None:
             with dataset.apart():
                 reply, stored = await answering.answer(dataset, entry.analyst, asked)
-            assert stored is not None, "it is no quote"
+            assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
             self._metrics.answer(reply)
         elif answering.resend(dataset, entry.analyst, asked, before):
@@ -202,7 +202,7 @@ def _note(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
 def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
     """Announces an alert that holds in this phase.
 
-    The phase in which the query began raises none: whoever began it may have seen what was published of that
+    The phase in which the query began raises none. Its analyst may have seen what was published of that
     phase, and then the bar of this answer need not hold.
     """
     alert = entry.query.alert

@@ -229,7 +229,7 @@ async def test_one_below_is_raised_too(waiting: Any, process: Any) -> None:
 
 
 async def test_none_is_raised_for_the_phase_in_which_it_was_set(first: Any, process: Any) -> None:
-    """Who set it may have seen that phase's answers, and the bar then promises nothing."""
+    """Its analyst may have seen that phase's answers, and the bar then promises nothing."""
     first.ask("flights", "late", LATE, standing=True, alert={"above": 0.3})
     await process.run()
     assert first.events("alert") == []
