@@ -59,8 +59,9 @@ bench-fairness: $(VENV)/dev.stamp  ## How long one data set's long records keep 
 bench-peers: $(VENV)/dev.stamp $(PEERS:%=build/peers/%.stamp)  ## The same streams through five peers as published
 	$(BIN)/python benchmarks/peers.py $(SHARED)/data/nycflights13.csv.gz
 
-dashboard: $(VENV)/dev.stamp  ## Grafana's, from deploy/grafana/generate.py
+dashboard: $(VENV)/dev.stamp  ## Grafana's two, from deploy/grafana/generate.py
 	$(BIN)/python deploy/grafana/generate.py > deploy/grafana/dashboards/stream-dp.json
+	$(BIN)/python deploy/grafana/generate.py tiles > deploy/grafana/dashboards/tiles.json
 
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py

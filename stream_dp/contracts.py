@@ -25,6 +25,7 @@ from stream_dp.messages import (
     RefusedAnswer,
     Rejected,
     SingleQuery,
+    StandingQuery,
     SyntheticRows,
 )
 
@@ -43,6 +44,7 @@ _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "event": Event,
     "rejected": Rejected,
     "synthetic": SyntheticRows,
+    "standing": StandingQuery,
 }
 _LEDGER: Final = {
     "title": "LedgerEntry",
@@ -112,6 +114,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "catalog": ("definition",),
     "ledger": ("ledger",),
     "synthetic": ("synthetic",),
+    "standing": ("standing",),
 }
 """The messages on each topic, by the role of the topic."""
 
@@ -224,7 +227,9 @@ def _rules() -> list[dict[str, Any]]:
             "required": list(shape.needs),
         }
         rules.append({"if": is_kind, "then": then})
-    return rules
+    has_alert = {"properties": {"alert": {"type": "object"}}, "required": ["alert"]}
+    stands = {"properties": {"standing": {"const": True}}, "required": ["standing"]}
+    return [*rules, {"if": has_alert, "then": stands}]
 
 
 def _quotes_together() -> dict[str, Any]:
@@ -251,8 +256,9 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
         "info": {
             "title": "stream_dp",
             "version": str(_VERSION),
-            "description": "Noisy answers about a growing private table. The key of every record is the data "
-            "set's name, and the partition the one that Java's default partitioner picks (murmur2).",
+            "description": "Noisy answers about a growing private table. The key of every record that a "
+            "client sends is the data set's name, and the partition the one that Java's default partitioner "
+            "picks (murmur2).",
         },
         "defaultContentType": "application/json",
         "channels": {

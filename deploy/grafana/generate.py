@@ -1,4 +1,6 @@
-"""Prints Grafana's dashboard of stream_dp; ``make dashboard`` writes it where Grafana finds it.
+"""Prints a Grafana dashboard of stream_dp; ``make dashboard`` writes both where Grafana finds them.
+
+Without an argument it prints the one of operations, and with ``tiles`` that of standing queries.
 
 Its queries use what docs/metrics.md lists. While a data set moves to another worker, two may show it: hence
 the maximum by data set, not the sum.
@@ -7,6 +9,7 @@ the maximum by data set, not the sum.
 from __future__ import annotations
 
 import json
+import sys
 from typing import TypeVar
 
 from grafana_foundation_sdk.builders import (
@@ -302,36 +305,87 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
 }
 
 
+def _of_tile(metric: str, *labels: str) -> str:
+    """A figure of the chosen tiles."""
+    chosen = '{dataset=~"$dataset", tile=~"$tile"}'
+    return f"max by ({', '.join(['dataset', 'tile', *labels])}) (stream_dp_{metric}{chosen})"
+
+
+_TILE = "{{tile}} {{cell}}"
+
+_TILES: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
+    "Now": [
+        _number(
+            "Newest answers",
+            "none",
+            "The answer to each standing query, cell by cell. The panels below have the error bars.",
+            (_of_tile("answer", "cell"), _TILE),
+            width=16,
+        ),
+        _number(
+            "Age",
+            "s",
+            "The time since the phase of the newest answer opened.",
+            (f"time() - {_of_tile('answer_timestamp_seconds')}", "{{tile}}"),
+            width=8,
+        ),
+    ],
+    "Over time": [
+        _lines(
+            "$tile",
+            "none",
+            "Each cell with the ends of its error bar. A new answer comes with each phase.",
+            (_of_tile("answer", "cell"), "{{cell}}"),
+            (_of_tile("answer_low", "cell"), "{{cell}} at least"),
+            (_of_tile("answer_high", "cell"), "{{cell}} at most"),
+            width=24,
+        ).repeat("tile"),
+    ],
+}
+
+
 def main() -> None:
-    """Prints the dashboard as JSON."""
-    board = dashboard.Dashboard("stream_dp").tags(["stream-dp"]).readonly()
-    board.description(
-        "Budgets, answers and the health of workers. docs/metrics.md explains each figure."
+    """Prints a dashboard as JSON."""
+    is_tiles = sys.argv[1:] == ["tiles"]
+    board = dashboard.Dashboard("stream_dp: tiles" if is_tiles else "stream_dp")
+    board.tags(["stream-dp"]).readonly().description(
+        "The newest answers to standing queries, with their error bars."
+        if is_tiles
+        else "Budgets, answers and the health of workers. docs/metrics.md explains each figure."
     )
     board.tooltip(DashboardCursorSync.CROSSHAIR)
-    board.time("now-6h", "now").refresh("10s").timezone("browser")
+    board.time("now-30d" if is_tiles else "now-6h", "now")
+    board.refresh("1m" if is_tiles else "10s").timezone("browser")
     board.with_variable(
         dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
     )
-    board.with_variable(
-        dashboard.QueryVariable("dataset")
-        .label("Data set")
-        .datasource(_SOURCE)
-        .query("label_values(stream_dp_phase, dataset)")
-        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.ALPHABETICAL_ASC)
-        .multi(True)
-        .include_all(True)
-        .current(VariableOption(text="All", value="$__all"))
-    )
+    board.with_variable(_choice("dataset", "Data set", "label_values(stream_dp_phase, dataset)"))
+    if is_tiles:
+        tiles = 'label_values(stream_dp_answer_phase{dataset=~"$dataset"}, tile)'
+        board.with_variable(_choice("tile", "Tile", tiles))
     number = 0
-    for title, panels in _GROUPS.items():
+    for title, panels in (_TILES if is_tiles else _GROUPS).items():
         number += 1
         board.with_row(dashboard.Row(title).id(number))
         for panel in panels:
             number += 1
             board.with_panel(panel.id(number))
     print(json.dumps(board.build(), cls=JSONEncoder, indent=1, sort_keys=True))
+
+
+def _choice(name: str, label: str, query: str) -> dashboard.QueryVariable:
+    """A variable of which the viewer chooses some values."""
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(_SOURCE)
+        .query(query)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .current(VariableOption(text="All", value="$__all"))
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ _COMMANDS = {
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
     "phase": "Close the period that is open, where phases follow the calendar.",
     "ask": "Ask a query in SQL, or ask what it would cost.",
+    "standing": "List and end the queries that are answered again in each phase.",
+    "dashboard": "Make the tiles of a file the standing queries of a data set.",
     "synthesize": "Write the free synthetic rows of a data set.",
     "watch": "Follow answers and events as they arrive.",
     "status": "Show the phases, rows and budget of every data set.",

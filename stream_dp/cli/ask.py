@@ -150,6 +150,23 @@ def _length(text: str) -> str:
     "query_id",
     help="The id of the query. A repeated id returns the same answer.  [default: a new id]",
 )
+@click.option(
+    "--standing",
+    is_flag=True,
+    help="Ask again in each phase that opens. The answers have the ids ID@PHASE, with the ID of --id.",
+)
+@click.option(
+    "--alert-above",
+    type=float,
+    metavar="X",
+    help="With --standing: announce an alert when the whole error bar is above X, such as 0.2.",
+)
+@click.option(
+    "--alert-below",
+    type=float,
+    metavar="X",
+    help="With --standing: announce an alert when the whole error bar is below X.",
+)
 @click.option("--analyst", help="The name of the analyst.  [default: your login name]")
 @click.option(
     "--timeout",
@@ -183,6 +200,9 @@ def command(
     quote: bool,  # noqa: FBT001 - click
     fresh: bool,  # noqa: FBT001 - click
     query_id: str | None,
+    standing: bool,  # noqa: FBT001 - click
+    alert_above: float | None,
+    alert_below: float | None,
     analyst: str | None,
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click
@@ -203,6 +223,7 @@ def command(
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
     stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
+    stream-dp ask people "age >= 30" --standing --id over-30 --window 1
     stream-dp ask people --quote --file tiles.sql
     stream-dp ask people --file tiles.sql --at-most 5%
 
@@ -211,6 +232,8 @@ def command(
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     more = click.get_current_context().args
     window = _between(window, since, until)
+    alert = _alert(alert_above, alert_below)
+    _check_standing(alert, query_id, standing=standing, quote=quote, in_file=file is not None)
     if file is not None:
         alone = {
             "QUERY": query,
@@ -283,6 +306,9 @@ def command(
     )
     with busy("Asking"), connection.client(analyst) as client:
         message = _message(client, dataset, asked, texts)
+        if standing:
+            _stand(client, dataset, asked, alert, timeout_s, as_json=as_json)
+            return
         answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
         refusal = _refusal(client, answer, message, texts)
     if as_json:
@@ -311,6 +337,52 @@ def _between(
         except ValueError as error:
             raise click.UsageError(f"--{name}: {error}") from None
     return by_date or window
+
+
+def _alert(above: float | None, below: float | None) -> dict[str, float] | None:
+    """Returns the alert of a standing query, as a message has it."""
+    given = {"above": above, "below": below}
+    alert = {side: number for side, number in given.items() if number is not None}
+    if len(alert) > 1:
+        raise click.UsageError("give --alert-above or --alert-below, not both")
+    return alert or None
+
+
+def _check_standing(
+    alert: object, query_id: str | None, *, standing: bool, quote: bool, in_file: bool
+) -> None:
+    if standing and query_id is None:
+        raise click.UsageError("--standing needs --id: the answers have the ids ID@1, ID@2, ...")
+    if standing and quote:
+        raise click.UsageError("--quote is for one answer: leave --standing out")
+    if standing and in_file:
+        raise click.UsageError(
+            "--standing is for one query: write the file's queries as tiles, and use `stream-dp "
+            "dashboard apply`"
+        )
+    if alert is not None and not standing:
+        raise click.UsageError("an alert goes with --standing")
+
+
+def _stand(
+    client: Client,
+    dataset: str,
+    asked: Query,
+    alert: Mapping[str, float] | None,
+    timeout_s: float,
+    *,
+    as_json: bool,
+) -> None:
+    """Begins a standing query, and says where its answers are."""
+    listed = client.stand(dataset, asked, alert=alert, timeout_s=timeout_s)
+    if as_json:
+        click.echo(listed.to_bytes().decode())
+        return
+    name = listed.query_id
+    click.echo(f"{name} is answered in each phase from now on, under the ids {name}@PHASE")
+    click.echo(
+        "see `stream-dp watch` for the answers, and `stream-dp standing list` for the prices"
+    )
 
 
 def _minus_window(previous: Mapping[str, Any] | None, last: int | None) -> Mapping[str, Any] | None:

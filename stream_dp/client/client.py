@@ -56,6 +56,7 @@ from stream_dp.messages import (
     QuotedBundle,
     RefusedAnswer,
     Rejected,
+    StandingQuery,
     SyntheticRows,
     Topics,
 )
@@ -69,6 +70,7 @@ __all__ = ["Client"]
 _ATTEMPTS = 3
 _PATIENCE_S = 3.0
 _CLOSE_S = 5.0
+_STANDING_S = 0.2
 _BLOCK_MS = 20_000
 _Headers = Sequence[tuple[str, bytes]]
 
@@ -286,6 +288,93 @@ class Client:
             f"{dataset} has no synthetic rows yet: {wanted:,} come soon after its first phase opens; see: "
             "stream-dp status"
         )
+
+    def standing(self, dataset: str | None = None) -> list[StandingQuery]:
+        """Returns the standing queries of all analysts, of one data set or of all.
+
+        Args:
+            dataset: The name of the data set.
+        """
+        found: dict[str, StandingQuery] = {}
+        for key, value in self._reader.read("standing"):
+            found.pop(key, None)
+            listed = documents.read(StandingQuery, value) if value else None
+            if listed is not None and dataset in (None, listed.dataset):
+                found[key] = listed
+        return sorted(found.values(), key=lambda one: (one.dataset, one.analyst, one.query_id))
+
+    def stand(
+        self,
+        dataset: str,
+        query: Query[Any] | Condition | None = None,
+        *,
+        query_id: str | None = None,
+        last_phases: int | None = None,
+        alert: Mapping[str, float] | None = None,
+        timeout_s: float = 30.0,
+    ) -> StandingQuery:
+        """Asks a query in each phase from now on, and in the newest one. The same one again changes nothing.
+
+        Its answers have the ids ``query_id@phase``. ``ask`` with such an id gets one of them again.
+
+        Args:
+            dataset: The name of the data set.
+            query: The query, as in ``ask``.
+            query_id: The id of the standing query. Default: that of a ``Query``, or a new id.
+            last_phases: The number of latest phases to ask about. None asks about all phases.
+            alert: ``{"above": x}`` or ``{"below": x}``: an event says when the whole error bar is there.
+            timeout_s: The seconds to wait for the worker.
+
+        Raises:
+            InvalidQuery: The query does not fit the schema. The error points at the piece.
+            Rejection: The worker refuses it, for example because there are too many.
+            RequestTimeout: No worker replied.
+        """
+        item = self.as_message(dataset, query_of(query, (), last_phases, query_id))
+        if alert is not None:
+            item["alert"] = dict(alert)
+        return self.stand_as(dataset, item, timeout_s=timeout_s)
+
+    def stand_as(
+        self, dataset: str, item: Mapping[str, Any], *, timeout_s: float = 30.0
+    ) -> StandingQuery:
+        """Does what ``stand`` does with the fields of a query's message."""
+        found = self._change_standing(dataset, {**item, "standing": True}, timeout_s)
+        assert found is not None, "it is listed"
+        return found
+
+    def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
+        """Ends a standing query of this analyst. If none has this id, nothing changes."""
+        self._change_standing(dataset, {"query_id": query_id, "standing": False}, timeout_s)
+
+    def _change_standing(
+        self, dataset: str, item: Mapping[str, Any], timeout_s: float
+    ) -> StandingQuery | None:
+        """Sends a change, and waits until the topic ``standing`` shows it."""
+        mailbox, query_id = self._open_mailbox(), item["query_id"]
+        fields = {name: value for name, value in item.items() if name != "standing"}
+        wanted = json.loads(documents.to_json(fields))
+        value = documents.to_json(
+            {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
+        )
+        rejected = mailbox.expect(("standing", dataset, self.analyst, query_id))
+        end = time.monotonic() + timeout_s
+        try:
+            record = self._put("queries", dataset, value, timeout_s=timeout_s)
+            mailbox.expect_rejection(rejected, record, query_id)
+            while time.monotonic() < end:
+                reply = mailbox.receive(rejected, _STANDING_S)
+                if isinstance(reply, Rejected):
+                    raise Rejection(reply)
+                listed = {(one.analyst, one.query_id): one for one in self.standing(dataset)}
+                found = listed.get((self.analyst, query_id))
+                if found is None and not item["standing"]:
+                    return None
+                if found is not None and item["standing"] and found.query == wanted:
+                    return found
+        finally:
+            mailbox.forget(rejected)
+        raise self._timeout(f"the standing query {query_id}", timeout_s)
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
         """Counts the easy and hard answers of each data set among the ``latest`` of each partition."""

@@ -94,6 +94,15 @@ from stream_dp.messages.requests import (
     SourceRange,
 )
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
+from stream_dp.messages.standing import (
+    MOST_STANDING,
+    AlertSpec,
+    Figure,
+    StandingQuery,
+    figures,
+    id_in_phase,
+    standing_key,
+)
 from stream_dp.messages.times import MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
 from stream_dp.messages.workload import Tile, TileTables
@@ -107,11 +116,13 @@ __all__ = [
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
     "MOST_QUOTED",
+    "MOST_STANDING",
     "SERIES",
     "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
     "AdaptiveThresholdAnswer",
+    "AlertSpec",
     "Answer",
     "AttributeName",
     "AttributeSpec",
@@ -134,6 +145,7 @@ __all__ = [
     "DifferenceByGroupAnswer",
     "DifferenceTable",
     "Event",
+    "Figure",
     "FoundAnswer",
     "FoundCell",
     "GatedSpec",
@@ -177,6 +189,7 @@ __all__ = [
     "SideAnswer",
     "SingleQuery",
     "SourceRange",
+    "StandingQuery",
     "SumAnswer",
     "SumByGroupAnswer",
     "SumTable",
@@ -198,7 +211,10 @@ __all__ = [
     "WholeTableSpec",
     "Window",
     "WorstGap",
+    "figures",
+    "id_in_phase",
     "large_delta",
     "read_answer",
     "read_json",
+    "standing_key",
 ]

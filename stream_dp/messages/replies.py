@@ -20,6 +20,10 @@ class Event(Reply):
             phases follow the calendar.
         note: A warning about a definition that was accepted.
         reason: Why a batch was refused, or why the data set is in quarantine.
+        query_id: The id of the answer that raised an alert.
+        analyst: The analyst whose standing query it answers.
+        cells: The cells of a table that raised an alert, a hundred of them at the most.
+        since_phase: The first of the phases without a gap in which the alert held.
     """
 
     version: Literal[1] = 1
@@ -33,6 +37,7 @@ class Event(Reply):
         "phase_closed",
         "quarantined",
         "rollback_detected",
+        "alert",
     ]
     batch_id: str | None = None
     rows: int | None = None
@@ -43,6 +48,10 @@ class Event(Reply):
     late_batches: int | None = None
     note: str | None = None
     reason: Reason | None = None
+    query_id: str | None = None
+    analyst: str | None = None
+    cells: tuple[str, ...] | None = None
+    since_phase: int | None = None
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)

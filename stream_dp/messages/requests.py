@@ -26,6 +26,7 @@ from stream_dp.messages.precision import (
     RelativeError,
     ShareOfLine,
 )
+from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec
 from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
 
 
@@ -138,6 +139,9 @@ class QueryFields(Request):
         fresh: Whether a count rests on a look of its own alone, whatever was published before.
         window: The phases that are asked about. Default: all of them.
         series: Asks one part for each phase, day, week or month of the window.
+        standing: True answers the query in each phase from now on, under the ids ``query_id@phase``. False
+            ends it, and then stands next to ``query_id`` alone.
+        alert: When an answer to a standing query raises an alert.
     """
 
     query_id: Id
@@ -160,6 +164,8 @@ class QueryFields(Request):
     window: Window | None = None
     series: Series | None = None
     quote: StrictBool = False
+    standing: StrictBool | None = None
+    alert: AlertSpec | None = None
 
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> QueryFields:
@@ -178,7 +184,24 @@ class QueryFields(Request):
                 f'kind "{self.kind}" has no series: ask counts, tables, sums or shares, or remove series'
             )
         self._check_minus_window()
+        self._check_standing()
         return self
+
+    def _check_standing(self) -> None:
+        if self.alert is not None and not self.standing:
+            raise ValueError('an alert goes with a standing query: add "standing": true')
+        if self.alert is not None and self.kind not in ALERT_KINDS:
+            raise ValueError(f'kind "{self.kind}" has no number with an error bar: remove alert')
+        if self.standing is None:
+            return
+        if self.quote:
+            raise ValueError("a quote is for one answer: remove standing")
+        if self.standing and len(self.query_id) > LONGEST_ID:
+            raise ValueError(f"the id of a standing query has at most {LONGEST_ID} characters")
+        if not self.standing and self.model_fields_set - _NAMES_OF_A_QUERY - {"standing"}:
+            raise ValueError(
+                '"standing": false ends a standing query: write query_id next to it alone'
+            )
 
     def _check_minus_window(self) -> None:
         """Refuses windows that hold the same phases, or none, however many phases there are."""
@@ -231,6 +254,9 @@ class QueryFields(Request):
             InvalidMessage: The query is not valid. The error names the field and the fix.
         """
         return validated(cls, document, InvalidMessage)
+
+
+_NAMES_OF_A_QUERY = {"version", "dataset", "analyst", "query_id"}
 
 
 class SingleQuery(QueryFields):

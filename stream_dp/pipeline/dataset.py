@@ -7,9 +7,10 @@ the data goes through ``look``, which makes its charge durable first.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -30,12 +31,21 @@ from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, StoreError
-from stream_dp.messages import BudgetShares, Definition, Event, Reason, SourceRange, large_delta
+from stream_dp.messages import (
+    BudgetShares,
+    Definition,
+    Event,
+    Reason,
+    SourceRange,
+    large_delta,
+    standing_key,
+)
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.records import Outgoing, Releasable
 from stream_dp.pipeline.reserving import forget, reserve
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.standing import StandingQueries
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.profiles.lines import privacy_of
@@ -127,6 +137,7 @@ class Dataset:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         looks: The number of paid looks that this owner has taken.
+        standing_queries: The queries that are answered again in each phase.
 
     Args:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
@@ -180,6 +191,7 @@ class Dataset:
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
         self._lost = sorted(snapshot.intents.items())
+        self.standing_queries = StandingQueries(self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
             self._replay(snapshot)
@@ -395,6 +407,10 @@ class Dataset:
         self._build(self.definition)
         self.write_ledger("retired", {})
         self.release(Outgoing("catalog", self.name, b""))
+        for entry in list(self.standing_queries):
+            self.standing_queries.end(entry)
+            key = standing_key(self.name, entry.analyst, entry.query_id)
+            self.release(Outgoing("standing", key, b""))
         if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
@@ -734,6 +750,16 @@ class Dataset:
         limited, _, paid = self.meta.get(_PAID, "").partition(" ")
         charges = json.loads(paid) if limited == record_id else []
         self._paid = tuple(Charge(*charge) for charge in charges)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Counts what is done in this context for no record: a standing query is a request of its own."""
+        in_hand = self._record, self._work, self._limit, self._paid
+        self._record, self._work, self._limit, self._paid = "", (0, 0.0), None, ()
+        try:
+            yield
+        finally:
+            self._record, self._work, self._limit, self._paid = in_hand
 
     def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
         """Whether the record in hand would take more of some line than it may, with these charges; public."""

@@ -22,6 +22,7 @@ from stream_dp.pipeline.decoding import (
     Define,
     Ingest,
     QuoteTogether,
+    Repeat,
     Request,
     Retire,
 )
@@ -29,6 +30,7 @@ from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Outgoing, Record, plain
+from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import DatasetStore
@@ -55,6 +57,7 @@ class Decider:
         store: DatasetStore,
         holdings: Holdings,
         ownership: Ownership,
+        repeating: Repeating,
         *,
         metrics: Metrics,
         heartbeat: Heartbeat,
@@ -63,6 +66,7 @@ class Decider:
         self._store = store
         self._holdings = holdings
         self._ownership = ownership
+        self._repeating = repeating
         self._metrics = metrics
         self._heartbeat = heartbeat
 
@@ -139,10 +143,16 @@ class Decider:
             dataset.dated_ms = record.timestamp_ms
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
+            # Standing queries come before all else that a phase is asked, also when a crash cut them short.
+            if not piece.suspect and not await self._repeating.answer_due(dataset, known):
+                piece.finished = False
+                return
             try:
                 await self._decide(dataset, piece, request, known)
             except InvalidInput as error:
                 dataset.release(self.rejection(record, error, request.dataset))
+            if piece.finished and not await self._repeating.answer_due(dataset, known):
+                piece.request, piece.finished = Repeat(dataset.name), False
         if piece.finished:
             dataset.passed(record.topic_partition, record.offset + 1)
         if dataset.large:
@@ -178,6 +188,8 @@ class Decider:
             await _close(dataset, piece.record)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
+        elif isinstance(request, Repeat):
+            pass  # it is done: they are answered before any request
         elif isinstance(request, QuoteTogether):
             self._quote_together(dataset, piece.record, request, known)
         else:
@@ -216,6 +228,9 @@ class Decider:
                 piece.values += (values := self.values_of(dataset.name, query))
                 if piece.values > max(values, backlog.MOST_VALUES):
                     raise _TOO_MUCH_WORK
+                if isinstance(query, QueryFields) and query.standing is not None:
+                    await self._stand(dataset, request, query, known, record.timestamp_ms)
+                    continue
                 await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
             except InvalidMessage as error:
                 dataset.release(
@@ -226,6 +241,18 @@ class Decider:
         piece.finished = done == len(piece.request.queries)
         if not piece.finished:
             piece.request = replace(request, queries=piece.request.queries[done:])
+
+    async def _stand(
+        self, dataset: Dataset, request: Ask, query: QueryFields, known: Known, asked_ms: int
+    ) -> None:
+        """Begins or ends a standing query."""
+        _refuse_in_quarantine(dataset)
+        if not query.standing:
+            self._repeating.end(dataset, request.analyst, query.query_id)
+        elif request.at_most is not None:
+            raise _LIMIT_OF_ONE_RECORD
+        else:
+            await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
 
     async def _ask_one(
         self,
@@ -250,6 +277,12 @@ class Decider:
 
 _ID_REUSED = InvalidMessage(
     "query_id", "this id was used for another query", "ask under a new id", reason="id_reused"
+)
+
+_LIMIT_OF_ONE_RECORD = InvalidMessage(
+    "at_most",
+    "a limit for all queries of a record does not hold for the phases to come",
+    "write at_most in the standing query itself",
 )
 
 _TOO_MUCH_WORK = InvalidMessage(

@@ -36,6 +36,7 @@ __all__ = [
     "Define",
     "Ingest",
     "QuoteTogether",
+    "Repeat",
     "Request",
     "Retire",
     "decode",
@@ -110,7 +111,14 @@ class QuoteTogether:
     queries: Sequence[QueryFields | BadQuery]
 
 
-Request = Define | Retire | Close | Ingest | Ask | QuoteTogether
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What is left of a record that made standing queries due: they are to be answered."""
+
+    dataset: str
+
+
+Request = Define | Retire | Close | Ingest | Ask | QuoteTogether | Repeat
 
 
 @lru_cache(maxsize=65_536)

@@ -25,6 +25,7 @@ from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
@@ -58,6 +59,7 @@ class Holdings:
         noise: NoiseSource,
         ownership: Ownership,
         releaser: Releaser,
+        repeating: Repeating,
         *,
         key_file: bytes | None,
         fuse: Fuse,
@@ -69,6 +71,7 @@ class Holdings:
         self._noise = noise
         self._ownership = ownership
         self._releaser = releaser
+        self._repeating = repeating
         self._key_file = key_file
         self._fuse = fuse
         self._heartbeat = heartbeat
@@ -188,6 +191,7 @@ class Holdings:
             if snapshot.outbox:
                 await self._release_again(dataset, snapshot.outbox)
             await dataset.recover()
+            await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
 
     async def _check_ledger(self, snapshot: Snapshot) -> None:

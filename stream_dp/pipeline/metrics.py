@@ -1,4 +1,7 @@
-"""The metrics that Prometheus reads, described in docs/metrics.md. None derives from what a row holds.
+"""The metrics that Prometheus reads, described in docs/metrics.md.
+
+None derives from what a row holds, but for the answers to standing queries, which are shown as they were
+published.
 
 Counters grow as things happen. Current values are read when Prometheus asks, and cost nothing in between.
 """
@@ -138,6 +141,7 @@ class Metrics:
         worker = self._worker
         yield self._latency.family()
         yield from _of_datasets([] if worker is None else worker.datasets.values())
+        yield from _of_tiles([] if worker is None else worker.datasets.values())
         lag = GaugeMetricFamily(
             "stream_dp_cursor_lag_messages",
             "Records of the log that are still to be taken",
@@ -228,6 +232,47 @@ def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
             if (value := values.get(name)) is not None:
                 family.add_metric([dataset], value)
         yield family
+
+
+_OF_A_CELL = {
+    "answer": "The newest answer to a standing query",
+    "answer_low": "The lower end of its error bar",
+    "answer_high": "The upper end of its error bar",
+}
+
+_OF_A_TILE = {
+    "answer_phase": "The phase of the newest answer",
+    "answer_timestamp_seconds": "The time of the record that it followed",
+}
+
+
+def _of_tiles(held: Iterable[Dataset]) -> Iterator[Metric]:
+    """Yields the newest answers to standing queries, as they were published."""
+
+    def family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"stream_dp_{name}", text, labels=["dataset", "tile", *labels])
+
+    cells = {name: family(name, text, "cell") for name, text in _OF_A_CELL.items()}
+    tiles = {name: family(name, text) for name, text in _OF_A_TILE.items()}
+    for dataset in held:
+        # Of several analysts who chose one id, the one who began first is shown: no label names an analyst.
+        shown = {one.query_id: one.analyst for one in reversed([*dataset.standing_queries])}
+        for tile, analyst in shown.items():
+            latest = dataset.standing_queries.latest.get((analyst, tile))
+            if latest is None:
+                continue
+            tiles["answer_phase"].add_metric([dataset.name, tile], latest.phase)
+            if latest.dated_ms >= 0:
+                dated_s = latest.dated_ms / 1000
+                tiles["answer_timestamp_seconds"].add_metric([dataset.name, tile], dated_s)
+            for cell, value, error_bar in latest.figures:
+                labels = [dataset.name, tile, cell]
+                cells["answer"].add_metric(labels, value)
+                if error_bar is not None:
+                    cells["answer_low"].add_metric(labels, value - error_bar)
+                    cells["answer_high"].add_metric(labels, value + error_bar)
+    yield from cells.values()
+    yield from tiles.values()
 
 
 def _figures(dataset: Dataset) -> dict[str, float | None]:

@@ -40,6 +40,7 @@ from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import REJECTED, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
+from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import Store
@@ -79,11 +80,13 @@ class Worker:
         self._releaser = Releaser(
             store, send, metrics=self.metrics, fuse=fuse, heartbeat=self._heartbeat
         )
+        repeating = Repeating(store, self.metrics, self._heartbeat)
         self._holdings = Holdings(
             store,
             noise,
             self.ownership,
             self._releaser,
+            repeating,
             key_file=key_file,
             fuse=fuse,
             heartbeat=self._heartbeat,
@@ -92,6 +95,7 @@ class Worker:
             store,
             self._holdings,
             self.ownership,
+            repeating,
             metrics=self.metrics,
             heartbeat=self._heartbeat,
         )

@@ -7,15 +7,16 @@ import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Query, Rejection
 from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
-from stream_dp.messages import DatasetName
+from stream_dp.messages import DatasetName, Id
 from stream_dp.sql import MAX_LENGTH
 
 __all__ = ["ANALYST", "Asking"]
@@ -37,6 +38,8 @@ class AskRequest(BaseModel):
         sql: A condition or ``SELECT COUNT(*) ...``. None asks about every row.
         group_by: The attributes to group by, if the SQL has no GROUP BY.
         quote: Whether to ask only for the price of the answer.
+        standing: True asks it in each phase from now on, and False ends the standing query of this id.
+        query_id: The id of the standing query.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +49,14 @@ class AskRequest(BaseModel):
     group_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
     last_phases: Annotated[int, Field(ge=1)] | None = None
     quote: StrictBool = False
+    standing: StrictBool | None = None
+    query_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> AskRequest:
+        if self.standing is not None and self.query_id is None:
+            raise ValueError("a standing query needs a name")
+        return self
 
 
 class Asking:
@@ -91,6 +102,8 @@ class Asking:
     def _ask(self, asked: AskRequest) -> dict[str, Any]:
         query = Query(asked.sql or None, asked.group_by, asked.last_phases)
         try:
+            if asked.standing is not None:
+                return self._stand(asked, query)
             answer = self._open().ask_query(
                 asked.dataset, query, quote=asked.quote, timeout_s=_TIMEOUT_S
             )
@@ -108,6 +121,15 @@ class Asking:
             self._let_go()  # the next query connects again
             return _error(str(error))
         return answer.model_dump(mode="json", exclude_none=True)
+
+    def _stand(self, asked: AskRequest, query: Query[Any]) -> dict[str, Any]:
+        """Begins or ends a standing query; ``{"standing": ...}`` with its id."""
+        client, query_id = self._open(), asked.query_id or ""
+        if asked.standing:
+            client.stand(asked.dataset, replace(query, query_id=query_id), timeout_s=_TIMEOUT_S)
+        else:
+            client.end_standing(asked.dataset, query_id, timeout_s=_TIMEOUT_S)
+        return {"standing": query_id}
 
     def _open(self) -> Client:
         with self._lock:

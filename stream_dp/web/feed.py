@@ -22,7 +22,7 @@ __all__ = ["Feed"]
 
 _log = logging.getLogger(__name__)
 
-_FROM_THE_START: Final = frozenset({"catalog", "ledger"})
+_FROM_THE_START: Final = frozenset({"catalog", "ledger", "standing"})
 _LATEST: Final = 2_000
 _MAY_SKIP: Final = frozenset({"answers", "rejected", "queries"})
 _MOST_BEHIND: Final = 5_000

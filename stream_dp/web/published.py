@@ -32,11 +32,12 @@ from stream_dp.messages import (
     SumAnswer,
     SumByGroupAnswer,
 )
+from stream_dp.web.tiles import Tiles
 from stream_dp.web.wording import queries
 
 __all__ = ["READ", "Published", "PublishedDataset", "Tally"]
 
-READ: Final = ("catalog", "ledger", "events", "answers", "rejected", "queries")
+READ: Final = ("catalog", "ledger", "events", "answers", "standing", "rejected", "queries")
 
 _LATEST: Final = 40
 _REMEMBERED: Final = 5_000
@@ -76,6 +77,7 @@ class PublishedDataset:
         tallies: The answers, by the number of phases open at the time.
         spending: A sample of (milliseconds since 1970, largest spent share of any line).
         answers: The latest answers, newest first, as the pages show them.
+        tiles: The standing queries and their answers.
         events: The latest events, newest first, as the pages show them.
     """
 
@@ -88,6 +90,7 @@ class PublishedDataset:
     spending: list[tuple[int, float]] = field(default_factory=list)
     tallies: dict[int, Tally] = field(default_factory=lambda: defaultdict(Tally))
     answers: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    tiles: Tiles = field(default_factory=Tiles)
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LATEST))
     _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
 
@@ -147,6 +150,7 @@ class PublishedDataset:
         else:
             self.tallies[answer.phase].hard += 1
         self.answers.appendleft({"at": at, **_line(answer)})
+        self.tiles.answer(answer, at)
 
 
 def _line(answer: NoisyAnswer | RefusedAnswer) -> dict[str, Any]:
@@ -235,7 +239,7 @@ class Published:
 
         Args:
             role: The role of the topic, one of ``READ``.
-            key: The name of the data set.
+            key: The key of the record, which begins with the name of the data set.
             value: The value of the record.
             at: The time of the record, in milliseconds since 1970.
         """
@@ -248,6 +252,8 @@ class Published:
                     self.asked.setdefault(name, words)  # a repeated id gets its old answer
                 while len(self.asked) > _REMEMBERED:
                     self.asked.popitem(last=False)
+            elif role == "standing":
+                self.datasets[key.partition(" ")[0]].tiles.take(key, value)
             elif role == "catalog":
                 self.datasets[key].define(value)
             elif role == "ledger":

@@ -30,7 +30,8 @@ _epsilon: Final = lru_cache(maxsize=256)(epsilon_spent)
 class Views:
     """The documents by name, which are rebuilt only after new records.
 
-    The documents of the analyst's view are ``public``: the catalog, the ledger, answers and events.
+    The documents of the analyst's view are ``public``: the catalog, the ledger, answers, standing queries and
+    events.
     """
 
     def __init__(self, published: Published) -> None:
@@ -56,6 +57,7 @@ class Views:
             name = _chosen(self._published, dataset)
             asked = [
                 self._published.asked.get((name, one["analyst"], one["query_id"]), "")
+                or one.get("question", "")
                 for one in (_answers(self._published.datasets[name]) if name else ())
             ]
         return {
@@ -104,7 +106,12 @@ def _chosen(published: Published, name: str) -> str:
 
 
 def _answers(dataset: PublishedDataset) -> list[dict[str, Any]]:
-    return list(dataset.answers)[:_SHOWN_ANSWERS]
+    """The latest answers, with the question where it is public: that of a standing query."""
+    latest = list(dataset.answers)[:_SHOWN_ANSWERS]
+    return [
+        one if (words := dataset.tiles.words(one)) is None else {**one, "question": words}
+        for one in latest
+    ]
 
 
 def _public(published: Published, name: str) -> Section:
@@ -115,6 +122,7 @@ def _public(published: Published, name: str) -> Section:
         "schema": _schema(name, chosen.definition) if chosen is not None else b"null",
         "dataset": _bytes(_detail(name, chosen) if chosen is not None else None),
         "answers": _bytes(_answers(chosen) if chosen is not None else []),
+        "tiles": _bytes(chosen.tiles.shown() if chosen is not None else []),
         "events": _bytes(list(chosen.events)[:_SHOWN_EVENTS] if chosen is not None else []),
     }
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import QueryEnvelope, QueryFields, read_json
 
-__all__ = ["queries"]
+__all__ = ["queries", "sql_of", "words_of"]
 
 _LARGEST: Final = 16_384
 _LONGEST: Final = 200
@@ -28,7 +28,7 @@ def queries(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
     for item in envelope.queries:
         try:
             query = QueryFields.read(item)
-            words = _words(query)
+            words = words_of(query)
         except (InvalidInput, AttributeError, TypeError, ValueError):
             continue
         if query.quote:
@@ -37,7 +37,34 @@ def queries(value: bytes | None) -> Iterator[tuple[tuple[str, str, str], str]]:
         yield (envelope.dataset, envelope.analyst, query.query_id), short
 
 
-def _words(query: QueryFields) -> str:
+def sql_of(query: QueryFields) -> str | None:
+    """Writes a query as SQL, without its window. None for a kind that SQL here does not have."""
+    if query.fresh or query.error is not None or query.at_most is not None:
+        return None
+    where = "" if query.where is None else _condition(query.where)
+    by = ", ".join(_name(name) for name in query.group_by)
+    match query.kind:
+        case "predicate":
+            return where
+        case "table":
+            wanted = "COUNT(*)"
+        case "sum":
+            wanted = f"AVG({_name(query.attribute or '')})"
+            wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
+        case "share" if query.share_of is not None:
+            wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
+        case _:
+            return None
+    head = f"{by}, {wanted}" if by else wanted
+    return f"SELECT {head}{f' WHERE {where}' if where else ''}{f' GROUP BY {by}' if by else ''}"
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def words_of(query: QueryFields) -> str:
+    """Writes a query as text to read."""
     parts = []
     if query.kind not in ("predicate", "table"):
         facts = (query.attribute, query.rank, query.low, query.high)

@@ -30,6 +30,7 @@ from stream_dp.messages import (
     QueryEnvelope,
     QueryFields,
     Rejected,
+    StandingQuery,
     SyntheticRows,
     read_answer,
     read_json,
@@ -44,6 +45,7 @@ REPLIES: dict[str, Callable[[Any], BaseModel]] = {
     "event": Event.model_validate,
     "rejected": Rejected.model_validate,
     "synthetic": SyntheticRows.model_validate,
+    "standing": StandingQuery.model_validate,
 }
 
 

@@ -25,13 +25,15 @@ from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
+    MOST_STANDING,
     TOPICS,
     Definition,
     KindsSpec,
     MechanismSpec,
 )
 from stream_dp.messages.reading import MAX_NESTING
-from stream_dp.pipeline import backlog, dataset
+from stream_dp.messages.standing import LONGEST_ID
+from stream_dp.pipeline import backlog, dataset, standing
 from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.web import pages, runner
 
@@ -134,6 +136,9 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
+        ("standing queries of a data set", MOST_STANDING),
+        ("all standing queries of a data set together, as JSON", standing.MOST_BYTES),
+        ("`query_id` of a standing query", LONGEST_ID),
         ("values in all answers to the queries of one record", backlog.MOST_VALUES),
         ("draws of noise for the queries of one record", dataset.MOST_DRAWN),
         (

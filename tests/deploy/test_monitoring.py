@@ -32,9 +32,11 @@ from stream_dp.pipeline.metrics import Metrics
 ROOT = Path(__file__).parents[2]
 GENERATOR = ROOT / "deploy/grafana/generate.py"
 BOARD = ROOT / "deploy/grafana/dashboards/stream-dp.json"
+TILES = ROOT / "deploy/grafana/dashboards/tiles.json"
 CONFIG = ROOT / "deploy/prometheus/prometheus.yml"
 ALERTS = ROOT / "deploy/prometheus/alerts.yml"
 ALERT_TESTS = Path(__file__).with_name("alerts.yml")
+TILE_TESTS = Path(__file__).with_name("tiles.yml")
 PLUGINS = {"timeseries", "stat", "bargauge"}
 
 Document = dict[str, Any]
@@ -56,6 +58,13 @@ def board() -> Document:
     return document
 
 
+@pytest.fixture
+def tiles() -> Document:
+    """The dashboard of the answers to standing queries."""
+    document: Document = json.loads(TILES.read_bytes())
+    return document
+
+
 def _yaml(path: Path) -> Document:
     document: Document = YAML(typ="safe").load(path)
     return document
@@ -71,6 +80,7 @@ def _queries(board: Document) -> dict[str, str]:
     for panel in _panels(board):
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", "10s").replace("$dataset", ".+")
+            query = query.replace("$tile", ".+")
             assert "$" not in query
             found[f"{panel['title']} {target['refId']}"] = query
     return found
@@ -79,15 +89,18 @@ def _queries(board: Document) -> dict[str, str]:
 # ---------------------------------------------------------------- the dashboard
 
 
-def test_the_dashboard_is_what_its_generator_prints() -> None:
+@pytest.mark.parametrize(("file", "arguments"), [(BOARD, []), (TILES, ["tiles"])])
+def test_the_dashboard_is_what_its_generator_prints(file: Path, arguments: list[str]) -> None:
     printed = subprocess.run(
-        [sys.executable, GENERATOR], capture_output=True, timeout=60, check=True
+        [sys.executable, GENERATOR, *arguments], capture_output=True, timeout=60, check=True
     ).stdout
-    assert printed == BOARD.read_bytes(), "run make dashboard"
+    assert printed == file.read_bytes(), "run make dashboard"
 
 
-def test_the_dashboard_follows_grafanas_schema(board: Document) -> None:
+@pytest.mark.parametrize("file", [BOARD, TILES])
+def test_the_dashboard_follows_grafanas_schema(file: Path) -> None:
     plugins.register_default_plugins()
+    board = json.loads(file.read_bytes())
     read = Dashboard.from_json(copy.deepcopy(board))
     assert json.loads(json.dumps(read, cls=JSONEncoder)) == board
 
@@ -181,9 +194,10 @@ CHECKS: dict[Callable[[Document], list[object]], list[Callable[[Document], objec
 }
 
 
+@pytest.mark.parametrize("file", [BOARD, TILES], ids=lambda file: file.stem)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_there_are_no(check: Callable[[Document], list[object]], board: Document) -> None:
-    assert check(board) == []
+def test_there_are_no(check: Callable[[Document], list[object]], file: Path) -> None:
+    assert check(json.loads(file.read_bytes())) == []
 
 
 @pytest.mark.parametrize(
@@ -218,12 +232,12 @@ def test_promtool_accepts_the_configuration_and_its_rules(promtool: Path) -> Non
     assert f"{len(_rules())} rules found" in done.stdout
 
 
-def test_promtool_accepts_every_query_of_the_dashboard(
-    promtool: Path, board: Document, tmp_path: Path
+def test_promtool_accepts_every_query_of_the_dashboards(
+    promtool: Path, board: Document, tiles: Document, tmp_path: Path
 ) -> None:
     rules = [
         {"record": f"panel:{number}", "expr": query}
-        for number, query in enumerate(_queries(board).values())
+        for number, query in enumerate([*_queries(board).values(), *_queries(tiles).values()])
     ]
     file = tmp_path / "rules.yml"
     for extra, code in (([], 0), ([{"record": "broken", "expr": "sum by ("}], 1)):
@@ -259,6 +273,19 @@ def test_every_alert_is_tested_documented_and_says_what_is_wrong() -> None:
 def test_alerts_come_when_they_should_and_stay_away_when_nothing_is_wrong(promtool: Path) -> None:
     done = _run(promtool, "test", "rules", ALERT_TESTS)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_examples_of_alerts_on_tiles_come_when_they_should(promtool: Path) -> None:
+    done = _run(promtool, "test", "rules", TILE_TESTS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = [rule for group in _yaml(TILE_TESTS)["tests"] for rule in group["alert_rule_test"]]
+    examples = _yaml(CONFIG.with_name("tiles.yml"))["groups"][0]["rules"]
+    assert {rule["alertname"] for rule in rules if rule["exp_alerts"]} == {
+        rule["alert"] for rule in examples
+    }
+    for rule in examples:
+        for name in re.findall(r"stream_dp_\w+", rule["expr"]):
+            assert f"# TYPE {name} " in Metrics().exposition().decode(), name
 
 
 def test_alerts_that_never_come_fail_their_tests(promtool: Path, tmp_path: Path) -> None:
@@ -370,21 +397,31 @@ def _put(deployment: Any, number: int) -> None:
 
 @pytest.mark.kafka
 def test_every_panel_shows_something_of_a_worker_under_load(
-    deployment: Any, scrape: Callable[[int], Prometheus], board: Document
+    deployment: Any,
+    scrape: Callable[[int], Prometheus],
+    board: Document,
+    tiles: Document,
 ) -> None:
     worker = deployment.worker()
     prometheus = scrape(worker._port)
     worker.wait_ready()
     with deployment.client() as client:
         client.define(DEFINITION)
-    missing, rounds, deadline = _queries(board), 0, time.monotonic() + 60
+        client.stand("flags", {"attribute": "f0", "eq": True}, query_id="tile")
+    missing, rounds, deadline = _queries(board) | _queries(tiles), 0, time.monotonic() + 60
     while missing:
         assert time.monotonic() < deadline, missing
         _put(deployment, rounds)
         rounds += 1
         time.sleep(0.2)
         missing = {name: query for name, query in missing.items() if not prometheus.values(query)}
-    worker.until(lambda: len({a["query_id"] for a in deployment.replies("answers")}) == 3 * rounds)
+
+    def answered() -> bool:
+        ids = {answer["query_id"] for answer in deployment.replies("answers")}
+        tiles = {f"tile@{phase}" for phase in range(1, 2 + (rounds - 1) // 5)}
+        return tiles <= ids and len(ids - tiles) == 3 * rounds
+
+    worker.until(answered)
     statuses = [answer["status"] for answer in deployment.replies("answers")]
     for query, wanted in {
         "sum(stream_dp_answers_total)": statuses.count("answered"),

@@ -525,6 +525,7 @@ def complaints(world: World) -> list[str]:
         *_at_rest(world),
         *_ledger(world),
         *_synthetic(world),
+        *_standing_queries(world),
     ]
 
 
@@ -871,6 +872,14 @@ def _one_outcome(world: World) -> Iterator[str]:
         else:
             for item in _asked(document):
                 name = document["dataset"], document["analyst"], _id_of(item)
+                if isinstance(item, dict) and item.get("standing") is not None:
+                    if not here and not any(
+                        event.outgoing.key == " ".join(map(str, name))
+                        for event in world.trail
+                        if isinstance(event, Sent) and event.outgoing.role == "standing"
+                    ):
+                        yield f"P4: the standing query {name} at {position} is not listed"
+                    continue
                 # Where the id was used for another query, that one has the answer.
                 if not any(
                     reply.get("query_id") == name[2] and reply["reason"]["code"] != "id_reused"
@@ -879,7 +888,7 @@ def _one_outcome(world: World) -> Iterator[str]:
                     unrefused.add(name)
                     if name not in answers:
                         yield f"P4: {name} at {position} has no outcome"
-    for name in answers - unrefused:
+    for name in answers - unrefused - _answers_of_standing(world):
         yield f"P4: {name} was answered though every record that asked it was rejected"
     for batch in batches.keys() - taken:
         yield f"P4: batch {batch} has an outcome though every record of it was rejected"
@@ -961,6 +970,96 @@ def _synthetic(world: World) -> Iterator[str]:
                 yield f"{name} has no synthetic rows of phase {len(held.spent)}"
             elif {len(column["codes"]) for column in found["columns"].values()} != {wanted}:
                 yield f"{name} has not {wanted} synthetic rows"
+
+
+def _answers_of_standing(world: World) -> set[tuple[str, str, str]]:
+    """The ids under which standing queries may have been answered."""
+    return {
+        (dataset, analyst, f"{query_id}@{phase}")
+        for dataset, held in world.store._datasets.items()
+        for analyst, query_id in {
+            (one["analyst"], one["query"]["query_id"]) for _, one in _slots_ever(world, dataset)
+        }
+        for phase in range(1, len(held.spent) + 1)
+    }
+
+
+def _slots_ever(world: World, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every standing query that was ever committed, by its slot."""
+    return [
+        (slot, json.loads(text))
+        for event in world.trail
+        if isinstance(event, Committed) and event.transition.dataset == name
+        for slot, text in event.transition.meta.items()
+        if re.fullmatch("standing [0-9]+", slot) and text
+    ]
+
+
+def _standing_queries(world: World) -> Iterator[str]:
+    """P9: a query that stands when a phase opens is answered for it, before all else that the phase is asked.
+
+    One that begins in an open phase is answered for that phase too. The topic lists those that stand.
+    """
+    listed: dict[str, bytes] = {}
+    for sent in world.trail:
+        if isinstance(sent, Sent) and sent.outgoing.role == "standing":
+            listed[sent.outgoing.key] = sent.outgoing.value
+    standing_now: set[str] = set()
+    for name in world.store._datasets:
+        standing: dict[str, tuple[str, str, int]] = {}
+        owed: set[str] = set()
+        of_opening: set[str] = set()
+        phase = 0
+        for event in world.trail:
+            if not isinstance(event, Committed) or event.transition.dataset != name:
+                continue
+            transition = event.transition
+            if transition.erase:
+                standing.clear()
+                owed.clear()
+            opened = transition.seal is not None
+            for slot, text in transition.meta.items():
+                if not re.fullmatch("standing [0-9]+", slot):
+                    continue
+                before = standing.pop(slot, None)
+                if text:
+                    one = json.loads(text)
+                    new = one["analyst"], one["query"]["query_id"], one["serial"]
+                    standing[slot] = new
+                    if before != new and (phase or opened):
+                        owed.add(f"{new[0]} {new[1]}@{phase + opened}")
+                elif before is not None:
+                    owed.discard(f"{before[0]} {before[1]}@{phase}")
+            if opened:
+                if owed - transition.answers.keys() - world.store._datasets[name].answers.keys():
+                    yield f"P9: {name} opened phase {phase + 1} and still owed {sorted(owed)}"
+                phase += 1
+                owed = {f"{analyst} {one}@{phase}" for analyst, one, _ in standing.values()}
+                of_opening = owed - _early(world, name)
+            for answered, stored in transition.answers.items():
+                said = json.loads(answer_from_bytes(stored)[1])
+                first = sorted(of_opening & owed)
+                if said.get("phase") == phase and answered not in owed and first:
+                    yield f"P9: {name} answered {answered} before {first}"
+                owed.discard(answered)
+        owed -= _early(world, name)
+        if owed:
+            yield f"P9: {name} still owes {sorted(owed)}"
+        standing_now |= {f"{name} {analyst} {one}" for analyst, one, _ in standing.values()}
+    if {key for key, value in listed.items() if value} != standing_now:
+        yield f"P9: the topic lists {sorted(listed)}, and {sorted(standing_now)} stand"
+
+
+def _early(world: World, name: str) -> set[str]:
+    """The names under which somebody has asked by hand."""
+    return {
+        f"{document['analyst']} {_id_of(item)}"
+        for topic_partition, records in world.log.items()
+        if topic_partition.startswith("in.queries:")
+        for document in filter(None, map(_parsed, records))
+        if document.get("dataset") == name
+        for item in _asked(document)
+    }
 
 
 def _snapshot(world: World, name: str) -> Snapshot:

@@ -18,6 +18,7 @@ __all__ = [
     "ROUNDS",
     "RUNS",
     "STAGED",
+    "STANDING",
     "THESIS",
 ]
 
@@ -379,4 +380,57 @@ CALENDAR = (
     _late_alone,
     _close,
     _calendar_ask,
+)
+
+
+def _standing_define(world: World) -> None:
+    world.define("flights", mechanism={"base_share": 0.0005})
+    world.define("trains", mechanism={"base_share": 0.0})
+
+
+def _standing(world: World) -> None:
+    """Begins standing queries while no phase is open, some of which cannot be asked."""
+    stand = {"standing": True}
+    world.ask("flights", "late", LATE, **stand, alert={"above": 0.1}, window={"last_phases": 1})
+    by = {"query_id": "by", "kind": "table", "group_by": ["carrier"], **stand}
+    world.ask_many("flights", [by, {"query_id": "cut", "where": {"attribute": "delay", "ge": 7}}])
+    world.ask("flights", "late", AA, **stand)
+    world.ask("flights", "wrong", {"attribute": "gate", "eq": "B1"}, **stand)
+    world.ask("trains", "either", {"any": [AA, LATE]}, **stand)
+    world.ask("trains", "mean", AA, **stand, kind="sum", attribute="delay")
+
+
+def _standing_phase(world: World) -> None:
+    """Opens phases while ad-hoc queries are under way; one of them has the id of an answer to come."""
+    for name in ("flights", "trains"):
+        offset = world.next_offset("batches", name)
+        world.cells(name, f"batch-{offset}")
+        world.ask(name, f"adhoc-{offset}", {"any": [AA, LATE]})
+    world.ask("flights", "late@2", AA)
+
+
+def _standing_change(world: World) -> None:
+    """Begins more of them in an open phase, and ends some."""
+    stand = {"standing": True}
+    items = [
+        {"query_id": f"tile-{n}", "where": LATE, "window": {"last_phases": n + 1}} for n in range(3)
+    ]
+    world.ask_many("trains", [*({**item, **stand} for item in items), {"query_id": "one"}])
+    world.ask("trains", "tile-1", LATE, **stand, window={"last_phases": 2})
+    world.ask("flights", "by", standing=False)
+    world.ask("flights", "never", standing=False)
+
+
+def _standing_end(world: World) -> None:
+    world.produce("datasets", None, key="trains")
+    world.cells("flights", "last")
+
+
+STANDING = (
+    _standing_define,
+    _standing,
+    _standing_phase,
+    _standing_change,
+    _standing_phase,
+    _standing_end,
 )

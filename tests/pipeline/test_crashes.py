@@ -18,6 +18,7 @@ from tests.pipeline.scenarios import (
     ROUNDS,
     RUNS,
     STAGED,
+    STANDING,
     THESIS,
 )
 
@@ -162,6 +163,22 @@ async def test_rows_are_erased_without_a_crash(world: Any) -> None:
 async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
     """They go with the seal that makes them due, and no look that is taken again reads them."""
     assert await sweep(ERASED, range(part, 10_000, 5)) == []
+
+
+async def test_standing_queries_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=STANDING) == 0
+    assert world.complaints() == []
+    ids = {query_id for _, _, query_id in world.answers()}
+    assert {"late@1", "by@1", "either@2", "mean@2", "tile-2@2", "late@3", "tile-0@1"} <= ids
+    assert not {"by@2", "wrong@1", "either@3"} & ids
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+async def test_nor_does_a_crash_among_standing_queries(sweep: Sweep, part: int) -> None:
+    """Each is answered once for each phase, before all else, wherever the worker dies."""
+    assert await sweep(STANDING, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow

@@ -54,6 +54,12 @@ def _shown(process: Any, name: str, **labels: str) -> list[float]:
     ]
 
 
+def _date(world: Any, record: Any) -> None:
+    """Gives a record that is not read yet a time."""
+    dated = dataclasses.replace(record, timestamp_ms=1_700_000_000_000)
+    world.log[record.topic_partition][record.offset] = dated
+
+
 def _table() -> dict[str, tuple[str, set[str]]]:
     """Type and labels of each metric on the page."""
     rows = re.findall(
@@ -66,6 +72,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     world: Any, process: Any
 ) -> None:
     world.ask("flights", "q", AA)
+    _date(world, world.ask("flights", "tile", AA, standing=True))
     world.ask("flights", "bad", {"attribute": "nothing", "eq": 1})
     world.produce("queries", b"{", key="flights")
     await process.run()
@@ -85,10 +92,13 @@ async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process:
     world.ask("flights", "secret-id", AA)
     world.ask("flights", "another-id", {"attribute": "nothing", "eq": 1})
     world.ask("nowhere", "third-id", AA)
+    world.ask("flights", "tile", AA, standing=True)
     await process.run()
     metrics = process.worker.metrics
     known: dict[str, set[str] | None] = {
         "dataset": {"flights"},
+        "tile": {"tile"},
+        "cell": {""},
         "difficulty": {"easy", "hard"},
         "path": set(outcome.Path),
         "topic": set(INPUTS),
@@ -241,3 +251,62 @@ async def test_a_data_set_that_went_or_was_retired_is_no_longer_shown(
     assert _shown(process, "phase") == _shown(process, "phase", dataset="flights") == [1]
     process.worker.revoked(range(world.partitions))
     assert _shown(process, "phase") == _shown(process, "privacy_spent_epsilon") == []
+
+
+async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(
+    world: Any, process: Any
+) -> None:
+    world.ask("flights", "late", LATE, standing=True)
+    by = {"kind": "table", "group_by": ["carrier", "cancelled"]}
+    world.ask("flights", "by", **by, standing=True)
+    await process.run()
+    world.cells("flights", "third")
+    await process.run()
+    answer = world.answer("late@2")
+    value, error_bar = answer["value"], answer["error_bar"]
+    for name, wanted in {
+        "answer": value,
+        "answer_low": value - error_bar,
+        "answer_high": value + error_bar,
+        "answer_phase": 2,
+    }.items():
+        assert _shown(process, name, dataset="flights", tile="late") == [wanted]
+    table = world.answer("by@2")["table"]
+    assert _shown(process, "answer", tile="by", cell="AA, false") == [table["values"][0]]
+    assert _shown(process, "answer", tile="by") == table["values"]
+    await process.kill()
+    after = world.process()
+    await after.assign()
+    await after.run()
+    for name in ("answer", "answer_low", "answer_phase"):
+        assert _shown(after, name) == _shown(process, name)
+    world.ask("flights", "late", standing=False)
+    await after.run()
+    assert _shown(after, "answer", tile="late") == []
+    await after.kill()
+
+
+async def test_of_a_large_table_the_first_hundred_cells_are_shown(world: Any) -> None:
+    values = [f"c{n}" for n in range(120)]
+    process = world.process()
+    await process.assign()
+    world.define("wide", attributes=[{"name": "c", "type": "category", "values": values}])
+    await process.run()
+    world.batch("wide", "first", cells=[{"c": "c0", "count": 21_000}])
+    world.ask("wide", "by", kind="table", group_by=["c"], standing=True)
+    await process.run()
+    assert len(_shown(process, "answer", tile="by")) == 100
+    await process.kill()
+
+
+async def test_a_refused_tile_shows_no_number_and_its_age_is_that_of_its_record(
+    world: Any, process: Any
+) -> None:
+    before = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 9}}
+    record = world.ask("flights", "late", LATE, kind="difference", standing=True, **before)
+    _date(world, record)
+    await process.run()
+    assert world.answer("late@1")["status"] == "refused"
+    assert _shown(process, "answer", tile="late") == []
+    assert _shown(process, "answer_phase", tile="late") == [1]
+    assert _shown(process, "answer_timestamp_seconds", tile="late") == [1_700_000_000]

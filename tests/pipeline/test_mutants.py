@@ -14,11 +14,12 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
-from tests.pipeline.scenarios import ERASED, ROUNDS
+from tests.pipeline.scenarios import ERASED, ROUNDS, STANDING
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 Rounds = tuple[Callable[[Any], None], ...]
@@ -250,6 +251,28 @@ def rows_are_kept_in_memory_and_read(patch: pytest.MonkeyPatch, world: Any) -> N
 
     _nothing_is_known_to_be_erased(patch)
     world.store = Trusting()
+
+
+@mutant("P9", STANDING)
+def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: Any) -> None:
+    answer = Repeating._answer
+
+    async def noted(self: Repeating, dataset: Dataset, entry: Any, *others: Any) -> None:
+        dataset.standing_queries.answered(entry, dataset.phase, -1)
+        await dataset.flush()
+        await answer(self, dataset, entry, *others)
+
+    patch.setattr(Repeating, "_answer", noted)
+
+
+@mutant("P9", STANDING)
+def a_take_over_leaves_standing_queries_for_later(patch: pytest.MonkeyPatch, world: Any) -> None:
+    answer_due = Repeating.answer_due
+
+    async def late(self: Repeating, dataset: Dataset, known: Any) -> bool:
+        return dataset.dirty is False or await answer_due(self, dataset, known)
+
+    patch.setattr(Repeating, "answer_due", late)
 
 
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:

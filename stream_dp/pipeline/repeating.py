@@ -1,0 +1,242 @@
+"""Standing queries: begins and ends them, and answers them before anything else that a new phase is asked.
+
+What is still to be answered follows from the stored facts of the data set alone. So an owner who takes over
+after a crash goes on where the last one stopped, and answers no standing query twice.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from stream_dp.core.outcome import Refused
+from stream_dp.errors import InvalidMessage, InvalidQuery
+from stream_dp.messages import (
+    Answer,
+    Event,
+    NoisyAnswer,
+    QueryFields,
+    figures,
+    id_in_phase,
+    read_answer,
+    standing_key,
+)
+from stream_dp.pipeline import answering
+from stream_dp.pipeline.compiling import compile_query
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.records import Outgoing, plain
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.store import DatasetStore
+
+__all__ = ["Repeating"]
+
+_STEP_QUERIES: Final = 64
+_STEP_LOOKS: Final = 64
+_STEP_VALUES: Final = 2**16
+
+_Known = dict[tuple[str, str], bytes]
+
+
+class Repeating:
+    """Answers the standing queries of data sets, phase after phase."""
+
+    def __init__(self, store: DatasetStore, metrics: Metrics, heartbeat: Heartbeat) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._heartbeat = heartbeat
+
+    async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
+        """Answers standing queries for the newest phase, as many as one step may come to.
+
+        An id that was used by hand before keeps its answer.
+
+        Args:
+            dataset: The data set.
+            known: What is stored under the ids of this step. The answers given here are added to it.
+
+        Returns:
+            Whether none is left.
+        """
+        if not is_due(dataset):
+            return True
+        due = dataset.standing_queries.due(dataset.phase)
+        some = due[:_STEP_QUERIES]
+        names = [_name(entry, dataset.phase) for entry in some]
+        stored = await persistently(partial(self._store.answers, {dataset.name: names}))
+        looks, values = dataset.looks, 0
+        for done, (entry, name) in enumerate(zip(some, names, strict=True)):
+            values += answering.values_of(dataset, entry.query)
+            if done and (values > _STEP_VALUES or dataset.looks - looks >= _STEP_LOOKS):
+                return False
+            self._heartbeat.beat()
+            before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
+            await self._answer(dataset, entry, before, known)
+            if dataset.large:
+                await dataset.flush()
+        return len(some) == len(due)
+
+    async def begin(
+        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known, asked_ms: int
+    ) -> None:
+        """Begins a standing query, which is due at once if a phase is open. Again it changes nothing.
+
+        Raises:
+            InvalidMessage: It cannot be asked of this data set, or there are too many.
+        """
+        entry = dataset.standing_queries.find(analyst, query.query_id)
+        if entry is not None:
+            if not entry.asks(query):
+                raise _ID_REUSED
+            name = _name(entry, dataset.phase)
+            found = await persistently(partial(self._store.answers, {dataset.name: [name]}))
+            stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
+            reply = None
+            if stored is not None and answering.resend(
+                dataset, analyst, _asked(entry, dataset.phase), stored
+            ):
+                reply = read_answer(answer_from_bytes(stored).answer)
+            self._list(dataset, entry, reply)
+            return
+        _check(dataset, query)
+        entry = dataset.standing_queries.begin(
+            analyst, query, phase=dataset.phase, since_ms=asked_ms
+        )
+        self._list(dataset, entry, None)
+
+    def end(self, dataset: Dataset, analyst: str, query_id: str) -> None:
+        """Ends a standing query with a tombstone. One that does not stand gets another one."""
+        entry = dataset.standing_queries.find(analyst, query_id)
+        if entry is not None:
+            dataset.standing_queries.end(entry)
+        dataset.release(Outgoing("standing", standing_key(dataset.name, analyst, query_id), b""))
+
+    async def recall(self, dataset: Dataset) -> None:
+        """Reads the newest answers of the standing queries of a data set that was taken over, for gauges."""
+        standing = dataset.standing_queries
+        entries, phase = list(standing), standing.phase
+        for start in range(0, len(entries), _STEP_QUERIES):
+            names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
+            found = await persistently(partial(self._store.answers, {dataset.name: [*names]}))
+            for (_, name), stored in found.items():
+                _note(dataset, names[name], read_answer(answer_from_bytes(stored).answer), phase)
+            self._heartbeat.beat()
+
+    async def _answer(
+        self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
+    ) -> None:
+        """Answers one for the newest phase, and notes it in the same commit."""
+        phase = dataset.phase
+        asked = _asked(entry, phase)
+        reply: Answer | None = None
+        if before is None:
+            with dataset.apart():
+                reply, stored = await answering.answer(dataset, entry.analyst, asked)
+            assert stored is not None, "a quote does not stand"
+            known[dataset.name, _name(entry, phase)] = stored
+            self._metrics.answer(reply)
+        elif answering.resend(dataset, entry.analyst, asked, before):
+            reply = read_answer(answer_from_bytes(before).answer)
+        dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
+        if reply is not None:
+            _note(dataset, entry, reply, phase)
+            _alert(dataset, entry, reply, phase)
+        self._list(dataset, entry, reply)
+
+    def _list(self, dataset: Dataset, entry: Entry, reply: Answer | None) -> None:
+        """Publishes a standing query with its newest answer's phase and price."""
+        loss = reply.privacy_loss if isinstance(reply, NoisyAnswer) else None
+        listed = entry.listed(dataset.name, None if reply is None else dataset.phase, loss)
+        key = standing_key(dataset.name, entry.analyst, entry.query_id)
+        dataset.release(Outgoing("standing", key, listed.to_bytes()))
+
+
+def is_due(dataset: Dataset) -> bool:
+    """Returns whether a standing query still has to be answered for the newest phase."""
+    if dataset.retired or dataset.quarantined:
+        return False
+    return bool(dataset.standing_queries.due(dataset.phase))
+
+
+def _name(entry: Entry, phase: int) -> str:
+    return answering.answer_name(entry.analyst, id_in_phase(entry.query_id, phase))
+
+
+def _asked(entry: Entry, phase: int) -> QueryFields:
+    """The query as its analyst would ask it for this phase by hand."""
+    update = {
+        "query_id": id_in_phase(entry.query_id, phase),
+        "standing": None,
+        "alert": None,
+    }
+    return entry.query.model_copy(update=update)
+
+
+def _check(dataset: Dataset, query: QueryFields) -> None:
+    """Refuses what could be answered in no phase, and what there is no room for."""
+    refusal = answering.refusal_of(dataset)
+    if dataset.retired and isinstance(refusal, Refused):
+        raise InvalidMessage(
+            "dataset", refusal.message, "ask another data set", reason=refusal.code.value
+        )
+    try:
+        compile_query(dataset, query)
+    except InvalidQuery as error:
+        code = answering.code_of(error.reason).value
+        raise InvalidMessage(error.field, error.problem, error.fix, reason=code) from None
+    if not dataset.standing_queries.has_room(query):
+        raise _TOO_MANY
+
+
+def _note(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+    """Keeps the first numbers of an answer for the gauges."""
+    standing = dataset.standing_queries
+    found = tuple(islice(figures(reply), MOST_CELLS))
+    standing.latest[entry.analyst, entry.query_id] = Latest(phase, standing.dated_ms, found)
+
+
+def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+    """Announces an alert that holds in this phase.
+
+    The phase in which the query began raises none. Its analyst may have seen what was published of that
+    phase, and then the bar of this answer need not hold.
+    """
+    alert = entry.query.alert
+    if alert is None or phase <= entry.since_phase:
+        return
+    holds: list[str] = []
+    if isinstance(reply, NoisyAnswer) and reply.confidence is not None:
+        holds = [figure.cell for figure in figures(reply) if alert.holds(figure)]
+    since = entry.alert_since or phase
+    dataset.standing_queries.alerted(entry, since if holds else None)
+    if holds:
+        dataset.announce(
+            Event(
+                dataset=dataset.name,
+                event="alert",
+                phase=phase,
+                query_id=id_in_phase(entry.query_id, phase),
+                analyst=entry.analyst,
+                cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
+                since_phase=since,
+            )
+        )
+
+
+_ID_REUSED = InvalidMessage(
+    "query_id",
+    "another standing query of this analyst has this id",
+    "end that one, or choose another id",
+    reason="id_reused",
+)
+
+_TOO_MANY = InvalidMessage(
+    "standing",
+    "the data set has as many standing queries as it may have",
+    "end one first",
+    reason="too_many_standing",
+)

@@ -1,0 +1,235 @@
+"""The standing queries of one data set, as its stored facts say. Knows no store and no mechanism.
+
+Each has a slot among the facts that the store keeps of a data set. So it begins and ends in one commit with
+what follows from it. Next to them stands how far the answers of the newest phase have come.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from stream_dp.errors import CorruptState
+from stream_dp.messages import MOST_STANDING, Figure, PrivacyLoss, QueryFields, StandingQuery
+
+__all__ = ["MOST_BYTES", "MOST_CELLS", "Entry", "Latest", "StandingQueries"]
+
+MOST_BYTES: Final = 2**22
+"""The most bytes of all standing queries of a data set: its next owner reads them at once."""
+
+MOST_CELLS: Final = 100
+"""The cells of an answer that are kept for gauges, and named in an alert."""
+
+_SLOT = "standing "  # and a number: a standing query, or nothing
+_ANSWERED = (
+    "standing answered"  # the phase, the serial number up to which it was answered, and when
+)
+
+_ENVELOPE = {"version", "dataset", "analyst", "standing"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One standing query.
+
+    Attributes:
+        slot: Where it is stored.
+        serial: Grows with each one that begins. Answers are given in this order.
+        analyst: The name of the analyst.
+        fields: The fields of the query as they were sent.
+        since_phase: The number of phases that were open when it began.
+        since_ms: The time of the message that began it. -1 if it has none.
+        alert_since: The first of the phases without a gap in which its alert held. None while it does not.
+    """
+
+    slot: int
+    serial: int
+    analyst: str
+    fields: Mapping[str, Any]
+    since_phase: int
+    since_ms: int
+    alert_since: int | None = None
+
+    @property
+    def query_id(self) -> str:
+        """The id of the query."""
+        return str(self.fields["query_id"])
+
+    @property
+    def query(self) -> QueryFields:
+        """The query, with its alert."""
+        return QueryFields.read({**self.fields, "standing": True})
+
+    def asks(self, query: QueryFields) -> bool:
+        """Returns whether a query has the fields of this one."""
+        return self.fields == _fields(query)
+
+    def listed(self, dataset: str, phase: int | None, loss: PrivacyLoss | None) -> StandingQuery:
+        """Returns what is published of it.
+
+        Args:
+            dataset: The data set.
+            phase: The phase of its newest answer.
+            loss: What that has cost. None for a refusal.
+        """
+        return StandingQuery(
+            dataset=dataset,
+            analyst=self.analyst,
+            query_id=self.query_id,
+            query=dict(self.fields),
+            since_phase=self.since_phase,
+            since_ms=None if self.since_ms < 0 else self.since_ms,
+            phase=phase,
+            next_loss=loss,
+        )
+
+    def to_text(self) -> str:
+        """Writes it as it is stored."""
+        written = {
+            "serial": self.serial,
+            "analyst": self.analyst,
+            "query": self.fields,
+            "since_phase": self.since_phase,
+            "since_ms": self.since_ms,
+        }
+        if self.alert_since is not None:
+            written["alert_since"] = self.alert_since
+        return json.dumps(written, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, slot: int, text: str) -> Entry:
+        """Reads what ``to_text`` wrote.
+
+        Raises:
+            CorruptState: It cannot be read.
+        """
+        try:
+            written = json.loads(text)
+            return cls(
+                slot=slot,
+                serial=written["serial"],
+                analyst=written["analyst"],
+                fields=written["query"],
+                since_phase=written["since_phase"],
+                since_ms=written["since_ms"],
+                alert_since=written.get("alert_since"),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise CorruptState(f"the standing query in slot {slot} cannot be read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """What the gauges show of a standing query.
+
+    Attributes:
+        phase: The phase of its newest answer.
+        dated_ms: The time of the record that the answer followed. -1 if it is not known.
+        figures: Its first numbers; none for a refusal.
+    """
+
+    phase: int
+    dated_ms: int
+    figures: tuple[Figure, ...] = ()
+
+
+class StandingQueries:
+    """The standing queries of a data set, in the order in which they began.
+
+    Attributes:
+        latest: (analyst, id of a standing query) -> what the gauges show of it.
+
+    Args:
+        meta: The stored facts of the data set.
+        keep: A function that keeps one of them with the next commit.
+    """
+
+    def __init__(self, meta: Mapping[str, str], keep: Callable[[str, str], None]) -> None:
+        self._keep = keep
+        self._phase, self._serial, self.dated_ms = _answered(meta.get(_ANSWERED, "0 0 -1"))
+        found = [
+            Entry.from_text(int(name.removeprefix(_SLOT)), text)
+            for name, text in meta.items()
+            if name.startswith(_SLOT) and name != _ANSWERED and text
+        ]
+        found.sort(key=lambda entry: entry.serial)
+        self._entries = {(entry.analyst, entry.query_id): entry for entry in found}
+        self._next = max([self._serial, *(entry.serial for entry in found)]) + 1
+        self._bytes = sum(len(entry.to_text()) for entry in found)
+        self.latest: dict[tuple[str, str], Latest] = {}
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def phase(self) -> int:
+        """The newest phase that any of them was answered for."""
+        return self._phase
+
+    def find(self, analyst: str, query_id: str) -> Entry | None:
+        """Returns the standing query of this name, if there is one."""
+        return self._entries.get((analyst, query_id))
+
+    def due(self, phase: int) -> list[Entry]:
+        """Returns those that are still to be answered for the newest phase, in order."""
+        if phase == 0:
+            return []
+        passed = self._serial if self._phase == phase else 0
+        return [entry for entry in self._entries.values() if entry.serial > passed]
+
+    def has_room(self, query: QueryFields) -> bool:
+        """Returns whether another one may begin."""
+        size = len(json.dumps(_fields(query)))
+        return len(self._entries) < MOST_STANDING and size + self._bytes <= MOST_BYTES
+
+    def begin(self, analyst: str, query: QueryFields, *, phase: int, since_ms: int) -> Entry:
+        """Begins a standing query with the next commit."""
+        taken = {entry.slot for entry in self._entries.values()}
+        entry = Entry(
+            slot=next(slot for slot in range(len(taken) + 1) if slot not in taken),
+            serial=self._next,
+            analyst=analyst,
+            fields=_fields(query),
+            since_phase=phase,
+            since_ms=since_ms,
+        )
+        self._next += 1
+        self._store(entry)
+        return entry
+
+    def end(self, entry: Entry) -> None:
+        """Ends a standing query with the next commit."""
+        self._bytes -= len(self._entries.pop((entry.analyst, entry.query_id)).to_text())
+        self.latest.pop((entry.analyst, entry.query_id), None)
+        self._keep(f"{_SLOT}{entry.slot}", "")
+
+    def answered(self, entry: Entry, phase: int, dated_ms: int) -> None:
+        """Notes, with the next commit, that all up to this one have their answer for a phase."""
+        self._phase, self._serial, self.dated_ms = phase, entry.serial, dated_ms
+        self._keep(_ANSWERED, f"{phase} {entry.serial} {dated_ms}")
+
+    def alerted(self, entry: Entry, since: int | None) -> None:
+        """Notes, with the next commit, since which phase the alert of a standing query holds."""
+        if entry.alert_since != since:
+            self._store(replace(entry, alert_since=since))
+
+    def _store(self, entry: Entry) -> None:
+        before, text = self._entries.get((entry.analyst, entry.query_id)), entry.to_text()
+        self._entries[entry.analyst, entry.query_id] = entry
+        self._bytes += len(text) - (0 if before is None else len(before.to_text()))
+        self._keep(f"{_SLOT}{entry.slot}", text)
+
+
+def _answered(text: str) -> tuple[int, int, int]:
+    phase, serial, dated_ms = map(int, text.split(" "))
+    return phase, serial, dated_ms
+
+
+def _fields(query: QueryFields) -> dict[str, Any]:
+    """The fields of a query as they were sent, without those of its message."""
+    return query.model_dump(mode="json", exclude_unset=True, exclude=_ENVELOPE)

@@ -1,0 +1,134 @@
+"""The standing queries of one data set with their answers, phase by phase, from the topics alone."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from stream_dp.client import documents
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import (
+    NoisyAnswer,
+    QueryFields,
+    RefusedAnswer,
+    StandingQuery,
+    figures,
+)
+from stream_dp.web.wording import sql_of, words_of
+
+__all__ = ["Tiles"]
+
+_MOST_SHOWN: Final = 48
+_MOST_REMEMBERED: Final = 1_000
+_MOST_PHASES: Final = 60
+_MOST_CELLS: Final = 40
+_LONGEST: Final = 200
+_OF_PHASE: Final = re.compile(r"(.+)@([0-9]{1,10})")
+
+
+@dataclass(slots=True)
+class _History:
+    """The answers under one name: one number for each phase, and the cells of the newest."""
+
+    phases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    newest: int = 0
+    cells: list[tuple[str, float, float | None]] = field(default_factory=list)
+    in_all: int = 0
+
+    def add(self, phase: int, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
+        found = list(islice(figures(answer), _MOST_CELLS))
+        entry: dict[str, Any] = {"phase": phase, "at": at, "kind": answer.kind}
+        if isinstance(answer, RefusedAnswer):
+            entry["refused"] = answer.reason.message
+        else:
+            entry |= {"cost": answer.privacy_loss.share, "path": answer.path}
+            entry |= {"difficulty": answer.difficulty, "window": answer.window}
+        if len(found) == 1 and not found[0].cell:
+            entry |= {"value": found[0].value, "error_bar": found[0].error_bar}
+        self.phases[phase] = entry
+        while len(self.phases) > _MOST_PHASES:
+            del self.phases[min(self.phases)]
+        if phase >= self.newest:
+            self.newest, self.cells = phase, [tuple(figure) for figure in found if figure.cell]
+            table = getattr(answer, "table", None)
+            self.in_all = 0 if table is None else len(table.counts)
+
+
+class Tiles:
+    """The standing queries that the topic lists, and what was answered under their names."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, StandingQuery] = {}
+        self._histories: OrderedDict[tuple[str, str], _History] = OrderedDict()
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Takes a record of the topic ``standing``. An empty record ends a standing query."""
+        listed = documents.read(StandingQuery, value) if value else None
+        if listed is None:
+            self._listed.pop(key, None)
+        else:
+            self._listed[key] = listed
+
+    def answer(self, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
+        """Takes an answer, which belongs to a standing query if its id ends with a phase."""
+        found = _OF_PHASE.fullmatch(answer.query_id)
+        if found is None:
+            return
+        name = (answer.analyst, found[1])
+        self._histories.setdefault(name, _History()).add(int(found[2]), answer, at)
+        self._histories.move_to_end(name)
+        while len(self._histories) > _MOST_REMEMBERED:
+            self._histories.popitem(last=False)
+
+    def words(self, line: Mapping[str, Any]) -> str | None:
+        """Returns what an answer was about, if a standing query that is listed asked for it."""
+        found = _OF_PHASE.fullmatch(line["query_id"])
+        if found is None:
+            return None
+        for listed in self._listed.values():
+            if (listed.analyst, listed.query_id) == (line["analyst"], found[1]):
+                return _words(listed)
+        return None
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Returns the tiles as the page shows them, in the order in which they began."""
+        some = sorted(self._listed.values(), key=lambda one: (one.since_ms or 0, one.query_id))
+        return [self._tile(listed) for listed in some[:_MOST_SHOWN]]
+
+    def _tile(self, listed: StandingQuery) -> dict[str, Any]:
+        history = self._histories.get((listed.analyst, listed.query_id), _History())
+        phases = [history.phases[phase] for phase in sorted(history.phases)]
+        query = _query(listed)
+        window = None if query is None else query.window
+        last = getattr(window, "last_phases", None)
+        sql = None if query is None or (window is not None and last is None) else sql_of(query)
+        return {
+            "analyst": listed.analyst,
+            "query_id": listed.query_id,
+            "words": _words(listed),
+            "sql": sql,
+            "last_phases": last,
+            "alert": listed.query.get("alert"),
+            "since_ms": listed.since_ms,
+            "next_loss": None if listed.next_loss is None else listed.next_loss.share,
+            "history": phases,
+            "cells": history.cells,
+            "in_all": history.in_all,
+        }
+
+
+def _query(listed: StandingQuery) -> QueryFields | None:
+    try:
+        return QueryFields.read({**listed.query, "standing": True})
+    except InvalidInput:  # a newer release wrote it
+        return None
+
+
+def _words(listed: StandingQuery) -> str:
+    query = _query(listed)
+    words = "a query of a newer release" if query is None else words_of(query)
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"

@@ -1,0 +1,293 @@
+"""Standing queries: answered in each phase by themselves, listed with their price, and ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import standing
+from stream_dp.pipeline.standing import StandingQueries
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+@pytest.fixture
+async def waiting(world: Any, process: Any) -> Any:
+    """A world with a data set that has no phase yet."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await process.run()
+    return world
+
+
+def _listed(world: Any) -> dict[str, Any]:
+    """The newest record of each standing query that the topic keeps."""
+    found = {}
+    for event in world.trail:
+        outgoing = getattr(event, "outgoing", None)
+        if outgoing is not None and outgoing.role == "standing":
+            found[outgoing.key] = outgoing.value
+    return {key: value for key, value in found.items() if value}
+
+
+async def test_it_is_answered_whenever_a_phase_opens(waiting: Any, process: Any) -> None:
+    waiting.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    assert waiting.answers() == {}
+    for phase in (1, 2):
+        waiting.cells("flights", f"batch-{phase}")
+        await process.run()
+        answer = waiting.answer(f"late@{phase}")
+        assert (answer["status"], answer["phase"], answer["analyst"]) == ("answered", phase, "ana")
+        assert answer["window"] == [1, phase]
+
+
+async def test_it_is_answered_at_once_where_a_phase_is_open(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    assert first.answer("late@1")["status"] == "answered"
+
+
+async def test_its_answer_is_the_one_that_the_query_would_get_by_hand(
+    first: Any, process: Any
+) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    sent = first.released("answers")
+    first.ask("flights", "late@1", LATE)
+    await process.run()
+    assert first.released("answers") == [*sent, sent[-1]]
+
+
+async def test_it_pays_before_any_other_query_of_the_phase(waiting: Any, process: Any) -> None:
+    waiting.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    waiting.cells("flights", "first")
+    await process.run()
+    waiting.ask("flights", "by-hand", LATE)
+    await process.run()
+    assert waiting.answer("late@1")["path"] == "measured"
+    assert waiting.answer("by-hand")["privacy_loss"]["share"] == 0.0
+
+
+async def test_the_topic_lists_it_with_the_price_of_its_newest_answer(
+    waiting: Any, process: Any
+) -> None:
+    waiting.ask("flights", "late", LATE, standing=True, window={"last_phases": 1})
+    await process.run()
+    listed = {"query_id": "late", "where": LATE, "window": {"last_phases": 1}}
+    (before,) = waiting.released("standing")
+    assert before == {
+        "version": 1,
+        "dataset": "flights",
+        "analyst": "ana",
+        "query_id": "late",
+        "query": listed,
+        "since_phase": 0,
+    }
+    waiting.cells("flights", "first")
+    await process.run()
+    paid = waiting.answer("late@1")["privacy_loss"]
+    assert paid["share"] > 0
+    assert waiting.released("standing")[-1] == {**before, "phase": 1, "next_loss": paid}
+
+
+async def test_a_tombstone_ends_it(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    first.ask("flights", "aa", AA, standing=True)
+    await process.run()
+    first.ask("flights", "late", standing=False)
+    await process.run()
+    assert _listed(first).keys() == {"flights ana aa"}
+    first.cells("flights", "second")
+    await process.run()
+    assert {query_id for _, _, query_id in first.answers()} == {"late@1", "aa@1", "aa@2"}
+
+
+async def test_only_its_own_analyst_ends_it(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    first.ask_many("flights", [{"query_id": "late", "standing": False}], analyst="bo")
+    await process.run()
+    assert _listed(first).keys() == {"flights ana late"}
+
+
+async def test_one_that_is_refused_in_a_phase_goes_on(waiting: Any, process: Any) -> None:
+    before = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
+    waiting.ask("flights", "more", LATE, kind="difference", standing=True, **before)
+    await process.run()
+    for phase in (1, 2):
+        waiting.cells("flights", f"batch-{phase}")
+        await process.run()
+    assert waiting.answer("more@1")["status"] == "refused"
+    assert waiting.answer("more@2")["status"] == "answered"
+
+
+async def test_what_can_never_be_answered_does_not_begin(first: Any, process: Any) -> None:
+    unknown = first.ask("flights", "wrong", {"attribute": "gate", "eq": "B1"}, standing=True)
+    limited = first.ask_many(
+        "flights", [{"query_id": "late", "where": LATE, "standing": True}], at_most=0.1
+    )
+    await process.run()
+    assert first.rejection(unknown)["reason"]["code"] == "unknown_attribute"
+    assert "at_most" in first.rejection(limited)["reason"]["message"]
+    assert first.answers() == {} == _listed(first)
+
+
+async def test_another_query_under_its_id_is_rejected(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    other = first.ask("flights", "late", AA, standing=True)
+    again = first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    assert first.rejection(other)["reason"]["code"] == "id_reused"
+    assert first.rejections().keys() == {(other.topic, other.partition, other.offset)}
+    assert again.offset > other.offset
+    assert len(first.answers()) == 1
+
+
+async def test_there_may_only_be_so_many(
+    first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "MOST_STANDING", 2)
+    records = [first.ask("flights", f"late-{n}", LATE, standing=True) for n in range(3)]
+    await process.run()
+    assert first.rejection(records[2])["reason"]["code"] == "too_many_standing"
+    first.ask("flights", "late-0", standing=False)
+    first.ask("flights", "late-2", LATE, standing=True)
+    await process.run()
+    assert _listed(first).keys() == {"flights ana late-1", "flights ana late-2"}
+
+
+async def test_retiring_a_data_set_ends_all(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    first.produce("datasets", None, key="flights")
+    await process.run()
+    assert _listed(first) == {}
+    late = first.ask("flights", "other", LATE, standing=True)
+    await process.run()
+    assert first.rejection(late)["reason"]["code"] == "retired"
+
+
+async def test_many_are_answered_in_several_steps(waiting: Any, process: Any) -> None:
+    """More than one step may come to, and all before the query that comes behind the batch."""
+    items = [
+        {"query_id": f"q{n}", "where": LATE, "standing": True, "window": {"last_phases": n + 1}}
+        for n in range(150)
+    ]
+    waiting.ask_many("flights", items)
+    await process.run()
+    waiting.cells("flights", "first")
+    await process.run()
+    assert [query_id for _, _, query_id in waiting.answers()] == [f"q{n}@1" for n in range(150)]
+
+
+# ---------------------------------------------------------------- alerts
+
+
+ALL = {"any": [AA, {"not": AA}]}
+
+
+async def _alerts(world: Any, process: Any, alert: dict[str, float], where: Any = LATE) -> Any:
+    world.ask("flights", "late", where, standing=True, alert=alert, window={"last_phases": 1})
+    await process.run()
+    for phase in (1, 2):
+        world.cells("flights", f"batch-{phase}")
+        await process.run()
+    return world.events("alert")
+
+
+async def test_an_alert_is_an_event_in_each_phase_in_which_it_holds(
+    waiting: Any, process: Any
+) -> None:
+    """Of 21,000 rows 8,000 are late."""
+    assert await _alerts(waiting, process, {"above": 0.3}) == [
+        {
+            "version": 1,
+            "dataset": "flights",
+            "event": "alert",
+            "phase": phase,
+            "query_id": f"late@{phase}",
+            "analyst": "ana",
+            "since_phase": 1,
+        }
+        for phase in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("alert", [{"above": 0.375}, {"below": 0.385}, {"above": 0.5}])
+async def test_none_is_raised_where_the_bar_holds_the_number(
+    waiting: Any, process: Any, alert: dict[str, float]
+) -> None:
+    assert await _alerts(waiting, process, alert) == []
+
+
+async def test_one_below_is_raised_too(waiting: Any, process: Any) -> None:
+    assert len(await _alerts(waiting, process, {"below": 0.5})) == 2
+
+
+async def test_none_is_raised_for_the_phase_in_which_it_was_set(first: Any, process: Any) -> None:
+    """Its analyst may have seen that phase's answers, and the bar then promises nothing."""
+    first.ask("flights", "late", LATE, standing=True, alert={"above": 0.3})
+    await process.run()
+    assert first.events("alert") == []
+    first.cells("flights", "second")
+    await process.run()
+    assert [event["since_phase"] for event in first.events("alert")] == [2]
+
+
+async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:
+    waiting.ask(
+        "flights",
+        "by",
+        kind="table",
+        group_by=["carrier", "cancelled"],
+        standing=True,
+        alert={"above": 0.25},
+    )
+    await process.run()
+    waiting.cells("flights", "first")
+    await process.run()
+    (event,) = waiting.events("alert")
+    assert event["cells"] == ["AA, false", "UA, true"]
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
+    meta: dict[str, str] = {}
+    from stream_dp.messages import QueryFields
+
+    queries = StandingQueries(meta, meta.__setitem__)
+    for name in ("a", "b", "c"):
+        query = QueryFields.read({"query_id": name, "standing": True})
+        queries.begin("ana", query, phase=0, since_ms=5)
+    found = queries.find("ana", "b")
+    assert found is not None
+    queries.end(found)
+    query = QueryFields.read({"query_id": "d", "standing": True})
+    queries.begin("ana", query, phase=3, since_ms=6)
+    assert sorted(name for name in meta if meta[name]) == ["standing 0", "standing 1", "standing 2"]
+    again = StandingQueries(meta, meta.__setitem__)
+    assert [entry.query_id for entry in again] == ["a", "c", "d"]
+
+
+def test_stored_standing_queries_stay_readable() -> None:
+    """Written by the first release that had any."""
+    text = (
+        '{"serial":2,"analyst":"ana","query":{"query_id":"late","where":{"attribute":"delay","ge":10},'
+        '"alert":{"above":0.2}},"since_phase":3,"since_ms":1700000000000,"alert_since":4}'
+    )
+    meta = {"standing 7": text, "standing 3": "", "standing answered": "4 2 1700000000001"}
+    queries = StandingQueries(meta, meta.__setitem__)
+    (entry,) = queries
+    assert entry.to_text() == text
+    assert (queries.phase, queries.dated_ms, queries.due(4), queries.due(5)) == (
+        4,
+        1_700_000_000_001,
+        [],
+        [entry],
+    )
