@@ -110,7 +110,7 @@ def apply(
         click.echo(f"{name}: {what}")
 
 
-def _items(client: Client, dataset: str, file: Path | None) -> Iterator[dict[str, Any]]:
+def _items(client: Client, dataset: str, file: Path | None) -> Iterator[Mapping[str, Any]]:
     """The fields of each tile's query. All are checked before the first one is sent."""
     if file is None:
         tiles = list(_of_definition(client.definition(dataset)))

@@ -13,6 +13,7 @@ from stream_dp.messages.forms import Answer, CellsAnswer, CountAnswer, NoisyAnsw
 from stream_dp.messages.kinds.differences import DifferenceAnswer, DifferenceByGroupAnswer
 from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
+from stream_dp.messages.series import SeriesAnswer
 
 __all__ = [
     "ALERT_KINDS",
@@ -115,8 +116,15 @@ class Figure(NamedTuple):
 
 
 def figures(answer: Answer) -> Iterator[Figure]:
-    """Yields the numbers of an answer with their bars, cell by cell. Answers of other forms have none."""
+    """Yields the numbers of an answer with their bars, cell by cell. Answers of other forms have none.
+
+    Those of a series are the numbers of its newest part.
+    """
     match answer:
+        case SeriesAnswer():
+            if answer.parts:
+                yield from figures(answer.parts[-1].answer)
+            return
         case ShareAnswer():
             found = [(answer.share, answer.share_bar)]
         case SumAnswer():

@@ -186,7 +186,7 @@ def _check(dataset: Dataset, query: QueryFields) -> None:
     try:
         compile_query(dataset, query)
     except InvalidQuery as error:
-        code = answering.code_of(error.reason).value
+        code = answering.invalid(error).code.value
         raise InvalidMessage(error.field, error.problem, error.fix, reason=code) from None
     if not dataset.standing_queries.has_room(query):
         raise _TOO_MANY
