@@ -7,10 +7,13 @@ SHARED ?= ../shared
 PEERS := opendp smartnoise pipelinedp tumult qrlew
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
+.PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
+
+demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day: tiles that answer themselves, and an alert
+	@$(BIN)/stream-dp demo --daily
 
 test: $(VENV)/dev.stamp  ## Everything that CI runs
 	$(BIN)/python -m pytest $(PARALLEL)

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.live import Live
 
 from stream_dp.audit import Report
+from stream_dp.cli.demo_daily import Daily, summarise
 from stream_dp.cli.demo_view import (
     MONTHS,
     AskedTable,
@@ -74,16 +75,24 @@ bad draw makes three misses at once.
 @click.command()
 @click.option("--fast", is_flag=True, help="Use three months instead of twelve.")
 @click.option(
+    "--daily", is_flag=True, help="Stream two months day by day, with tiles and an alert."
+)
+@click.option(
     "--svg",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Save the last picture in this file.",
 )
-def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
+def command(fast: bool, daily: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
     """Stream a year of flight records, ask about 200 queries, kill the worker once, and check the answers.
 
     The command shows exact answers next to the noisy ones. It computes them itself from a public file. The
     worker never publishes an exact answer.
+
+    With --daily, a phase opens each day, twelve tiles are answered by themselves, and an alert is raised on
+    the days of a snowstorm.
     """
+    if daily and (fast or svg is not None):
+        raise click.UsageError("--daily goes without --fast and --svg")
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
@@ -109,6 +118,13 @@ def command(fast: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
 
         client = Client(addresses.bootstrap_servers, analyst="demo", on_delay=check_worker)
         stack.enter_context(client)
+        if daily:
+            tiles = Daily(client, worker, sample, console)
+            tiles.run()
+            (report,) = reports(*published(client), [FLIGHTS_DEFINITION["dataset"]])
+            summarise(console, tiles, report, time.monotonic() - started)
+            _say_checked(console, report)
+            return
         months = 3 if fast else 12
         screen = stack.enter_context(_Screen(console, Story(months)))
         demo = _Demo(client, worker, sample, exact, screen)

@@ -53,7 +53,10 @@ class _History:
         while len(self.phases) > _MOST_PHASES:
             del self.phases[min(self.phases)]
         if phase >= self.newest:
-            self.newest, self.cells = phase, [(one.cell, one.value, one.error_bar) for one in found if one.cell]
+            self.newest, self.cells = (
+                phase,
+                [(one.cell, one.value, one.error_bar) for one in found if one.cell],
+            )
             table = getattr(answer, "table", None)
             self.in_all = 0 if table is None else len(table.counts)
 
