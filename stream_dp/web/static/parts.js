@@ -194,7 +194,7 @@ const EVENTS = {
   dataset_retired: () => "data set retired: its rows are erased",
   batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
   batch_refused: (event) => `batch ${event.batch_id} refused`,
-  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${plural(event.late_batches, "late batch", "late batches")}` : ""}`,
+  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
   phase_closed: (event) => `the period of phase ${event.phase} was closed`,
   quarantined: () => "in quarantine",
 };
