@@ -4,7 +4,7 @@ import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
-import { dates, figure, sharedParts } from "./parts.js";
+import { dates, figure, moment, sharedParts } from "./parts.js";
 
 const MOST_BARS = 40;
 const MOST_ROWS = 500;
@@ -296,7 +296,7 @@ function valuesOf(answer) {
 
 const valueOf = (kind, answer) => ({ sum: [answer.mean, answer.mean_bar], share: [answer.share, answer.share_bar] }[kind] ?? [answer.value, answer.error_bar]).map((value) => value ?? null);
 
-const periodOf = (part) => part.since ?? (part.window[0] === part.window[1] ? `${part.window[0]}` : `${part.window[0]}–${part.window[1]}`);
+const periodOf = (part) => (part.since ? moment(part.since) : null) ?? (part.window[0] === part.window[1] ? `${part.window[0]}` : `${part.window[0]}–${part.window[1]}`);
 
 /** One picture for each cell of a series, for the largest ones of many, and all values as a table. */
 function seriesAnswer(place, question, answer) {
@@ -324,7 +324,7 @@ function seriesAnswer(place, question, answer) {
         "Parts of the series",
         [["since", ""], ["until", ""], cells.length > 1 ? ["cell", ""] : null, ["value", "number"], ["± error", "number"]].filter(Boolean),
         lines.slice(0, MOST_ROWS).map(([part, cell, value, error]) =>
-          h("tr", {}, h("th", { scope: "row" }, periodOf(part)), h("td", {}, part.until ?? ""), cells.length > 1 ? h("td", {}, cell) : null, h("td", { class: "number" }, part.answer.status === "refused" ? `refused: ${why(part.answer.reason)}` : value === null ? "–" : say(value)), h("td", { class: "number" }, error === null ? "–" : say(error))),
+          h("tr", {}, h("th", { scope: "row" }, periodOf(part)), h("td", {}, moment(part.until ?? "")), cells.length > 1 ? h("td", {}, cell) : null, h("td", { class: "number" }, part.answer.status === "refused" ? `refused: ${why(part.answer.reason)}` : value === null ? "–" : say(value)), h("td", { class: "number" }, error === null ? "–" : say(error))),
         ),
       )),
       lines.length > MOST_ROWS ? empty(`${whole(lines.length - MOST_ROWS)} more values`) : null,

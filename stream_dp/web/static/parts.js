@@ -72,7 +72,7 @@ function showBudget(dataset) {
     fill($("budget"), empty("No phase is open yet, so nothing is spent."));
   } else {
     const hidden = phases[0].phase - 1;
-    const dated = phases.some((phase) => phase.since);
+    const dated = Boolean(dataset.every);
     fill(
       $("budget"),
       scrolling(
@@ -85,7 +85,7 @@ function showBudget(dataset) {
               "tr",
               {},
               h("th", { scope: "row", class: "tight" }, phase.phase),
-              h("td", { class: "tight roomy muted", title: dated ? `opened ${when(phase.opened).textContent ?? ""}${dates(phase)}` : null }, dated ? (phase.since ?? "") : when(phase.opened)),
+              h("td", { class: "tight roomy muted", title: dated ? `opened ${when(phase.opened).textContent ?? ""}${dates(phase)}` : null }, dated ? moment(phase.since ?? "") : when(phase.opened)),
               h("td", { class: "number tight" }, whole(phase.rows)),
               h("td", { class: "broad" }, spendingBar(phase.spent)),
               h("td", { class: "number tight" }, share(phase.spent)),
@@ -187,7 +187,10 @@ function showAnswers(answers, questions) {
 }
 
 /** The stretch of time that some phases cover, where it is known. */
-export const dates = ({ since, until }) => (since && until ? `, from ${since} until ${until}` : "");
+export const dates = ({ since, until }) => (since && until ? `, from ${moment(since)} until ${moment(until)}` : "");
+
+/** A date or a time as in messages, but without seconds. */
+export const moment = (time) => (time.length <= "2026-11-01T06:00+01:00".length ? time : time.slice(0, 16).replace("T", " "));
 
 const EVENTS = {
   dataset_accepted: (event) => (event.note ? `data set accepted; ${event.note}` : "data set accepted"),
