@@ -16,6 +16,7 @@ from stream_dp.messages import (
     TOPICS,
     Answer,
     Batch,
+    ClosePhase,
     Definition,
     Event,
     QueryEnvelope,
@@ -24,6 +25,7 @@ from stream_dp.messages import (
     QuotedBundle,
     RefusedAnswer,
     Rejected,
+    SeriesAnswer,
     SingleQuery,
     StandingQuery,
     SyntheticRows,
@@ -36,6 +38,7 @@ _VERSION: Final = 1
 
 _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "definition": Definition,
+    "close": ClosePhase,
     "batch": Batch,
     "query": SingleQuery,
     "queries": QueryEnvelope,
@@ -68,6 +71,14 @@ _LEDGER: Final = {
         },
         "phase": {"description": "phase: its number, from 1.", "type": "integer", "minimum": 1},
         "rows": {"description": "phase: its rows.", "type": "integer", "minimum": 0},
+        "since": {
+            "description": "phase: the time at which it begins, as a date or with an offset, if it is known.",
+            "type": "string",
+        },
+        "until": {
+            "description": "phase: the time at which it has ended, which does not belong to it.",
+            "type": "string",
+        },
         "looks": {
             "description": "charge: the look, with everything that determines its price.",
             "type": "array",
@@ -105,7 +116,7 @@ _LEDGER: Final = {
 }
 
 _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
-    "datasets": ("definition",),
+    "datasets": ("definition", "close"),
     "batches": ("batch",),
     "queries": ("query", "queries"),
     "answers": ("answer",),
@@ -151,11 +162,18 @@ def _answer() -> dict[str, Any]:
 
     Answers that were published before they said their kind lack the field ``kind``.
     """
-    models: list[type[Answer]] = [*ANSWERS.values(), QuotedAnswer, QuotedBundle, RefusedAnswer]
+    models: list[type[Answer]] = [
+        *ANSWERS.values(),
+        SeriesAnswer,
+        QuotedAnswer,
+        QuotedBundle,
+        RefusedAnswer,
+    ]
     refs, made = models_json_schema([(model, "validation") for model in models])
     for model in models:
         made["$defs"][model.__name__]["required"].append("status")
-    made["$defs"][QuotedBundle.__name__]["required"].append("kind")
+    for named in (QuotedBundle, SeriesAnswer):
+        made["$defs"][named.__name__]["required"].append("kind")
     return {
         "title": "Answer",
         "description": "The reply to a query: `status` and `kind` say which of these it is.",

@@ -8,6 +8,7 @@ or 25 hours, and a period follows from a time and the rules of the zone alone.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -181,7 +182,14 @@ def _local(time_ms: int, zone: tzinfo) -> datetime:
 
 def _instant(local: datetime, zone: tzinfo) -> int:
     """The first time at which a clock in the zone shows this, or has passed it where it is put forward."""
-    return _milliseconds(local.replace(tzinfo=zone, fold=0))
+    found = _milliseconds(local.replace(tzinfo=zone, fold=0))
+    if _local(found, zone).replace(tzinfo=None) == local:
+        return found
+    # The clock is put forward over it, between these two times: it passes it at that moment.
+    before = _milliseconds(local.replace(tzinfo=zone, fold=1))
+    return before + bisect_left(
+        range(before, found), local, key=lambda time_ms: _local(time_ms, zone).replace(tzinfo=None)
+    )
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -115,7 +115,7 @@ def parse(
     Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
     persons of the newest phase. ``user_id`` is the column that says whose row it is.
 
-    ``day``, ``week``, ``month`` and ``phase`` are the time of a query where they are no attributes.
+    ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name.
     ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
     phases it is about, and ``GROUP BY day`` asks one part for each day.
 

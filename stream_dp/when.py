@@ -1,7 +1,7 @@
 """The time in a statement: ``WHERE day >= DATE '2026-11-01'`` is a window, and ``GROUP BY day`` a series.
 
-``day``, ``week``, ``month`` and ``phase`` name the time of a query where they are no attribute of the data
-set. They stand in conditions that AND joins to the others, and are taken out of the statement before the rest
+``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name. They
+stand in conditions that AND joins to the others, and are taken out of the statement before the rest
 of it is translated.
 """
 
@@ -19,7 +19,7 @@ from stream_dp.errors import InvalidQuery
 __all__ = ["PERIODS", "take_time"]
 
 PERIODS: Final = ("day", "week", "month", "phase")
-"""The names of time in a statement, unless an attribute has them."""
+"""The words that mean a time in a statement, unless an attribute has that name."""
 
 _MIRRORED: Final = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT}
 _FROM: Final = (exp.GTE, exp.GT, exp.EQ)
@@ -49,7 +49,7 @@ def take_time(select: Any, attributes: Collection[str], error: _Error) -> dict[s
 
     Args:
         select: The statement, as sqlglot reads it. It is changed.
-        attributes: The names of the attributes. They are none of time.
+        attributes: The names of the attributes. They never mean a time.
         error: A function that makes the error at a piece, from the problem and the fix.
 
     Returns:

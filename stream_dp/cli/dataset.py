@@ -335,7 +335,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 "at that many"
             )
         warn_of_delta(definition.privacy.delta, opens)
-        opening, spent = f"a phase opens at {opens:,} rows", mechanism.opening_units(opens)
+        opening, spent = f"a phase opens {_opens(definition)}", mechanism.opening_units(opens)
         if spent is None:
             return definition, opening
         _warn_of_error(definition, universe, opens)
@@ -510,7 +510,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     console.print(_kept(definition))
     guesses = definition.mechanism.answers_unverified
     console.print(
-        f"a phase opens at {rows_of_a_phase(definition):,} rows; profile {definition.mechanism.profile}; "
+        f"a phase opens {_opens(definition)}; profile {definition.mechanism.profile}; "
         f"with no budget left a query is "
         + ("answered unverified" if guesses and definition.on_exhausted != "refuse" else "refused")
     )
@@ -530,6 +530,15 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     if definition.kinds != KindsSpec():
         console.print()
         console.print(kinds_table(definition))
+
+
+def _opens(definition: Definition) -> str:
+    """Says when a phase opens."""
+    rows = f"{rows_of_a_phase(definition):,} rows"
+    if definition.phase.every is None:
+        return f"at {rows}"
+    zone = definition.phase.timezone or "UTC"
+    return f"when a period of {definition.phase.every} ends ({zone}), if at least {rows} wait"
 
 
 @command.command("list")

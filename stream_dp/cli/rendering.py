@@ -59,6 +59,7 @@ __all__ = [
     "difficulty",
     "event_line",
     "kinds_table",
+    "moment",
     "output",
     "rejection_line",
     "rows_of_a_phase",
@@ -470,13 +471,27 @@ def busy(what: str) -> Iterator[None]:
 def _phases(answer: NoisyAnswer) -> str:
     first, last = answer.window
     phases = f"phase {first}" if first == last else f"phases {first} to {last}"
+    if answer.until is not None and not _is_round(answer.until):
+        return f"{phases}, until {moment(answer.until)}"
     dates = between(answer.since, answer.until)
     return f"{phases}, {dates}" if dates else phases
 
 
 def between(since: str | None, until: str | None) -> str:
     """Says which stretch of time some phases cover. Empty where it is not known."""
-    return "" if since is None or until is None else f"from {since} until {until}"
+    if since is None or until is None:
+        return ""
+    return f"from {moment(since)} until {moment(until)}"
+
+
+def moment(time: str) -> str:
+    """Writes a date or a time as in messages, but no seconds."""
+    return time if _is_round(time) else time[:16].replace("T", " ")
+
+
+def _is_round(time: str) -> bool:
+    """Whether a time is a date, or has no seconds, as those of periods have none."""
+    return len(time) <= len("2026-11-01T06:00+01:00")
 
 
 def _cells_table(cells: Cells) -> Table:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.cli.rendering import moment
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -78,7 +79,7 @@ def period_of(part: SeriesPart) -> str:
     first, last = part.window
     if part.since is None or part.until is None:
         return f"phase {first}" if first == last else f"phases {first} to {last}"
-    return f"{part.since} until {part.until}"
+    return f"{moment(part.since)} until {moment(part.until)}"
 
 
 def _head(answer: SeriesAnswer) -> str:

@@ -7,7 +7,15 @@ import json
 import click
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import NONE_YET, bare_table, busy, output, share, spending_bar
+from stream_dp.cli.rendering import (
+    NONE_YET,
+    bare_table,
+    busy,
+    moment,
+    output,
+    share,
+    spending_bar,
+)
 from stream_dp.client.odometer import Odometer
 
 __all__ = ["command"]
@@ -77,7 +85,7 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
             f"{odometer.looks:,}",
             f"{easy[name]:,}",
             f"{hard[name]:,}",
-            *([odometer.until or ""] if dated else []),
+            *([moment(odometer.until or "")] if dated else []),
         )
     console.print(table)
     click.echo(

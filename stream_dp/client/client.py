@@ -27,6 +27,7 @@ from stream_dp.client import documents, frames
 from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
+from stream_dp.client.odometer import Odometer
 from stream_dp.client.queries import (
     AnswerT,
     Condition,
@@ -207,7 +208,10 @@ class Client:
             Rejection: Fewer rows wait than open a phase.
             RequestTimeout: No worker replied.
         """
-        value = documents.to_json({"version": 1, "dataset": dataset, "close": True})
+        # The number of the phase keeps a repeated message from closing the next period too.
+        phase = len(Odometer.read(self.ledger(dataset)).blocks) + 1
+        document = {"version": 1, "dataset": dataset, "close": True, "phase": phase}
+        value = documents.to_json(document)
         key = ("event", dataset, "phase_closed")
         reply = self._request("datasets", dataset, value, key, timeout_s, "the closing").wait()
         assert isinstance(reply, Event)

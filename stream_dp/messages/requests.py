@@ -95,11 +95,17 @@ class Batch(Request):
 
 
 class ClosePhase(Request):
-    """Ends the period that is open, so that its rows open a phase now if there are enough of them."""
+    """Ends the period that is open, so that its rows open a phase now if there are enough of them.
+
+    Attributes:
+        phase: The number of the phase that is to open. Nothing happens if it is open already. Default: the
+            next one.
+    """
 
     version: Literal[1]
     dataset: DatasetName
     close: Literal[True]
+    phase: Annotated[int, Field(ge=1)] | None = None
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClosePhase:

@@ -569,10 +569,18 @@ class Dataset:
             await self.flush()
         if not self._may_open:
             return False
-        closed = Event(dataset=self.name, event="phase_closed", phase=self.phase + 1, waiting=0)
-        self.announce(closed.model_copy(update=self._dates_of([self.gathering.span])))
+        self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
         await self._open_phase()
         return True
+
+    def closed(self, phase: int) -> None:
+        """Announces that a phase is open, also to a client that closes its period again."""
+        dates = self.dates(range(phase - 1, phase))
+        self._announce_closed(phase, dates, waiting=self.waiting)
+
+    def _announce_closed(self, phase: int, dates: Dates, *, waiting: int) -> None:
+        closed = Event(dataset=self.name, event="phase_closed", phase=phase, waiting=waiting)
+        self.announce(closed.model_copy(update=dates))
 
     @property
     def _may_open(self) -> bool:

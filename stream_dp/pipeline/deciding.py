@@ -185,7 +185,7 @@ class Decider:
             # may have been rejected already stays rejected.
             raise _unknown(dataset.name)
         elif isinstance(request, Close):
-            await _close(dataset, piece.record)
+            await _close(dataset, piece.record, request.phase)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
         elif isinstance(request, Repeat):
@@ -333,7 +333,7 @@ async def _retire(dataset: Dataset) -> None:
         await dataset.forget_persons()
 
 
-async def _close(dataset: Dataset, record: Record) -> None:
+async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
     """Opens a phase of what waits. The record is done with in the commit that seals it."""
     _refuse_in_quarantine(dataset)
     if dataset.retired:
@@ -341,6 +341,16 @@ async def _close(dataset: Dataset, record: Record) -> None:
             "dataset", "this data set was retired", "close another one", reason="retired"
         )
     dataset.passed(record.topic_partition, record.offset + 1)
+    if phase is not None and phase <= dataset.phase:
+        dataset.closed(phase)
+        return
+    if phase not in (None, dataset.phase + 1):
+        raise InvalidMessage(
+            "phase",
+            f"phase {dataset.phase + 1} is the next one to open",
+            "close its period first",
+            reason="not_next",
+        )
     if not await dataset.close():
         raise InvalidMessage(
             "close",

@@ -66,9 +66,14 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """A request to end the period that is open."""
+    """A request to end the period that is open.
+
+    Attributes:
+        phase: The number of the phase that is to open; None for the next one.
+    """
 
     dataset: str
+    phase: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,8 @@ def _name(key: bytes) -> str:
 
 def _define(document: Mapping[str, Any]) -> Define | Close:
     if "close" in document:
-        return Close(ClosePhase.read(document).dataset)
+        close = ClosePhase.read(document)
+        return Close(close.dataset, close.phase)
     definition = Definition.read(document)
     return Define(definition.dataset, definition)
 

@@ -71,6 +71,7 @@ _MAX_BYTES = TOPICS["batches"].max_value_bytes
 _FEW_CELLS = 4096
 _ROWS_A_CELL = 4
 _LONGEST_NUMBER = 24  # bytes of a float in JSON
+_FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
 _LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
 
 
@@ -320,7 +321,8 @@ class _Partition:
 
     def read(self, offset: int, dated_ms: int, values: list[object]) -> None:
         """Adds the next record. A time to come counts as now: it would end all periods before it."""
-        self.newest = max(self.newest, min(dated_ms, round(1000 * time.time())))
+        known = dated_ms if dated_ms > _FIRST_DAYS_MS else -1
+        self.newest = max(self.newest, min(known, round(1000 * time.time())))
         self.rows.append(_Row(offset, self.newest, values))
 
     def ended(self, times: Times) -> int:

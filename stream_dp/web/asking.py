@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, 
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Query, Rejection
 from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
-from stream_dp.messages import DatasetName, Id
+from stream_dp.messages import DatasetName, Id, Series, Window
 from stream_dp.sql import MAX_LENGTH
 
 __all__ = ["ANALYST", "Asking"]
@@ -37,6 +37,8 @@ class AskRequest(BaseModel):
     Attributes:
         sql: A condition or ``SELECT COUNT(*) ...``. None asks about every row.
         group_by: The attributes to group by, if the SQL has no GROUP BY.
+        window: The phases to ask about in another form than ``last_phases``.
+        series: The periods to ask one part each for.
         quote: Whether to ask only for the price of the answer.
         standing: True asks it in each phase from now on, and False ends the standing query of this id.
         query_id: The id of the standing query.
@@ -48,6 +50,8 @@ class AskRequest(BaseModel):
     sql: Annotated[str, Field(max_length=MAX_LENGTH)] | None = None
     group_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
     last_phases: Annotated[int, Field(ge=1)] | None = None
+    window: Window | None = None
+    series: Series | None = None
     quote: StrictBool = False
     standing: StrictBool | None = None
     query_id: Id | None = None
@@ -100,7 +104,14 @@ class Asking:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, asked: AskRequest) -> dict[str, Any]:
-        query = Query(asked.sql or None, asked.group_by, asked.last_phases)
+        window = None if asked.window is None else asked.window.model_dump(exclude_none=True)
+        query = Query(
+            asked.sql or None,
+            asked.group_by,
+            asked.last_phases,
+            window=window,
+            series=asked.series,
+        )
         try:
             if asked.standing is not None:
                 return self._stand(asked, query)

@@ -26,6 +26,7 @@ from stream_dp.messages import (
     PrefixBatchAnswer,
     RefusedAnswer,
     Rejected,
+    SeriesAnswer,
     ShareAnswer,
     ShareByGroupAnswer,
     SideAnswer,
@@ -45,7 +46,7 @@ _MOST_POINTS: Final = 400
 _LARGEST_ANSWER: Final = 65_536
 _SHOWN: Final = {
     *("query_id", "analyst", "status", "n", "difficulty", "path"),
-    *("privacy_loss", "phase", "window", "reason"),
+    *("privacy_loss", "phase", "window", "since", "until", "reason"),
 }
 _ALIKE: Final[Mapping[type, str]] = {
     CountAnswer: "predicate",
@@ -200,6 +201,11 @@ def _(
 ) -> dict[str, Any]:
     bars = [bar for bar in answer.table.error_bars if bar is not None]
     return {"cells": len(answer.table.values), "error_bar": max(bars, default=None)}
+
+
+@_figures.register
+def _(answer: SeriesAnswer) -> dict[str, Any]:
+    return {"parts": len(answer.parts), "series": answer.series}
 
 
 @_figures.register

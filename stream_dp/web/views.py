@@ -135,6 +135,7 @@ def _summary(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         "rows": dataset.odometer.rows,
         "waiting": dataset.waiting,
         "opens_at": None if definition is None else _opens_at(definition),
+        "every": None if definition is None else definition.phase.every,
         "spent": dataset.odometer.most_spent,
         "easy": sum(tally.easy for tally in dataset.tallies.values()),
         "hard": sum(tally.hard for tally in dataset.tallies.values()),
@@ -191,6 +192,8 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
             "opened": opened,
             "spent": block.spent,
             "looks": block.looks,
+            "since": block.since,
+            "until": block.until,
             "easy": dataset.tallies[number].easy if number in dataset.tallies else 0,
             "hard": dataset.tallies[number].hard if number in dataset.tallies else 0,
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import QueryEnvelope, QueryFields, read_json
+from stream_dp.messages import QueryEnvelope, QueryFields, Window, read_json
 
 __all__ = ["queries", "sql_of", "words_of"]
 
@@ -84,12 +84,27 @@ def words_of(query: QueryFields) -> str:
     if query.fresh:
         words = f"FRESH {words}"
     if query.window is not None:
-        words = f"{words}, last {query.window.last_phases} phases"
+        words = f"{words}, {_window(query.window)}"
+    if query.series is not None:
+        words = f"{words}, by {query.series}"
     if (minus := query.minus_window) is None:
         return words
     if minus.last_phases is not None:
         return f"{words}, minus the last {minus.last_phases} phases"
-    return f"{words}, minus the {minus.previous_phases} phases before"
+    before = minus.previous or f"{minus.previous_phases} phases"
+    return f"{words}, minus the {before} before"
+
+
+def _window(window: Window) -> str:
+    if window.last_phases is not None:
+        return f"last {window.last_phases} phases"
+    if window.phases is not None:
+        first, last = window.phases
+        return f"phases {first} to {last}"
+    if window.last is not None:
+        return f"last {window.last}"
+    ends = (("since", window.since), ("until", window.until))
+    return " ".join(f"{name} {end}" for name, end in ends if end is not None)
 
 
 def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from stream_dp.cli.rendering import answer_line, answer_lines, kinds_table, output
@@ -392,3 +394,59 @@ def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
 ) -> None:
     quote = read_answer({**FACTS, **fields, "status": "quoted"})
     assert answer_line(quote) == f"{words}; 75.00% of the budget left (hard, measured)"
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "line"),
+    [
+        ("series", "day share ± error rows", "2026-11-06 until 2026-11-07 0.00% 0.98% 0"),
+        (
+            "series-table",
+            "phase cancelled share ± error rows",
+            "until 2026-11-09 false 0.47% 1.99% 38 █",
+        ),
+        (
+            "series-sum",
+            "week mean ± error rows",
+            "2026-11-08 until 2026-11-09 4.798 0.5879 8,000 █",
+        ),
+    ],
+)
+def test_a_series_is_a_table_with_a_line_for_each_value(name: str, head: str, line: str) -> None:
+    answer = read_answer((GOLDEN / f"{name}.json").read_bytes())
+    assert isinstance(answer, NoisyAnswer)
+    lines = [" ".join(each.split()) for each in in_words(answer).splitlines()]
+    assert lines[0] == head
+    assert any(line in each for each in lines), lines
+
+
+def test_a_part_that_is_refused_says_why() -> None:
+    reason = {"code": "rows_erased", "message": "the rows are erased"}
+    refused = {
+        "dataset": "a",
+        "query_id": "q",
+        "analyst": "b",
+        "status": "refused",
+        "reason": reason,
+    }
+    part = {"window": (1, 2), "answer": refused}
+    answer = noisy(kind="series", path="series", series="day", parts=[part])
+    assert "phases 1 to 2 refused the rows are erased" in " ".join(in_words(answer).split())
+
+
+def test_an_answer_says_which_time_it_covers() -> None:
+    dated = noisy(kind="predicate", value=0.5, count=2500, since="2026-11-01", until="2026-11-08")
+    assert "phases 1 to 2, from 2026-11-01 until 2026-11-08" in in_words(dated)
+    of_records = {
+        "since": "2026-11-01T05:06:07.089+01:00",
+        "until": "2026-11-02T05:06:07.090+01:00",
+    }
+    timed = noisy(kind="predicate", value=0.5, count=2500, **of_records)
+    assert "phases 1 to 2, until 2026-11-02 05:06" in in_words(timed)
+
+
+def in_words(answer: NoisyAnswer) -> str:
+    console = Console(width=200, color_system=None, record=True, file=StringIO())
+    for piece in answer_lines(answer):
+        console.print(piece)
+    return console.export_text()

@@ -13,6 +13,7 @@ from stream_dp.client import documents
 from stream_dp.messages import (
     ANSWERS,
     FIELDS,
+    SERIES,
     Answer,
     CellsAnswer,
     CorrelatedVectorAnswer,
@@ -22,6 +23,7 @@ from stream_dp.messages import (
     PrefixBatchAnswer,
     QuotedAnswer,
     RefusedAnswer,
+    SeriesAnswer,
     SideAnswer,
     SumAnswer,
     SumByGroupAnswer,
@@ -55,7 +57,7 @@ FORMS: dict[str, type[Answer]] = {
 }
 """How an answer is read that was published before answers said their kind."""
 
-YOUNGER = {"share", "share_by_group", "difference", "difference_by_group"}
+YOUNGER = {"share", "share_by_group", "difference", "difference_by_group", SERIES}
 """Kinds whose answers always said their kind."""
 
 
@@ -65,7 +67,7 @@ def kind_of(example: str) -> str:
 
 def test_every_kind_has_an_example_with_its_kind_and_one_without() -> None:
     kinds = {kind_of(name) for name in EXAMPLES}
-    assert kinds == {*ANSWERS, "refused", "quoted"} == {*FORMS, *YOUNGER}
+    assert kinds == {*ANSWERS, SERIES, "refused", "quoted"} == {*FORMS, *YOUNGER}
     assert sorted(path.name for path in (GOLDEN / "without-kind").glob("*.json")) == OLDER
     assert set(FIELDS) <= set(ANSWERS) == set(MAKERS)
 
@@ -77,7 +79,7 @@ OLDER = [name for name in EXAMPLES if kind_of(name) not in YOUNGER]
 def test_an_answer_is_read_as_the_class_of_its_kind_and_written_as_it_was(name: str) -> None:
     value = (GOLDEN / name).read_bytes()
     answer = read_answer(value)
-    others = {"refused": RefusedAnswer, "quoted": QuotedAnswer}
+    others = {"refused": RefusedAnswer, "quoted": QuotedAnswer, SERIES: SeriesAnswer}
     assert type(answer) is (others | dict(ANSWERS))[kind_of(name)]
     assert answer.kind == json.loads(value)["kind"]
     assert answer.to_bytes() == value

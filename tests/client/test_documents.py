@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,3 +217,25 @@ def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_non
     assert list(cells.columns) == ["city", "value", "count", "error_bar", "count_bar"]
     assert cells["count_bar"].tolist()[0] == 4.0
     assert math.isnan(cells["count_bar"].tolist()[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "n_rows"),
+    [
+        ("series", ["value", "count", "error_bar"], 2),
+        ("series-table", ["cancelled", "value", "count", "error_bar"], 4),
+        (
+            "series-sum",
+            ["value", "count", "error_bar", "total", "total_bar", "mean", "mean_bar"],
+            1,
+        ),
+    ],
+)
+def test_a_series_is_a_frame_with_the_time_of_each_part(
+    name: str, columns: list[str], n_rows: int
+) -> None:
+    golden = Path(__file__).parents[1] / f"golden/answers/{name}.json"
+    frame: Any = answer_frame(read_answer(golden.read_bytes()))
+    assert list(frame.columns) == ["since", "until", "first_phase", "last_phase", *columns]
+    assert len(frame) == n_rows
+    assert frame["since"].iloc[0].startswith("2026-11-0")

@@ -22,6 +22,7 @@ from stream_dp.messages import (
     ANSWERS,
     TOPICS,
     Batch,
+    ClosePhase,
     Definition,
     Event,
     KindsSpec,
@@ -56,7 +57,7 @@ def examples(kind: str) -> Iterator[dict[str, Any]]:
 
 def test_every_example_is_of_a_kind_that_is_tested() -> None:
     kinds = set(re.findall(r"^```json (\w+)$", PAGE, re.MULTILINE))
-    assert kinds == {"definition", "batch", "query", "ledger", *REPLIES}
+    assert kinds == {"definition", "close", "batch", "query", "ledger", *REPLIES}
     assert PAGE.count("```json") == sum(len(list(examples(kind))) for kind in kinds)
 
 
@@ -64,6 +65,7 @@ def test_definitions_are_accepted_by_the_worker_too() -> None:
     names = [build(Definition.read(example))[0].names for example in examples("definition")]
     assert names == [
         ("city", "age", "smoker", "income"),
+        ("status",),
         ("page",),
         ("country", "amount", "status"),
         ("agrees",),
@@ -80,6 +82,11 @@ def test_every_profile_and_each_of_its_settings_is_named() -> None:
             assert re.search(rf"`\"?{name}\b", PAGE), (profile, name)
 
 
+def test_a_close_message_is_read() -> None:
+    (example,) = examples("close")
+    assert ClosePhase.read(example).dataset == "orders"
+
+
 def test_batches_fit_the_definition_beside_them() -> None:
     universe, _ = build(Definition.read(next(examples("definition"))))
     n_rows = []
@@ -92,7 +99,7 @@ def test_batches_fit_the_definition_beside_them() -> None:
         else:
             assert batch.cells is not None
             n_rows.append(universe.encode_cells(batch.cells).n_rows)
-    assert n_rows == [3, 2, 12]
+    assert n_rows == [3, 2, 12, 1]
 
 
 def test_queries_fit_the_definition_beside_them() -> None:

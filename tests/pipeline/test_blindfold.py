@@ -964,6 +964,7 @@ class Message:
 
     offset: int
     value: bytes | None
+    timestamp: int = 1_793_491_200_000
 
 
 class Broker:
@@ -1124,8 +1125,8 @@ async def test_a_reader_that_drops_what_it_cannot_read_is_told_apart(
     """The comparison of batches can fail."""
     batch = Packing.batch
 
-    def without(self: Packing, of_it: Any, rows: Sequence[Sequence[object]]) -> bytes:
-        return batch(self, of_it, [row for row in rows if row[0] is not None])
+    def without(self: Packing, of_it: Any, rows: Sequence[Sequence[object]], about: Any) -> bytes:
+        return batch(self, of_it, [row for row in rows if row[0] is not None], about)
 
     monkeypatch.setattr(Packing, "batch", without)
     facts = []
@@ -1277,10 +1278,10 @@ def a_block_is_stored_without_padding(patch: pytest.MonkeyPatch) -> None:
 def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
     accept = Dataset.accept
 
-    async def asking(self: Dataset, batch_id: str, rows: Any, *more: Any) -> bytes:
+    async def asking(self: Dataset, batch_id: str, rows: Any, *more: Any, **named: Any) -> bytes:
         for _ in range(_unlisted(rows)):
             await self._store.ledger(self.name)
-        return await accept(self, batch_id, rows, *more)
+        return await accept(self, batch_id, rows, *more, **named)
 
     patch.setattr(Dataset, "accept", asking)
 

@@ -123,6 +123,16 @@ async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: 
     assert phases(world) == [(100, "2026-11-01", "2026-11-02", 0)]
     (closed,) = world.events("phase_closed")
     assert (closed["phase"], closed["since"], closed["until"]) == (1, "2026-11-01", "2026-11-02")
+    world.batch("flights", "three", columns=rows(100), time="2026-11-02")
+    close = {"version": 1, "dataset": "flights", "close": True}
+    world.produce("datasets", {**close, "phase": 1})  # sent again, and nothing happens twice
+    too_far = world.produce("datasets", {**close, "phase": 3})
+    await process.run()
+    assert world.rejection(too_far)["reason"]["code"] == "not_next"
+    assert len(phases(world)) == 1
+    world.produce("datasets", {**close, "phase": 2})
+    await process.run()
+    assert phases(world)[1:] == [(100, "2026-11-02", "2026-11-03", 0)]
     assert world.complaints() == []
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import BaseModel
 
-from stream_dp.messages import FIELDS, Batch, Definition, QueryEnvelope, SingleQuery
+from stream_dp.messages import FIELDS, Batch, ClosePhase, Definition, QueryEnvelope, SingleQuery
 from stream_dp.pipeline.health import Health
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views, health_document
@@ -94,6 +94,15 @@ QUERIES: list[dict[str, Any]] = [
     {**ASKED, "where": CARRIER, "error": {"relative": 0.05}},
     {**ASKED, "kind": "sum", "attribute": "delay", "error": {"mean": 5}},
     {**ASKED, "where": CARRIER, "window": {"last_phases": 1}, "quote": True},
+    {**ASKED, "where": CARRIER, "window": {"last": "7 days"}, "series": "day"},
+    {**ASKED, "where": CARRIER, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
+    {**ASKED, "where": CARRIER, "window": {"phases": [1, 1]}},
+    {
+        **ASKED,
+        "kind": "difference",
+        "window": {"last_phases": 1},
+        "minus_window": {"previous": "1 day"},
+    },
     {
         **{name: ASKED[name] for name in ("version", "dataset", "analyst")},
         "queries": [{"query_id": "q1", "where": CARRIER}, {"query_id": "q2", "kind": "table"}],
@@ -103,7 +112,7 @@ QUERIES: list[dict[str, Any]] = [
 SENT = {"version": 1, "dataset": "flights", "batch_id": "b"}
 ROW = {"carrier": "AA", "delay": 7, "cancelled": False}
 BATCHES: list[dict[str, Any]] = [
-    {**SENT, "rows": [ROW, {"carrier": "UA"}]},
+    {**SENT, "rows": [ROW, {"carrier": "UA"}], "time": "2026-11-01"},
     {**SENT, "columns": {name: [value] for name, value in ROW.items()}},
     {**SENT, "cells": [{**ROW, "count": 3}]},
     {
@@ -182,6 +191,7 @@ DEFINITIONS: list[dict[str, Any]] = [
         "synthetic_rows": 10,
         "kinds": KINDS,
         "retention": {"phases": 3},
+        "phase": {"min_rows": 20_000, "every": "1 day", "timezone": "Europe/Berlin"},
     },
     {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
     *(
@@ -195,11 +205,15 @@ DEFINITIONS: list[dict[str, Any]] = [
 ]
 
 
+CLOSES: list[dict[str, Any]] = [{"version": 1, "dataset": "flights", "close": True, "phase": 2}]
+
+
 def test_each_field_of_each_message_is_a_place() -> None:
     every: tuple[tuple[Any, list[Any]], ...] = (
         (DEFINITIONS, [Definition]),
         (BATCHES, [Batch]),
         (QUERIES, [SingleQuery, QueryEnvelope]),
+        (CLOSES, [ClosePhase]),
     )
     for documents, models in every:
         names = {str(path[-1]) for document in documents for path in paths(document) if path}
@@ -276,7 +290,13 @@ def is_public(role: str, path: Path, what: str) -> bool:
 
 def in_json() -> Iterator[Placed]:
     """Documents with one fault each."""
-    for role, documents in (("queries", QUERIES), ("batches", BATCHES), ("datasets", DEFINITIONS)):
+    every = (
+        ("queries", QUERIES),
+        ("batches", BATCHES),
+        ("datasets", DEFINITIONS),
+        ("datasets", CLOSES),
+    )
+    for role, documents in every:
         for n, document in enumerate(documents):
             for path, what, changed in spoilt(document):
                 if role == "datasets" and n > 0 and path[:1] not in (("mechanism",), ("privacy",)):

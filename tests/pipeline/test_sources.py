@@ -507,7 +507,7 @@ def partition(*times: int) -> Any:
     """A partition with one record at each of these times."""
     state = sources._Partition(0)
     for offset, dated_ms in enumerate(times):
-        state.read(offset, dated_ms, [None, None])
+        state.read(offset, dated_ms + 10_000 * DAY_MS if dated_ms >= 0 else -1, [None, None])
     return state
 
 
@@ -528,7 +528,18 @@ def test_a_batch_ends_with_its_period(times: tuple[int, ...], ended: int) -> Non
 
 
 def test_a_record_that_comes_late_goes_with_those_before_it() -> None:
-    assert [row.dated_ms for row in partition(5, DAY_MS, 6).rows] == [5, DAY_MS, DAY_MS]
+    assert [row.dated_ms % (10_000 * DAY_MS) for row in partition(5, DAY_MS, 6).rows] == [
+        5,
+        DAY_MS,
+        DAY_MS,
+    ]
+
+
+@pytest.mark.parametrize("dated_ms", [-1, 0, DAY_MS])
+def test_a_record_without_a_time_worth_the_name_has_none(dated_ms: int) -> None:
+    state = sources._Partition(0)
+    state.read(0, dated_ms, [None, None])
+    assert state.newest == -1
 
 
 def test_a_record_from_a_time_to_come_ends_no_period() -> None:

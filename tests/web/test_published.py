@@ -286,6 +286,15 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
             "window": window,
             "minus_window": {"previous_phases": 3},
         },
+        {"query_id": "k", "where": None, "window": {"last": "7 days"}, "series": "day"},
+        {"query_id": "l", "where": None, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
+        {"query_id": "m", "where": None, "window": {"phases": [3, 7]}},
+        {
+            "query_id": "n",
+            "kind": "difference",
+            "window": {"last": "7 days"},
+            "minus_window": {"previous": "7 days"},
+        },
         {
             "query_id": "j",
             "kind": "difference",
@@ -303,6 +312,10 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         "h": "share(smoker = TRUE) age >= 18",
         "i": "difference age >= 18, last 3 phases, minus the 3 phases before",
         "j": "difference GROUP BY city, minus the last 2 phases",
+        "k": "every row, last 7 days, by day",
+        "l": "every row, since 2026-11-01 until 2026-11-08",
+        "m": "every row, phases 3 to 7",
+        "n": "difference, last 7 days, minus the 7 days before",
     }
 
 

@@ -1,21 +1,22 @@
 // The analyst's view: the question box, and what is public.
 
-import { draw, marginal, overPhases, undraw } from "./charts.js";
+import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
-import { figure, sharedParts } from "./parts.js";
+import { dates, figure, moment, sharedParts } from "./parts.js";
 
 const MOST_BARS = 40;
 const MOST_ROWS = 500;
-const MOST_WINDOWS = 12;
+const MOST_LINES = 6;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
+const LENGTHS = ["1 day", "7 days", "28 days"];
 const COMPARED = { category: "=", number: ">=", boolean: "IS" };
 
 const parts = sharedParts();
 const asked = [];
-let [schema, phases] = [null, 0];
+let [schema, phases, dated] = [null, 0, false];
 
 // ---------------------------------------------------------------- completion
 
@@ -97,7 +98,9 @@ function complain(error) {
 
 function request() {
   const last = $("window").value;
-  return { dataset: schema.name, sql: $("question").value.trim() || null, ...(last ? { last_phases: Number(last) } : {}) };
+  const window = !last ? {} : /^[0-9]+$/.test(last) ? { last_phases: Number(last) } : { window: { last } };
+  const periods = $("series").value;
+  return { dataset: schema.name, sql: $("question").value.trim() || null, ...window, ...(periods ? { series: periods } : {}) };
 }
 
 const precision = (quote) => {
@@ -160,7 +163,7 @@ const words = (question) => question.sql ?? "every row";
 function windowOf(answer) {
   if (!answer.window) return "";
   const [first, last] = answer.window;
-  return first === last ? `phase ${first}` : `phases ${first} to ${last}`;
+  return `${first === last ? `phase ${first}` : `phases ${first} to ${last}`}${dates(answer)}`;
 }
 
 function cost(answer) {
@@ -221,24 +224,6 @@ function drawTable(place, found, cells, [title, picture], sums, valued = "") {
   draw(chart, picture);
 }
 
-/** Asks the same about the latest 1, 2, 3... phases, as far as that is free. */
-async function drawPhases(question, chart) {
-  const open = phases;
-  const step = Math.ceil(open / MOST_WINDOWS);
-  const windows = Array.from({ length: Math.ceil(open / step) }, (_, index) => open - index * step).reverse();
-  const points = [];
-  undraw(chart, empty("Asking for prices…"));
-  for (const last_phases of windows) {
-    const wanted = { ...question, last_phases };
-    const quote = await send("/question", { ...wanted, quote: true });
-    const free = quote.status === "quoted" && !quote.privacy_loss?.share;
-    const answer = free ? await send("/question", wanted) : {};
-    points.push([last_phases, answer.value ?? null, answer.error_bar ?? null]);
-  }
-  if (points.every(([, value]) => value === null)) undraw(chart, empty("None of these is free at the moment."));
-  else draw(chart, overPhases(points));
-}
-
 /** Of how many rows: of those that count, where a person is protected. */
 const ofRows = (answer) => (answer.counted === undefined ? plural(answer.n, "row") : `the ${figures(answer.counted, answer.counted_bar)} rows that count, of ${plural(answer.n, "row")}`);
 const counted = (answer, rows, bar) => `${figures(rows, bar)} of ${ofRows(answer)}`;
@@ -256,24 +241,14 @@ function drawShare(place, answer, properties, before) {
   );
 }
 
-/** A button that draws the share over the phases. */
-function offerPhases(place, question) {
-  if (phases <= 1) return;
-  const chart = h("div", { class: "chart" });
-  const button = h("button", { class: "button slight", type: "button", onclick: async () => { button.disabled = true; await drawPhases(question, chart); button.disabled = false; } }, "Over phases, where it is free");
-  place.append(h("div", {}, button), chart);
-}
-
 function countAnswer(place, question, answer) {
   drawShare(place, answer, { class: "figure" }, "");
-  offerPhases(place, question);
 }
 
 function sumAnswer(place, question, answer) {
   place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
   drawShare(place, answer, {}, "rows with a value: ");
   if (answer.rows !== undefined) place.append(h("p", {}, `all rows of the condition: ${counted(answer, answer.rows, answer.rows_bar)}`));
-  offerPhases(place, question);
 }
 
 const shareWithBar = (value, bar) => (value === undefined || value === null ? "not known" : `${share(value)}${bar === undefined || bar === null ? "" : ` ± ${share(bar)}`}`);
@@ -309,6 +284,54 @@ function foundAnswer(place, question, answer) {
   else place.append(h("p", {}, "No answer: a few rows could change it, so naming it could reveal something about them."));
 }
 
+/** The values of one part of a series, by their cells: [cell, value, error]. */
+function valuesOf(answer) {
+  if (answer.status === "refused") return [];
+  const found = answer.table;
+  if (!found) return [["", ...valueOf(answer.kind, answer)]];
+  const cells = cellsOf(found);
+  const values = { sum_by_group: [found.means, found.mean_bars], share_by_group: [found.shares, found.share_bars] }[answer.kind] ?? [found.values, found.error_bars];
+  return cells.map((cell, index) => [cell.label.join(" · "), values[0][index], values[1][index]]);
+}
+
+const valueOf = (kind, answer) => ({ sum: [answer.mean, answer.mean_bar], share: [answer.share, answer.share_bar] }[kind] ?? [answer.value, answer.error_bar]).map((value) => value ?? null);
+
+const periodOf = (part) => (part.since ? moment(part.since) : null) ?? (part.window[0] === part.window[1] ? `${part.window[0]}` : `${part.window[0]}–${part.window[1]}`);
+
+/** One picture for each cell of a series, for the largest ones of many, and all values as a table. */
+function seriesAnswer(place, question, answer) {
+  const parts = answer.parts.map((part) => ({ part, values: new Map(valuesOf(part.answer).map(([cell, ...value]) => [cell, value])) }));
+  const cells = [...new Set(parts.flatMap(({ values }) => [...values.keys()]))];
+  const say = answer.parts.some(({ answer: one }) => one.kind?.startsWith("sum")) ? (value) => measured(value) : share;
+  const most = (cell) => Math.max(...parts.map(({ values }) => values.get(cell)?.[0] ?? -Infinity));
+  const shown = cells.length > MOST_LINES ? cells.toSorted((a, b) => most(b) - most(a)).slice(0, MOST_LINES) : cells;
+  for (const cell of shown) {
+    const points = parts.map(({ part, values }) => [periodOf(part), ...(values.get(cell) ?? [null, null])]);
+    if (cell) place.append(h("h3", {}, cell));
+    const chart = h("div", { class: "chart" });
+    place.append(chart);
+    if (points.some(([, value]) => value !== null)) draw(chart, series(points, say));
+    else chart.append(empty("No value of it is known."));
+  }
+  if (shown.length < cells.length) place.append(empty(`The ${shown.length} largest of ${plural(cells.length, "cell")} are drawn.`));
+  const lines = parts.flatMap(({ part, values }) => (part.answer.status === "refused" ? [[part, "", null, null]] : cells.map((cell) => [part, cell, ...(values.get(cell) ?? [null, null])])));
+  place.append(
+    h(
+      "details",
+      {},
+      h("summary", {}, "As a table"),
+      scrolling("Parts of the series", table(
+        "Parts of the series",
+        [["since", ""], ["until", ""], cells.length > 1 ? ["cell", ""] : null, ["value", "number"], ["± error", "number"]].filter(Boolean),
+        lines.slice(0, MOST_ROWS).map(([part, cell, value, error]) =>
+          h("tr", {}, h("th", { scope: "row" }, periodOf(part)), h("td", {}, moment(part.until ?? "")), cells.length > 1 ? h("td", {}, cell) : null, h("td", { class: "number" }, part.answer.status === "refused" ? `refused: ${why(part.answer.reason)}` : value === null ? "–" : say(value)), h("td", { class: "number" }, error === null ? "–" : say(error))),
+        ),
+      )),
+      lines.length > MOST_ROWS ? empty(`${whole(lines.length - MOST_ROWS)} more values`) : null,
+    ),
+  );
+}
+
 // One function for each kind of answer that can be asked in SQL; stream-dp ask prints the others.
 const DRAWINGS = {
   predicate: countAnswer,
@@ -317,6 +340,7 @@ const DRAWINGS = {
   sum_by_group: sumByGroupAnswer,
   share: shareAnswer,
   share_by_group: shareByGroupAnswer,
+  series: seriesAnswer,
   quantile: foundAnswer,
   median: foundAnswer,
   mode: foundAnswer,
@@ -361,7 +385,8 @@ function showHistory() {
 
 function again(entry) {
   $("question").value = entry.question.sql ?? "";
-  $("window").value = entry.question.last_phases ?? "";
+  $("window").value = entry.question.last_phases ?? entry.question.window?.last ?? "";
+  $("series").value = entry.question.series ?? "";
   showAnswer(entry);
   $("answer-card").scrollIntoView({ block: "nearest" });
 }
@@ -399,8 +424,8 @@ function showSchema() {
 function showPhases() {
   const kept = $("window").value;
   const choices = [1, 2, 3, 6, 12, 24].filter((last) => last < phases);
-  fill($("window"), h("option", { value: "" }, "all"), choices.map((last) => h("option", { value: last }, last === 1 ? "the latest" : `the latest ${last}`)));
-  $("window").value = choices.includes(Number(kept)) ? kept : "";
+  fill($("window"), h("option", { value: "" }, "all"), choices.map((last) => h("option", { value: last }, last === 1 ? "the latest" : `the latest ${last}`)), dated ? LENGTHS.map((last) => h("option", { value: last }, `the last ${last}`)) : []);
+  $("window").value = choices.includes(Number(kept)) || (dated && LENGTHS.includes(kept)) ? kept : "";
 }
 
 $("dataset").addEventListener("change", () => { location.search = `?dataset=${encodeURIComponent($("dataset").value)}`; });
@@ -425,6 +450,7 @@ follow("analyst", {
     parts.dataset(dataset);
     if ((dataset?.phases ?? 0) === phases) return;
     phases = dataset?.phases ?? 0;
+    dated = Boolean(dataset?.every);
     showPhases();
   },
 });

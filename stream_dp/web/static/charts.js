@@ -39,12 +39,12 @@ function scale(most) {
   return { top: Math.max(step, Math.ceil(most / step - 1e-9) * step), step };
 }
 
-function yAxis(low, high, step, y, left, right) {
+function yAxis(low, high, step, y, left, right, say = percent) {
   const lines = [];
   for (let value = low; value <= high + step / 2; value += step) {
     lines.push(
       s("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
-      s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value)),
+      s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, say(value)),
     );
   }
   return lines;
@@ -152,35 +152,51 @@ export function marginal(cells, say) {
   };
 }
 
-/** An answer on the latest 1, 2, 3... phases: [phases, share or null, error or null]. */
-export function overPhases(points) {
-  const known = points.filter(([, part]) => part !== null);
+/** A round step of which `range` has at most four. */
+function stepOf(range) {
+  const power = 10 ** Math.floor(Math.log10(range / 4));
+  return [1, 2, 5, 10].map((lead) => lead * power).find((one) => range / one <= 4 + 1e-9);
+}
+
+/** A series: [period, value or null, error or null] in the order of time; `say` puts a value into words. */
+export function series(points, say) {
+  const known = points.filter(([, value]) => value !== null);
+  const bar = (error) => error ?? 0;
+  const least = Math.min(...known.map(([, value, error]) => value - bar(error)));
+  const most = Math.max(...known.map(([, value, error]) => value + bar(error)));
+  const step = stepOf(Math.max(1.2 * (most - least), 1e-3 * Math.abs(most), 1e-6));
+  const floor = Math.min(...known.map(([, value]) => value)) < 0 ? -Infinity : 0;
+  const low = Math.max(floor, Math.floor(least / step + 1e-9) * step);
+  const high = Math.max(low + step, Math.ceil(most / step - 1e-9) * step);
+  const said = ([period, value, error]) => `${period}: ${value === null ? "not known" : `${say(value)}${error === null ? "" : ` ± ${say(error)}`}`}`;
   return (width) => {
-    const [left, right, top, bottom, height] = [52, width - 8, 10, 150, 186];
-    const least = Math.min(...known.map(([, part, error]) => part - (error ?? 0)));
-    const most = Math.max(...known.map(([, part, error]) => part + (error ?? 0)));
-    const axis = scale((most - least) * 1.2 || 0.01);
-    const low = Math.max(0, Math.floor(least / axis.step) * axis.step);
-    const high = Math.max(low + axis.step, Math.ceil(most / axis.step - 1e-9) * axis.step);
+    const [right, top, bottom, height] = [width - 8, 10, 150, 176];
+    const left = 18 + 7.4 * Math.max(say(low).length, say(high).length);
     const pitch = (right - left) / points.length;
+    const every = Math.ceil((8 + 7.4 * Math.max(...points.map(([period]) => period.length))) / pitch);
     const x = (index) => left + (index + 0.5) * pitch;
-    const y = (part) => bottom - ((Math.max(low, part) - low) / (high - low)) * (bottom - top);
+    const y = (value) => bottom - ((Math.min(high, Math.max(low, value)) - low) / (high - low)) * (bottom - top);
+    let line = "";
+    points.forEach(([, value], index) => {
+      if (value !== null) line += `${index && points[index - 1][1] !== null ? "L" : "M"}${x(index).toFixed(1)},${y(value).toFixed(1)}`;
+    });
     return picture(
       width,
       height,
-      `By number of latest phases: ${points.map(([phases, part, error]) => `${phases}: ${part === null ? "would cost" : `${share(part)}${error === null ? "" : ` give or take ${share(error)}`}`}`).join("; ")}`,
-      yAxis(low, high, axis.step, y, left, right),
-      points.map(([phases, part, error], index) =>
-        s(
+      `Over time: ${points.map(said).join("; ")}`,
+      yAxis(low, high, step, y, left, right, say),
+      s("path", { class: "line", d: line }),
+      points.map((point, index) => {
+        const [period, value, error] = point;
+        return s(
           "g",
           {},
-          s("title", {}, part === null ? `latest ${phases}: not asked, it would cost` : `latest ${phases}: ${share(part)}${error === null ? "" : ` ± ${share(error)}`}`),
-          part === null || error === null ? null : upright(x(index), y(part - error), y(part + error)),
-          part === null ? s("text", { x: x(index), y: bottom - 6, "text-anchor": "middle" }, "–") : s("circle", { class: "dot", cx: x(index), cy: y(part), r: 4.5 }),
-          s("text", { x: x(index), y: bottom + 17, "text-anchor": "middle" }, phases),
-        ),
-      ),
-      s("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "latest phases asked"),
+          s("title", {}, said(point)),
+          value === null || error === null ? null : upright(x(index), y(value - error), y(value + error)),
+          value === null ? s("text", { x: x(index), y: bottom - 6, "text-anchor": "middle" }, "–") : s("circle", { class: "dot", cx: x(index), cy: y(value), r: Math.min(4.5, Math.max(2, pitch / 4)) }),
+          index % every ? null : s("text", { x: x(index), y: bottom + 17, "text-anchor": "middle" }, period),
+        );
+      }),
     );
   };
 }

@@ -52,7 +52,7 @@ function showTiles(dataset, schema, answers) {
     tile(
       "Next phase",
       dataset.waiting === null || !dataset.opens_at ? "–" : share(Math.min(1, dataset.waiting / dataset.opens_at), 0),
-      dataset.opens_at ? `${whole(dataset.waiting ?? 0)} of ${whole(dataset.opens_at)} rows wait` : "",
+      dataset.opens_at ? `${whole(dataset.waiting ?? 0)} of ${whole(dataset.opens_at)} rows wait${dataset.every ? `; a phase opens when a period of ${dataset.every} ends` : ""}` : "",
     ),
     tile("Budget spent", share(dataset.spent), `${spentSoFar(dataset, schema)}; ${plural(dataset.looks, "look")}`),
     tile("Easy answers", asked ? share(dataset.easy / asked, 0) : "–", `of ${whole(asked)} lately${dataset.refused ? `; ${whole(dataset.refused)} refused` : ""}`),
@@ -72,19 +72,20 @@ function showBudget(dataset) {
     fill($("budget"), empty("No phase is open yet, so nothing is spent."));
   } else {
     const hidden = phases[0].phase - 1;
+    const dated = Boolean(dataset.every);
     fill(
       $("budget"),
       scrolling(
         "Budget by phase",
         table(
           "Spent share of the budget of each phase",
-          [["phase", "tight"], ["opened", "tight roomy"], ["rows", "number tight"], ["spent", "broad"], ["", "number tight"], ["looks", "number tight roomy"]],
+          [["phase", "tight"], [dated ? "since" : "opened", "tight roomy"], ["rows", "number tight"], ["spent", "broad"], ["", "number tight"], ["looks", "number tight roomy"]],
           phases.map((phase) =>
             h(
               "tr",
               {},
               h("th", { scope: "row", class: "tight" }, phase.phase),
-              h("td", { class: "tight roomy muted" }, when(phase.opened)),
+              h("td", { class: "tight roomy muted", title: dated ? `opened ${when(phase.opened).textContent ?? ""}${dates(phase)}` : null }, dated ? moment(phase.since ?? "") : when(phase.opened)),
               h("td", { class: "number tight" }, whole(phase.rows)),
               h("td", { class: "broad" }, spendingBar(phase.spent)),
               h("td", { class: "number tight" }, share(phase.spent)),
@@ -129,6 +130,7 @@ const FIGURES = {
   difference_by_group: cells,
   difference: (answer) => withBar(h("strong", {}, signed(answer.value)), answer.error_bar),
   prefix_batch: cells,
+  series: (answer) => `${plural(answer.parts.length ?? answer.parts, "part")} by ${answer.series}`,
   sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,
   share: (answer) => (answer.share === undefined || answer.share === null ? "not known" : withBar(h("strong", {}, share(answer.share)), answer.share_bar)),
   quantile: found,
@@ -184,12 +186,19 @@ function showAnswers(answers, questions) {
     );
 }
 
+/** The stretch of time that some phases cover, where it is known. */
+export const dates = ({ since, until }) => (since && until ? `, from ${moment(since)} until ${moment(until)}` : "");
+
+/** A date or a time as in messages, but without seconds. */
+export const moment = (time) => (time.length <= "2026-11-01T06:00+01:00".length ? time : time.slice(0, 16).replace("T", " "));
+
 const EVENTS = {
   dataset_accepted: (event) => (event.note ? `data set accepted; ${event.note}` : "data set accepted"),
   dataset_retired: () => "data set retired: its rows are erased",
   batch_accepted: (event) => `${plural(event.rows, "row")} taken in (batch ${event.batch_id}); ${whole(event.waiting)} wait`,
   batch_refused: (event) => `batch ${event.batch_id} refused`,
-  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}`,
+  phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
+  phase_closed: (event) => `the period of phase ${event.phase} was closed`,
   quarantined: () => "in quarantine",
 };
 

@@ -1,0 +1,145 @@
+"""Windows and series in SQL, and the same as arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp.client.queries import Query, as_message
+from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.messages import QueryFields
+from stream_dp.sql import parse
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "age", "type": "number", "edges": [18, 30, 65]},
+    {"name": "smoker", "type": "boolean"},
+]
+AGE = {"attribute": "age", "ge": 30}
+WEEK = {"since": "2026-11-02", "until": "2026-11-09"}
+
+
+def read(sql: str) -> dict[str, Any]:
+    return parse(sql, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("time", "window"),
+    [
+        ("day >= DATE '2026-11-02' AND day < DATE '2026-11-09'", WEEK),
+        ("day >= '2026-11-02' AND day <= '2026-11-08'", WEEK),
+        ("day > '2026-11-01' AND DATE '2026-11-09' > Day", WEEK),
+        ("day BETWEEN DATE '2026-11-02' AND DATE '2026-11-08'", WEEK),
+        ("day >= '2026-11-01' AND day < '2026-11-09' AND week = '2026-11-02'", WEEK),
+        ("week = DATE '2026-11-02'", WEEK),
+        ("day = DATE '2026-11-02'", {"since": "2026-11-02", "until": "2026-11-03"}),
+        ("month = '2026-12-01'", {"since": "2026-12-01", "until": "2027-01-01"}),
+        ("month >= '2026-12-01'", {"since": "2026-12-01"}),
+        ("month < '2026-12-01'", {"until": "2026-12-01"}),
+        ("phase BETWEEN 3 AND 7", {"phases": [3, 7]}),
+        ("phase > 2 AND phase < 8", {"phases": [3, 7]}),
+        ("phase = 3", {"phases": [3, 3]}),
+        ("7 >= phase", {"phases": [1, 7]}),
+    ],
+)
+def test_conditions_about_time_are_a_window(time: str, window: dict[str, Any]) -> None:
+    assert read(time) == {"kind": "predicate", "where": None, "window": window}
+    asked = read(f"SELECT COUNT(*) WHERE age >= 30 AND {time}")
+    assert asked == {"kind": "predicate", "where": AGE, "window": window}
+    QueryFields.read({"query_id": "q", **asked})
+
+
+def test_a_group_of_periods_is_a_series() -> None:
+    assert read("SELECT day, COUNT(*) GROUP BY day") == {
+        "kind": "predicate",
+        "where": None,
+        "series": "day",
+    }
+    assert read("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week") == {
+        "kind": "sum",
+        "attribute": "age",
+        "group_by": ["smoker"],
+        "where": AGE,
+        "series": "week",
+    }
+    share = read("SELECT AVG(CASE WHEN smoker THEN 1 ELSE 0 END) GROUP BY phase")
+    assert (share["kind"], share["series"]) == ("share", "phase")
+
+
+def test_an_attribute_of_that_name_is_the_attribute() -> None:
+    schema = [*SCHEMA, {"name": "Day", "type": "category", "values": ["Mon", "Tue"]}]
+    assert parse("day = 'Mon'", schema)["where"] == {"attribute": "Day", "eq": "Mon"}
+    table = parse("SELECT Day, COUNT(*) GROUP BY Day", schema)
+    assert table["group_by"] == ["Day"]
+    assert "series" not in table
+    assert parse("week = '2026-11-02'", schema)["window"] == WEEK
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("smoker OR day = '2026-11-01'", "day cannot be part of this condition"),
+        ("NOT day = '2026-11-01'", "day cannot be part of this condition"),
+        ("day <> '2026-11-01'", "day cannot be part of this condition"),
+        ("day >= 5", "this is not a date"),
+        ("day >= 'Monday'", "this is not a date"),
+        ("week = '2026-11-03'", "this is not a Monday"),
+        ("month = '2026-11-03'", "this is not the first day of a month"),
+        ("phase > 3", "the last phase is missing"),
+        ("phase = 1.5", "this is not the number of a phase"),
+        ("phase BETWEEN 7 AND 3", "no phase satisfies this"),
+        ("day < '2026-11-01' AND day > '2026-11-01'", "no day satisfies this"),
+        ("phase = 3 AND day = '2026-11-01'", "a window is by date or by phase"),
+        ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
+        ("SELECT MEDIAN(age) GROUP BY day", "median has no series"),
+        ("SELECT day, COUNT(*)", "there is no attribute day"),
+    ],
+)
+def test_what_cannot_be_a_window_or_a_series_is_pointed_at(sql: str, problem: str) -> None:
+    with pytest.raises(InvalidQuery, match=problem) as raised:
+        read(sql)
+    assert raised.value.field.startswith("line 1, column")
+
+
+def message(query: Query[Any]) -> dict[str, Any]:
+    item = as_message(query, read)
+    del item["query_id"]
+    return item
+
+
+def test_arguments_say_the_same() -> None:
+    asked = Query("age >= 30", window={"last": "7 days"}, series="day")
+    assert message(asked) == {
+        "kind": "predicate",
+        "where": AGE,
+        "window": {"last": "7 days"},
+        "series": "day",
+    }
+    same = Query("day >= '2026-11-02' AND day < '2026-11-09'", window=WEEK)
+    assert message(same)["window"] == WEEK
+    before = Query.difference("smoker", {"previous": "7 days"}, window={"last": "7 days"})
+    assert message(before)["minus_window"] == {"previous": "7 days"}
+    assert message(Query.sum("age", series="week"))["series"] == "week"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query("smoker", last_phases=7, window={"last": "7 days"}),
+        Query("day = '2026-11-01'", last_phases=7),
+        Query("SELECT COUNT(*) GROUP BY day", series="week"),
+        Query.share("day = '2026-11-01'"),
+        Query.prefix_batch("age", ["age < 30", "day = '2026-11-01'"]),
+    ],
+)
+def test_time_is_said_once_and_for_the_whole_query(query: Query[Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"window|series|time"):
+        message(query)
+
+
+def test_persons_are_counted_in_the_newest_phase_alone() -> None:
+    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 1, "lifetime": False}
+    persons = "SELECT COUNT(DISTINCT user_id)"
+    assert parse(persons, SCHEMA, unit=unit)["window"] == {"last_phases": 1}
+    with pytest.raises(InvalidQuery, match="persons are counted in the newest phase"):
+        parse(f"{persons} WHERE phase = 3", SCHEMA, unit=unit)
