@@ -26,6 +26,7 @@ __all__ = [
     "label_of",
     "labels_of",
     "parts_of",
+    "period_at",
     "span_of",
     "zone_of",
 ]
@@ -108,6 +109,19 @@ def span_of(text: str) -> tuple[int, int] | None:
         return _seconds(first), _seconds(_next(by, first))
     except (ValueError, OverflowError):
         return None
+
+
+def period_at(by: str, text: str) -> str | None:
+    """The label of the period that begins where a written one does; None if none does.
+
+    Example:
+        >>> period_at("quarter", "2026-04-01"), period_at("quarter", "2026-05-01")
+        ('2026-Q2', None)
+    """
+    span = span_of(text)
+    if span is None or by not in _BEGINNING or not _begins(by, _EPOCH + timedelta(seconds=span[0])):
+        return None
+    return label_of(by, span[0])
 
 
 def calendar_of(by: str, first: str | None, until: str | None) -> tuple[int, ...]:
