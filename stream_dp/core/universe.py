@@ -762,7 +762,7 @@ class Universe:
         if any(isinstance(c, Moments) for name, c in columns.items() if name not in dates):
             raise InvalidBatch(
                 "columns",
-                "a column of dates is for an attribute of another type",
+                "a column of dates belongs to an attribute of another type",
                 "send it as text, such as by a cast to pa.string()",
             )
         if len({len(c) for c in columns.values()}) > 1:
