@@ -118,7 +118,7 @@ def from_texts(texts: Sequence[str]) -> Moments:
     is_date = has_year & has_month & (year >= 1) & (month >= 1)
     day, has_day = part(7, "-", 31)
     first, after = _days_of_month(np.where(is_date, 12 * year + month - 1, 12 * 1970))
-    has_day &= (day >= 1) & (first + day <= after)
+    has_day &= is_date & (day >= 1) & (first + day <= after)
     hour, has_hour = part(10, "Tt ", 23)
     minute, has_minute = part(13, ":", 59)
     second, has_second = part(16, ":", 59)
@@ -140,7 +140,6 @@ def from_texts(texts: Sequence[str]) -> Moments:
     is_local = is_date & (zone_length == 0)
     ahead, has_zone = _offset(chars, digits, are_digits, end, zone_length)
     is_zoned = has_hour & has_zone
-    known = is_local | is_zoned
     precision = np.where(has_hour, TIME, np.where(has_day, DAY, MONTH))
     seconds = (first + np.where(has_day, day - 1, 0)) * _A_DAY - np.where(is_zoned, ahead, 0)
     for there, value, unit in (
@@ -149,6 +148,7 @@ def from_texts(texts: Sequence[str]) -> Moments:
         (has_second, second, 1),
     ):
         seconds += np.where(there, value * unit, 0)
+    known = (is_local | is_zoned) & (seconds >= _FIRST) & (seconds < _END)
     return Moments(
         np.where(known, seconds, 0), np.where(known, precision, 0).astype(np.int8), is_zoned
     )

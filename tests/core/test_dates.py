@@ -52,10 +52,10 @@ def expected(text: str) -> tuple[int, int, bool] | None:
         precision = DAY if len(text) == 10 else TIME
     try:
         found = datetime.fromisoformat(text.upper())
-    except ValueError:
+        instant = found.tzinfo is not None
+        found = found.astimezone(UTC).replace(tzinfo=None) if instant else found
+    except (ValueError, OverflowError):
         return None
-    instant = found.tzinfo is not None
-    found = found.astimezone(UTC).replace(tzinfo=None) if instant else found
     return (found - EPOCH) // timedelta(seconds=1), precision, instant
 
 
