@@ -187,7 +187,7 @@ def labels_of(by: str, first: str | None, until: str | None) -> tuple[str, ...]:
     """The labels of the periods between two bounds, or of those that come again and again.
 
     Raises:
-        InvalidDefinition: As ``calendar_of`` does.
+        InvalidDefinition: The bounds are not those of periods.
     """
     if by in CYCLES:
         return CYCLES[by]
@@ -284,8 +284,8 @@ class Zone:
     def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The instants at which clocks change, and the seconds that they are ahead of UTC between these.
 
-        There is one more of the latter. Clocks are taken to show before 1970 what they showed then, and
-        likewise after 2100.
+        There is one more of the latter. Before 1970, clocks are taken to be as far ahead as they were in it,
+        and after 2100 as they will be in it.
         """
         return _changes(self.name)
 

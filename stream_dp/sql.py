@@ -572,7 +572,7 @@ class _Translator:
         kind, word = _VALUES[type(function)]
         attribute = self._column(subject)
         name = attribute["name"]
-        if kind != "mode" and attribute["type"] != "number":
+        if not _has(kind, attribute):
             raise self._error(
                 subject, f"{name} is a {attribute['type']}", f"ask for {word} of a number"
             )
@@ -1146,6 +1146,14 @@ def _is_group(item: Any) -> bool:
     if isinstance(item, exp.Column):
         return True
     return (sqldates.truncation_of(item) or sqldates.part_of(item)) is not None
+
+
+def _has(kind: str, attribute: _Attribute) -> bool:
+    """Returns whether an attribute has a mode, a sum, or quantiles, which need an order of all values."""
+    if kind == "mode" or attribute["type"] == "number":
+        return True
+    listed = attribute.get("ordered") and not attribute.get("other", True)
+    return kind != "sum" and (attribute["type"] == "date" or bool(listed))
 
 
 def _sides_of(node: Any) -> list[Any]:

@@ -106,6 +106,11 @@ class _Attribute:
         return True
 
     @property
+    def orders_all(self) -> bool:
+        """Whether every value but a missing one has a place in the order."""
+        return self.has_order
+
+    @property
     def samples(self) -> tuple[_Scalar, ...]:
         """A value of each cell, as a row may say it."""
         raise NotImplementedError
@@ -201,6 +206,10 @@ class Category(_Attribute):
     @property
     def has_order(self) -> bool:
         return self.ordered
+
+    @property
+    def orders_all(self) -> bool:
+        return self.ordered and not self.other
 
     def __post_init__(self) -> None:
         self._check()
@@ -568,7 +577,7 @@ class Date(_Attribute):
             "weekday", "month_of_year" or "hour_of_day".
         first: Where the first period begins, as ISO 8601 writes it; None where they come again.
         until: Where the last one ends; None takes two years.
-        zone: Whose clocks are meant.
+        zone: The time zone whose clocks are meant.
         epoch: What numbers count, from 1970-01-01T00:00Z: "s" or "ms"; None understands none.
         missing: Whether missing values have a cell.
 
@@ -970,13 +979,13 @@ def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
     if isinstance(column, Repeated):
         return np.take(attribute.encode(column.values), column.indices)
     if isinstance(column, Moments):
-        assert isinstance(attribute, Date), "others take no dates"
+        assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
         return attribute.encode_moments(column)
     return attribute.encode(column)
 
 
 def _whose(persons: Persons, column: AnyColumn) -> Slots:
-    assert not isinstance(column, Moments), "keys are no dates"
+    assert not isinstance(column, Moments), "the caller refuses such keys"
     if isinstance(column, Repeated):
         digests = np.take(persons.digests(column.values), column.indices, axis=0)
     else:
@@ -985,7 +994,7 @@ def _whose(persons: Persons, column: AnyColumn) -> Slots:
 
 
 def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
-    assert not isinstance(column, Moments), "numbers are no dates"
+    assert not isinstance(column, Moments), "the caller refuses dates for a number"
     if not isinstance(column, Repeated):
         return attribute.encode_measured(column)
     codes, offsets = attribute.encode_measured(column.values)

@@ -136,7 +136,7 @@ class DateAttribute(Request):
         first: ``from`` in JSON: where the first period begins. What is earlier counts together.
         until: Where the last period ends. What is this late or later counts together. Default: two years
             after ``from``.
-        timezone: Whose clocks are meant, as the IANA database names it. Default: UTC.
+        timezone: The zone whose clocks are meant, as the IANA database names it. Default: UTC.
         epoch: The unit of numbers, which count from 1970-01-01T00:00Z. By default no number is a date.
     """
 

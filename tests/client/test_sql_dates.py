@@ -11,7 +11,8 @@ from stream_dp.sql import example, parse
 
 ORDERS: list[dict[str, Any]] = [
     {"name": "ordered_at", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-03-01"},
-    {"name": "day", "type": "date", "by": "day", "from": "2026-01-01", "until": "2026-02-01", "missing": True},
+    {"name": "day", "type": "date", "by": "day", "from": "2026-01-01", "until": "2026-02-01",
+     "missing": True},
     {"name": "hour", "type": "date", "by": "hour_of_day"},
     {"name": "weekday", "type": "date", "by": "weekday"},
     {"name": "size", "type": "category", "values": ["S", "M", "L"], "ordered": True, "other": True},

@@ -261,3 +261,23 @@ def test_sql_about_dates_selects_the_rows_that_it_is_about() -> None:
         found = compile_where(universe, sql.parse(text, ATTRIBUTES)["where"])
         chosen = [universe.attributes[0].labels[cell] for cell in np.flatnonzero(found.mask)]
         assert (found.attributes, set(chosen)) == ((0,), labels), text
+
+
+async def test_quantiles_of_dates_are_periods(world: Any) -> None:
+    def ask(world: Any) -> None:
+        fields = sql.parse("SELECT QUANTILE(month, 0.5)", ATTRIBUTES)
+        world.ask("flights", "middle", **fields)
+        world.ask("flights", "largest", kind="quantile", attribute="size", rank=0.5)
+
+    settings = {"kinds": {"threshold": {"share": 0.5}}, "mechanism": {"base_share": 0.0}}
+    define = {"attributes": ATTRIBUTES, **settings}
+    await world.run(rounds=(lambda world: world.define("flights", **define),))
+    await world.run(rounds=(lambda world: send(world, "cells"),))
+    await world.run(rounds=(ask,))
+    assert world.complaints() == []
+    found = world.answer("middle")["found"]
+    assert found["label"] in ("2026-02", "2026-03")  # the exact one, or its neighbour
+    assert world.answer("largest")["reason"]["message"] == (
+        "attribute: size is a category and unlisted values have no order; "
+        "ask quantile of a number or a date"
+    )
