@@ -218,7 +218,7 @@ _Box: TypeAlias = dict[int, _CellSet]
 
 _Region: TypeAlias = _Box | _Dense
 
-_Found = TypeVar("_Found", int, float)
+_Found = TypeVar("_Found")
 
 _CONNECTIVES = frozenset({"all", "any", "not"})
 

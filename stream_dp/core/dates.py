@@ -155,8 +155,8 @@ def from_texts(texts: Sequence[str]) -> Moments:
 
 
 def _is_one_of(chars: _Bytes, marks: str) -> _Truths:
-    found = chars == ord(marks[0])
-    for mark in marks[1:]:
+    found = np.zeros(len(chars), dtype=np.bool_)
+    for mark in marks:
         found |= chars == ord(mark)
     return found
 
@@ -174,8 +174,10 @@ def _offset(
     """The seconds that an offset from UTC is ahead of it, and whether there is one: Z, +01, +0100, +01:00."""
 
     def at(array: npt.NDArray[Any], place: int) -> npt.NDArray[Any]:
-        return np.take_along_axis(array, np.minimum(end + place, _WIDTH - 1)[None], axis=0)[0]
+        found: npt.NDArray[Any] = array[np.minimum(end + place, _WIDTH - 1), rows]
+        return found
 
+    rows = np.arange(len(end))
     sign = at(chars, 0)
     is_utc = (length == 1) & ((sign == ord("Z")) | (sign == ord("z")))
     hours = 10 * at(digits, 1).astype(np.int64) + at(digits, 2)

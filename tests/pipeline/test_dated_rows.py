@@ -29,7 +29,7 @@ MONTH = {
 }
 HOUR = {"name": "hour", "type": "date", "by": "hour_of_day", "timezone": "Europe/Berlin"}
 SIZE = {"name": "size", "type": "category", "values": ["S", "M", "L"], "ordered": True}
-ATTRIBUTES = [MONTH, HOUR, SIZE]
+ATTRIBUTES: list[dict[str, Any]] = [MONTH, HOUR, SIZE]
 
 ROWS: list[tuple[Any, str, str, int]] = [
     ("2026-01-31T23:30Z", "2026-01-31T23:30Z", "S", 9_000),  # 1 February, 0:30 in Berlin
@@ -118,7 +118,7 @@ async def test_ranges_of_many_days_are_measured_in_groups_whose_prices_can_be_ch
         for m in range(1, 13)
         for d in range(1, 29)
     ]
-    tiles = [
+    tiles: list[dict[str, Any]] = [
         {"where": {"attribute": "day", "between": ["2026-02-01", "2026-09"]}},
         {"where": {"attribute": "grade", "lt": "n"}},
         {"group_by": ["grade"]},
