@@ -25,8 +25,8 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from stream_dp import sqldates
+from stream_dp.dates import CYCLES, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.errors import InvalidQuery
-from stream_dp.periods import CYCLES, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.within import Clauses, read_clauses
 
 __all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]

@@ -37,8 +37,8 @@ from stream_dp.core.universe import (
     Universe,
     unknown_name,
 )
+from stream_dp.dates import CYCLES, first_number, span_of
 from stream_dp.errors import InvalidQuery
-from stream_dp.periods import CYCLES, first_number, span_of
 
 MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.periods import HOUR, Zone
+from stream_dp.dates import HOUR, Zone
 
 __all__ = ["DAY", "MONTH", "TIME", "Moments", "from_texts", "on_clocks"]
 

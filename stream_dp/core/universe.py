@@ -27,8 +27,8 @@ from stream_dp.core.dates import DAY, MONTH, TIME, Moments, from_texts, on_clock
 from stream_dp.core.measure import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.packing import Format, Reader, array, fields, integers
 from stream_dp.core.persons import DIGEST_BYTES, Persons, Slots
+from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
-from stream_dp.periods import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
 
 MAX_ATTRIBUTES = 64
 MAX_CELLS = 65_536

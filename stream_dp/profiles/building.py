@@ -9,9 +9,9 @@ from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.universe import Attribute, Boolean, Category, Date, Number, Universe
+from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
-from stream_dp.periods import zone_of
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.bypass import BYPASS
 from stream_dp.profiles.calibrated import CALIBRATED

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.dates import DAY, MONTH, TIME, from_texts
 from stream_dp.core.universe import MAX_FLAT, Category, Date, Shape, Universe
+from stream_dp.dates import cells_with, parts_of, period_at, span_of, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidQuery
-from stream_dp.periods import cells_with, parts_of, period_at, span_of, zone_of
 
 EPOCH = datetime(1970, 1, 1)
 MONTHS = Date("month", "month", "2026-01-01", "2027-01-01", missing=True)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from stream_dp.core.universe import Category, Date, Number, Repeated, Universe
+from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidBatch, InvalidMessage
-from stream_dp.periods import zone_of
 from stream_dp.pipeline.arrow import read_columns
 
 pa = pytest.importorskip("pyarrow")

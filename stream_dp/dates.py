@@ -1,4 +1,4 @@
-"""Periods of the calendar: where they begin, how they are labelled, and what they are parts of. No clock.
+"""Periods of the dates of attributes: where they begin, their labels, and the parts of a date. No clock.
 
 A moment is a number of seconds since 1970-01-01T00:00 on the clocks of the time zone that is meant, so that
 every day has 86,400 of them. In autumn an hour that comes twice is one hour.
