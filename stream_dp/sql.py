@@ -1183,7 +1183,11 @@ def _periods(attribute: _Attribute, labels: Sequence[str], chosen: Sequence[bool
     first = chosen.index(True)
     if all(chosen[first : first + len(found)]):
         return {"attribute": name, "between": [found[0], found[-1]]}
-    return {"attribute": name, "in": found}
+    if 2 * len(found) <= len(labels):
+        return {"attribute": name, "in": found}
+    every = {"attribute": name, "between": [labels[0], labels[-1]]}
+    others = [label for label, each in zip(labels, chosen, strict=True) if not each]
+    return _all([every, _not({"attribute": name, "in": others})])
 
 
 def _category_text(value: _Constant) -> str:

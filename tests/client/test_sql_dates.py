@@ -51,6 +51,15 @@ ORDERS: list[dict[str, Any]] = [
             {"attribute": "ordered_at", "in": ["2026-01", "2027-01"]},
         ),
         ("EXTRACT(MONTH FROM ordered_at) = 13", {"any": []}),
+        (
+            "EXTRACT(MONTH FROM ordered_at) <> 1",
+            {
+                "all": [
+                    {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]},
+                    {"not": {"attribute": "ordered_at", "in": ["2026-01", "2027-01"]}},
+                ]
+            },
+        ),
         ("EXTRACT(DAY FROM day) = 31", {"attribute": "day", "eq": "2026-01-31"}),
         (
             "EXTRACT(ISODOW FROM day) = 7",
