@@ -189,12 +189,12 @@ _CONDITION: Final[dict[str, Any]] = {
             "type": "object",
             "properties": {
                 "attribute": {"type": "string"},
-                **{name: {"type": "number"} for name in ("ge", "gt", "le", "lt")},
+                **{name: {"type": ["string", "number"]} for name in ("ge", "gt", "le", "lt")},
                 "eq": {"type": ["string", "number", "boolean"]},
                 "in": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
                 "between": {
                     "type": "array",
-                    "items": {"type": "number"},
+                    "items": {"type": ["string", "number"]},
                     "minItems": 2,
                     "maxItems": 2,
                 },

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +24,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
+from stream_dp import sqldates
+from stream_dp.dates import CYCLES, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.when import take_time
 from stream_dp.within import Clauses, read_clauses
@@ -106,7 +109,9 @@ def parse(
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
-    OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions.
+    OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions. A date is compared with ``DATE
+    '2026-03-14'`` or a longer period, such as ``'2026-03'``; ``EXTRACT(MONTH FROM d)`` is compared with a
+    number, and ``DATE_TRUNC('month', d)`` with the beginning of a period.
 
     At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
     precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
@@ -202,6 +207,10 @@ def _example(attribute: _Attribute) -> str:
         return f"{name} = {exp.Literal.string(attribute['values'][0]).sql()}"
     if attribute["type"] == "number":
         return f"{name} >= {attribute['edges'][0]:.15g}"
+    if attribute["type"] == "date":
+        if attribute["by"] in CYCLES:
+            return f"{name} = '{CYCLES[attribute['by']][0]}'"
+        return f"{name} >= '{attribute['from']}'"
     return name
 
 
@@ -439,11 +448,11 @@ class _Translator:
         names = self._grouped(select)
         aggregates: list[tuple[Any, Tree]] = []
         for item in (e.unalias() for e in select.expressions):
-            if not isinstance(item, exp.Column):
+            if not _is_group(item):
                 aggregates.append((item, self._aggregate(item)))
-            elif self._column(item)["name"] not in names:
+            elif self._group(item)["name"] not in names:
                 raise self._error(
-                    item, f"{item.name} is not grouped by", f"add GROUP BY {item.sql()}"
+                    item, f"{_short(item)} is not grouped by", f"add GROUP BY {item.sql()}"
                 )
         if not aggregates:
             raise self._error(select, "nothing is counted", "add COUNT(*)")
@@ -523,9 +532,36 @@ class _Translator:
             raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
         grouped = group.expressions if group is not None else []
         for item in grouped:
-            if not isinstance(item, exp.Column):
+            if not _is_group(item):
                 raise self._error(item, "GROUP BY takes attributes only", "name each attribute")
-        return [self._column(item)["name"] for item in grouped]
+        return [self._group(item)["name"] for item in grouped]
+
+    def _group(self, item: Any) -> _Attribute:
+        """Returns the attribute whose cells are the groups of a column, or of a function of a date."""
+        if isinstance(item, exp.Column):
+            return self._column(item)
+        _, of = sqldates.truncation_of(item) or sqldates.part_of(item) or ("", item)
+        attribute = self._dated(item, of)
+        if not sqldates.same_groups(attribute["by"], item):
+            name, by = attribute["name"], attribute["by"]
+            raise self._error(
+                item,
+                f"the groups of {_short(item)} are not those of {name}, which are by {by}",
+                f"GROUP BY {_written(name)}, and join its groups yourself if they are finer",
+                reason="cuts_bin",
+            )
+        return attribute
+
+    def _dated(self, item: Any, of: Any) -> _Attribute:
+        """Returns the attribute of type date of which a function is taken."""
+        attribute = self._column(of)
+        if attribute["type"] != "date":
+            raise self._error(
+                item,
+                f"{attribute['name']} is a {attribute['type']} and no date",
+                "compare the attribute itself with a constant",
+            )
+        return attribute
 
     def _aggregate(self, item: Any) -> Tree:
         """Returns the fields that an aggregate asks for by itself."""
@@ -552,7 +588,7 @@ class _Translator:
         kind, word = _VALUES[type(function)]
         attribute = self._column(subject)
         name = attribute["name"]
-        if kind != "mode" and attribute["type"] != "number":
+        if not _has(kind, attribute):
             raise self._error(
                 subject, f"{name} is a {attribute['type']}", f"ask for {word} of a number"
             )
@@ -664,6 +700,9 @@ class _Translator:
             return self._bare(node)
         if kind is exp.Is:
             return self._is(node)
+        if (dated := self._of_part(node)) is not None:
+            return dated
+        node = self._untruncated(node)
         if kind is exp.In:
             return self._in(node)
         if kind is exp.Between:
@@ -718,12 +757,94 @@ class _Translator:
             raise self._error(node, "SYMMETRIC is not answered", "put the lower bound first")
         attribute = self._column(node.this)
         self._check_ordered(attribute, node)
-        low, high = (self._number(attribute, node.args[end]) for end in ("low", "high"))
+        low, high = (self._in_order(attribute, node.args[end]) for end in ("low", "high"))
         name = attribute["name"]
         return _Truth(
             {"attribute": name, "between": [low, high]},
             _any([{"attribute": name, "lt": low}, {"attribute": name, "gt": high}]),
         )
+
+    def _of_part(self, node: Any) -> _Truth | None:
+        """Returns a comparison of a part of a date, as EXTRACT takes it. None if the node is not one.
+
+        The part of a date outside the bounds of its attribute is unknown.
+        """
+        found = [(side, sqldates.part_of(side)) for side in _sides_of(node)]
+        parts = [(side, part) for side, part in found if part is not None]
+        if not parts:
+            return None
+        ((side, (part, of)), *_) = parts
+        attribute = self._dated(side, of)
+        known = parts_of(attribute["by"])
+        if part not in known:
+            raise self._error(
+                side,
+                f"{_short(side)} is not the same for all dates of a {attribute['by']} of {attribute['name']}",
+                f"ask for {' or '.join(name.upper() for name in known)}",
+                reason="cuts_bin",
+            )
+        holds = self._test(node, side)
+        cells = cells_with(attribute, part)
+        satisfied = [holds(value) for _, value in cells]
+        labels = [label for label, _ in cells]
+        truth = _Truth(
+            _periods(attribute, labels, satisfied),
+            _periods(attribute, labels, [not each for each in satisfied]),
+        )
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            truth = truth.known()
+        return truth.negated() if _EQUALITY.get(type(node)) else truth
+
+    def _test(self, node: Any, side: Any) -> Callable[[int], bool]:
+        """Returns which numbers satisfy a comparison; for <> which do not."""
+
+        def number(constant: Any) -> float:
+            value = self._constant(constant)
+            if isinstance(value, bool | str):
+                raise self._error(
+                    constant, f"{_short(constant)} is not a number", "write it without quotes"
+                )
+            return value
+
+        if isinstance(node, exp.In):
+            if any(node.args.get(key) for key in ("query", "unnest", "field")):
+                raise self._error(node, "IN takes a list of constants", "write IN (1, 2)")
+            listed = {number(constant) for constant in node.expressions}
+            return lambda value: value in listed
+        if isinstance(node, exp.Between):
+            low, high = number(node.args["low"]), number(node.args["high"])
+            return lambda value: low <= value <= high
+        swapped = node.this.unnest() is not side
+        bound = number(node.this if swapped else node.expression)
+        if type(node) in _EQUALITY:
+            return lambda value: value == bound
+        name = _ORDERED[type(node)]
+        compare = getattr(operator, _MIRRORED[name] if swapped else name)
+        return lambda value: bool(compare(value, bound))
+
+    def _untruncated(self, node: Any) -> Any:
+        """Returns a comparison of DATE_TRUNC as one of the date itself with a whole period."""
+        for side in _sides_of(node):
+            if (truncated := sqldates.truncation_of(side)) is None:
+                continue
+            unit, of = truncated
+            self._dated(side, of)
+            node = node.copy()
+            for constant in _constants_of(node):
+                text = sqldates.written(constant)
+                label = None if text is None else period_at(unit, text)
+                if label is None:
+                    raise self._error(
+                        side,
+                        f"{_short(constant)} does not begin a {unit}",
+                        f"compare {_short(side)} with the first day of a {unit}",
+                    )
+                constant.replace(exp.Literal.string(label))
+            for again in _sides_of(node):
+                if sqldates.truncation_of(again) is not None:
+                    again.replace(of.copy())
+            return node
+        return node
 
     def _equality(self, node: Any) -> _Truth:
         attribute, constant, _ = self._sides(node)
@@ -735,13 +856,26 @@ class _Translator:
     def _order(self, node: Any) -> _Truth:
         attribute, constant, swapped = self._sides(node)
         self._check_ordered(attribute, node)
-        operator = _ORDERED[type(node)]
-        operator = _MIRRORED[operator] if swapped else operator
-        name, number = attribute["name"], self._number(attribute, constant)
+        compared = _ORDERED[type(node)]
+        compared = _MIRRORED[compared] if swapped else compared
+        name, value = attribute["name"], self._in_order(attribute, constant)
         return _Truth(
-            {"attribute": name, operator: number},
-            {"attribute": name, _COMPLEMENT[operator]: number},
+            {"attribute": name, compared: value},
+            {"attribute": name, _COMPLEMENT[compared]: value},
         )
+
+    def _in_order(self, attribute: _Attribute, node: Any) -> object:
+        """Returns a constant that an attribute with an order is compared with."""
+        if attribute["type"] == "date":
+            return self._date(attribute, node)
+        if attribute["type"] == "number":
+            return self._number(attribute, node)
+        value = self._text(attribute, node)
+        if value is _OTHER:
+            raise self._error(
+                node, "unlisted values have no place in the order", "compare a listed value"
+            )
+        return value
 
     def _sides(self, node: Any) -> tuple[_Attribute, Any, bool]:
         """Returns the attribute, the constant, and whether the two are swapped."""
@@ -759,7 +893,12 @@ class _Translator:
     def _member(self, attribute: _Attribute, constants: Sequence[Any]) -> Tree:
         """Returns the tree for an attribute that equals one of ``constants``."""
         name = attribute["name"]
-        read = {"category": self._text, "number": self._number, "boolean": self._bool}
+        read = {
+            "category": self._text,
+            "number": self._number,
+            "boolean": self._bool,
+            "date": self._date,
+        }
         values = [read[attribute["type"]](attribute, c) for c in constants]
         others = [{"attribute": name, "is_other": True}] if _OTHER in values else []
         listed = [v for v in values if v is not _OTHER]
@@ -800,6 +939,27 @@ class _Translator:
             )
         return value
 
+    def _date(self, attribute: _Attribute, node: Any) -> object:
+        """Returns a period: of the calendar as text, or one that comes again, by its label or number."""
+        name, node = attribute["name"], node.unnest()
+        text = sqldates.written(node)
+        value = text if text is not None else self._constant(node)
+        labels = CYCLES.get(attribute["by"])
+        if labels is not None:
+            first = first_number(attribute["by"])
+            numbers = range(first, first + len(labels))
+            if value in labels or (isinstance(value, int) and value in numbers):
+                return value
+            fix = f"write '{labels[0]}' to '{labels[-1]}', or {numbers[0]} to {numbers[-1]}"
+            raise self._error(node, f"{_short(node)} is not a period of {name}", fix)
+        if text is None or span_of(text) is None:
+            raise self._error(
+                node,
+                f"{_short(node)} is not a date, but {name} is",
+                "write DATE '2026-03-14', or a longer period such as '2026-03'",
+            )
+        return text
+
     def _bool(self, attribute: _Attribute, node: Any) -> bool:
         value = self._constant(node)
         if value not in (0, 1):
@@ -833,6 +993,8 @@ class _Translator:
             raise self._refusal(node)
         if isinstance(node, exp.Boolean):
             return bool(node.this)
+        if isinstance(node, exp.Cast):
+            raise self._refusal(node)
         if isinstance(node, exp.Neg):
             return -self._numeral(node.this)
         return str(node.this) if node.is_string else self._numeral(node)
@@ -873,7 +1035,7 @@ class _Translator:
         raise self._error(node, f"there is no attribute {name}", fix, reason="unknown_attribute")
 
     def _check_ordered(self, attribute: _Attribute, node: Any) -> None:
-        if attribute["type"] != "number":
+        if attribute["type"] not in ("number", "date") and not attribute.get("ordered"):
             name, kind = attribute["name"], attribute["type"]
             raise self._error(node, f"{name} is a {kind} and has no order", "use = or IN")
 
@@ -988,7 +1150,60 @@ def _is_number(node: Any, number: int) -> bool:
 def _is_constant(node: Any) -> bool:
     if isinstance(node, exp.Neg):
         return isinstance(node.this, exp.Literal) and not node.this.is_string
-    return isinstance(node, exp.Literal | exp.Boolean | exp.Null)
+    return isinstance(node, exp.Literal | exp.Boolean | exp.Null) or _is_date(node)
+
+
+def _is_date(node: Any) -> bool:
+    return sqldates.written(node) is not None
+
+
+def _is_group(item: Any) -> bool:
+    """Returns whether an expression may be one of the groups: a column, or a function of a date."""
+    if isinstance(item, exp.Column):
+        return True
+    return (sqldates.truncation_of(item) or sqldates.part_of(item)) is not None
+
+
+def _has(kind: str, attribute: _Attribute) -> bool:
+    """Returns whether an attribute has a mode, a sum, or quantiles, which need an order of all values."""
+    if kind == "mode" or attribute["type"] == "number":
+        return True
+    listed = attribute.get("ordered") and not attribute.get("other", True)
+    return kind != "sum" and (attribute["type"] == "date" or bool(listed))
+
+
+def _sides_of(node: Any) -> list[Any]:
+    """Returns what a comparison compares: both sides, or what IN and BETWEEN are about."""
+    if isinstance(node, exp.In | exp.Between):
+        return [node.this.unnest()]
+    if type(node) in _EQUALITY or type(node) in _ORDERED:
+        return [node.this.unnest(), node.expression.unnest()]
+    return []
+
+
+def _constants_of(node: Any) -> list[Any]:
+    """Returns what a comparison of DATE_TRUNC compares it with."""
+    if isinstance(node, exp.In):
+        return list(node.expressions)
+    if isinstance(node, exp.Between):
+        return [node.args["low"], node.args["high"]]
+    return [side for side in _sides_of(node) if sqldates.truncation_of(side) is None]
+
+
+def _periods(attribute: _Attribute, labels: Sequence[str], chosen: Sequence[bool]) -> Tree:
+    """Returns the tree for some of the periods of an attribute."""
+    name = attribute["name"]
+    found = [label for label, each in zip(labels, chosen, strict=True) if each]
+    if len(found) < 2:
+        return _any({"attribute": name, "eq": label} for label in found)
+    first = chosen.index(True)
+    if all(chosen[first : first + len(found)]):
+        return {"attribute": name, "between": [found[0], found[-1]]}
+    if 2 * len(found) <= len(labels):
+        return {"attribute": name, "in": found}
+    every = {"attribute": name, "between": [labels[0], labels[-1]]}
+    others = [label for label, each in zip(labels, chosen, strict=True) if not each]
+    return _all([every, _not({"attribute": name, "in": others})])
 
 
 def _category_text(value: _Constant) -> str:

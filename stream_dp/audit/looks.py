@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Final, TypeAlias
 
+from stream_dp.audit.cells import has_order, size_of
 from stream_dp.audit.lines import Due, Line, LookLoss, LossEvent, named
 from stream_dp.audit.numbers import (
     UNITS,
@@ -23,7 +24,7 @@ from stream_dp.audit.numbers import (
     wholes,
     window,
 )
-from stream_dp.messages import BooleanAttribute, CategoryAttribute, Definition, NumberAttribute
+from stream_dp.messages import Definition, NumberAttribute
 
 Look: TypeAlias = Mapping[str, Any]
 Owed: TypeAlias = Iterator[tuple[int, Due]]
@@ -72,8 +73,8 @@ class Looks:
     def __init__(self, definition: Definition, line: Line) -> None:
         self._definition = definition
         self._line = line
-        self._sizes = tuple(map(_size, definition.attributes))
-        self._ordered = [isinstance(a, NumberAttribute) for a in definition.attributes]
+        self._sizes = tuple(map(size_of, definition.attributes))
+        self._ordered = list(map(has_order, definition.attributes))
         self._paid: dict[str, dict[int, _Paid]] = {}
         self._steps: dict[tuple[int, int], Due] = {}
         self._rows: Sequence[int] = ()
@@ -519,15 +520,7 @@ def _ends_of_bins(attribute: NumberAttribute) -> tuple[set[int], set[int]]:
 
 def sizes_of(definition: Definition) -> tuple[int, ...]:
     """Cells of each attribute."""
-    return tuple(map(_size, definition.attributes))
-
-
-def _size(attribute: CategoryAttribute | NumberAttribute | BooleanAttribute) -> int:
-    if isinstance(attribute, CategoryAttribute):
-        return len(attribute.values) + attribute.other + attribute.missing
-    if isinstance(attribute, NumberAttribute):
-        return len(attribute.edges) + 1 + attribute.missing
-    return 2 + attribute.missing
+    return tuple(map(size_of, definition.attributes))
 
 
 def _comparisons(look: Look, answers: int) -> tuple[Fraction, Fraction]:

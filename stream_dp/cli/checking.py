@@ -27,6 +27,7 @@ from stream_dp.core.universe import (
     Attribute,
     Boolean,
     Category,
+    Date,
     Number,
     Universe,
     number_text,
@@ -38,11 +39,13 @@ _WORDS: Final = {
     Category: ("listed", "not listed"),
     Number: ("a number", "not a number"),
     Boolean: ("true or false", "neither true nor false"),
+    Date: ("a date", "not a date"),
 }
 _FIXES: Final = {
     Category: "compare how the values are written with those that the definition lists",
     Number: "write them as numbers with a decimal point",
     Boolean: "write true or false",
+    Date: "write dates as in ISO 8601, such as 2026-03-14 or 2026-03-14T10:00+01:00",
 }
 _EXAMPLES: Final = 3
 _REMEMBERED: Final = 1_000
@@ -58,6 +61,8 @@ _END: Final = 0.9
 """The share of numbers that may fall into an end bin if there are bins between the ends."""
 _CLAMPED: Final = 0.05
 """The share of numbers that may lie beyond the ends between which values are kept."""
+_OUTSIDE: Final = 0.05
+"""The share of dates that may lie outside the bounds."""
 _FEWEST: Final = 100
 """The fewest numbers from which a distribution can be judged."""
 
@@ -92,7 +97,7 @@ class _ColumnReading:
         empty: The rows without a value.
         strange: All other rows.
         other_notation: The strange rows with a number in another notation.
-        ends: The rows with a number in the first bin and in the last bin.
+        ends: The rows with a number in the first bin and in the last bin, or with a date outside the bounds.
         outside: The rows with a number beyond the ends between which values are kept.
         grouped: The rows with a string whose point may mark decimals or separate thousands.
         decimals: Whether some string has a point that can only mark decimals.
@@ -174,9 +179,10 @@ class Survey:
         reading.empty += int(empty.sum())
         if strange.any():
             reading.strange.add(compress(column, strange))
-        if isinstance(strict, Number):
+        if isinstance(strict, Number | Date) and strict.edges:
             for tally, code in zip(reading.ends, (0, len(strict.edges)), strict=True):
-                tally.add(compress(column, codes == code))
+                tally.add(compress(column, (codes == code) & ~unknown))
+        if isinstance(strict, Number):
             if strict.measure is not None:
                 reading.outside.add(compress(column, strict.outside(values)))
             if self._decimal is None:
@@ -211,9 +217,11 @@ class Survey:
             yield Complaint(
                 name,
                 f"of {self.rows:,} rows {said} and count as {attribute.labels[cell]}",
-                _FIXES[type(attribute)] if is_strange else _fix_empty(attribute, cell),
+                _fix(attribute, strange) if is_strange else _fix_empty(attribute, cell),
                 strange.examples if is_strange else (),
             )
+        if isinstance(attribute, Date):
+            yield from _beyond(attribute, reading)
         if isinstance(attribute, Number):
             if many_other:
                 yield Complaint(
@@ -275,6 +283,44 @@ class Survey:
         return "pass --decimal , if commas mark decimals, or --decimal . if they separate thousands"
 
 
+def _beyond(attribute: Date, reading: _ColumnReading) -> Iterator[Complaint]:
+    """Returns the complaint about dates that are counted without their period."""
+    early, late = reading.ends
+    rows = early.rows + late.rows
+    if reading.understood < _FEWEST or rows < _OUTSIDE * reading.understood:
+        return
+    more = early if early.rows >= late.rows else late
+    yield Complaint(
+        attribute.name,
+        f"{rows / reading.understood:.1%} of its {reading.understood:,} dates are {attribute.labels[0]} or "
+        f"{attribute.labels[len(attribute.edges)]}, outside the bounds",
+        "compare the dates with from and until in the definition",
+        more.examples,
+    )
+
+
+def _fix(attribute: Attribute, strange: _Count) -> str:
+    """Returns the advice for values that are not understood."""
+    if isinstance(attribute, Date):
+        if attribute.epoch is None and _all_fit(_A_NUMBER, strange):
+            return 'a definition with "epoch": "s", or "ms", reads numbers as dates'
+        if attribute.by in ("hour", "hour_of_day") and _all_fit(_A_DAY, strange):
+            return 'these are days without a time: a definition with "by": "day" reads them'
+    elif _all_fit(_A_DAY, strange):
+        return 'an attribute of "type": "date" reads dates'
+    return _FIXES[type(attribute)]
+
+
+_A_NUMBER: Final = Number("number", (0.0,), missing=True)
+_A_DAY: Final = Date("day", "day", "2000-01-01", "2001-01-01", missing=True)
+
+
+def _all_fit(sort: Date | Number, values: _Count) -> bool:
+    """Returns whether all values that were kept are of a sort."""
+    texts = list(values.values)
+    return bool(texts) and bool((sort.encode(texts) != sort.missing_cell).all())
+
+
 def _spelling(
     reading: _ColumnReading, column: Sequence[Any], strange: np.ndarray[Any, Any]
 ) -> None:
@@ -331,6 +377,14 @@ def reading_table(universe: Universe, survey: Survey) -> Table:
         reading = survey.readings[attribute.name]
         understood, strange = _WORDS[type(attribute)]
         table.add_row(escape(attribute.name), understood, f"{reading.understood:,}", "itself")
+        if isinstance(attribute, Date):
+            for tally, cell in zip(reading.ends, (0, len(attribute.edges)), strict=True):
+                if tally.rows:
+                    label = attribute.labels[cell]
+                    examples = escape(", ".join(tally.examples))
+                    table.add_row(
+                        "", f"out of bounds: {examples}", f"{tally.rows:,}", escape(label)
+                    )
         if reading.empty:
             label = attribute.labels[_cell(attribute, None)]
             table.add_row("", "empty", f"{reading.empty:,}", escape(label))

@@ -44,7 +44,7 @@ from stream_dp.messages import (
 if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
     from stream_dp.core.mechanism import Mechanism
-    from stream_dp.core.universe import Universe
+    from stream_dp.core.universe import Attribute, Universe
     from stream_dp.lab.persons import Census
     from stream_dp.pipeline.sources import Source
     from stream_dp.profiles.advice import Need
@@ -54,6 +54,8 @@ __all__ = ["command", "read_definition", "warn", "warn_of_delta"]
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
+_MOST_PERIODS = 40
+"""The most periods of the calendar that are listed."""
 _STAYS = 5
 """A warning is about persons who stay this many times as long as the promise covers."""
 
@@ -523,7 +525,11 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
         kind: str = "whole number" if getattr(spec, "integer", False) else spec.type
         if spec.type == "number" and spec.measure is not None:
             kind += f", its values kept from {spec.measure.low:g} to {spec.measure.high:g}"
-        table.add_row(escape(spec.name), kind, escape(", ".join(attribute.labels)))
+        if spec.type == "date":
+            kind += f" by {spec.by}" + (f", {spec.timezone}" if spec.timezone else "")
+        if spec.type == "category" and spec.ordered:
+            kind += ", in order"
+        table.add_row(escape(spec.name), kind, escape(_cells_of(attribute)))
     console.print()
     console.print(table)
     console.print(f"\n{universe.n_cells:,} cells in all")
@@ -539,6 +545,16 @@ def _opens(definition: Definition) -> str:
         return f"at {rows}"
     zone = definition.phase.timezone or "UTC"
     return f"when a period of {definition.phase.every} ends ({zone}), if at least {rows} wait"
+
+
+def _cells_of(attribute: Attribute) -> str:
+    """Lists the labels of the cells. Of many periods of the calendar it lists the first and last ones."""
+    from stream_dp.core.universe import Date
+
+    labels = list(attribute.labels)
+    if isinstance(attribute, Date) and len(labels) > _MOST_PERIODS:
+        labels[3:-4] = ["..."]
+    return ", ".join(labels)
 
 
 @command.command("list")

@@ -32,6 +32,7 @@ Columns: TypeAlias = dict[str, list[Any]]
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _NUMBER_WIDTH: Final = 26  # any float's shortest text, with a sign and quotes
 _BOOLEAN_WIDTH: Final = 7
+_DATE_WIDTH: Final = 40  # the longest text that is a date, with quotes
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
 _WHOSE: Final = "pass --person with the column that says whose row it is"
 _UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
@@ -60,7 +61,7 @@ def _width(attribute: AttributeSpec) -> int:
     """Returns the most bytes that a cell can take in JSON, from the definition alone."""
     if attribute.type == "category":
         return max(_NUMBER_WIDTH, *(_json_bytes(value) for value in attribute.values))
-    return _NUMBER_WIDTH if attribute.type == "number" else _BOOLEAN_WIDTH
+    return {"number": _NUMBER_WIDTH, "boolean": _BOOLEAN_WIDTH, "date": _DATE_WIDTH}[attribute.type]
 
 
 def _scalars(column: list[Any]) -> list[Any]:
@@ -97,9 +98,12 @@ def rows_a_batch(definition: Definition, wanted: int) -> int:
 def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
     """Shortens cells to the width that their attribute allows. The worker counts them as before."""
     width = _width(attribute)
-    shorten = {"category": _short_text, "number": _short_number, "boolean": _nothing}[
-        attribute.type
-    ]
+    shorten = {
+        "category": _short_text,
+        "number": _short_number,
+        "boolean": _nothing,
+        "date": _short_date,
+    }[attribute.type]
 
     def fit(value: Any) -> Any:
         if value is None or isinstance(value, bool):
@@ -130,6 +134,12 @@ def _short_number(value: str | int) -> float | str | None:
         return "inf" if int(value) > 0 else "-inf"
     except ValueError:
         return None
+
+
+def _short_date(value: str | int) -> float | str | None:
+    """Replaces a text with blanks around it by the text, and a long number by a float."""
+    stripped = str(value).strip()
+    return stripped if len(stripped) + 2 <= _DATE_WIDTH else _short_number(value)
 
 
 def _cut(line: str, mark: str) -> list[str]:

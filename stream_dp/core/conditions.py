@@ -32,11 +32,12 @@ from stream_dp.core.universe import (
     Attribute,
     Boolean,
     Category,
+    Date,
     Number,
     Universe,
-    number_text,
     unknown_name,
 )
+from stream_dp.dates import CYCLES, first_number, span_of
 from stream_dp.errors import InvalidQuery
 
 MAX_TOUCHED_CELLS = 1_000_000
@@ -217,7 +218,7 @@ _Box: TypeAlias = dict[int, _CellSet]
 
 _Region: TypeAlias = _Box | _Dense
 
-_Found = TypeVar("_Found", int, float)
+_Found = TypeVar("_Found")
 
 _CONNECTIVES = frozenset({"all", "any", "not"})
 
@@ -297,7 +298,7 @@ class _Compiler:
         if index is None:
             raise unknown_name(name, universe.names, ".attribute")
         attribute = universe.attributes[index]
-        comparisons = _COMPARISONS[type(attribute)]
+        comparisons = _comparisons(attribute)
         compare = comparisons.get(operator)
         if compare is None:
             raise _fault(
@@ -490,6 +491,68 @@ def _number_listed(attribute: Number, wanted: set[float]) -> _CellSet:
     return _select(listed)
 
 
+def _date_ge(attribute: Date, value: object) -> _CellSet:
+    return _cells_from(attribute, _span(value)[0], "ge")
+
+
+def _date_lt(attribute: Date, value: object) -> _CellSet:
+    return _cells_below(attribute, _span(value)[0], "lt")
+
+
+def _date_gt(attribute: Date, value: object) -> _CellSet:
+    return _cells_from(attribute, _span(value)[1], "gt")
+
+
+def _date_le(attribute: Date, value: object) -> _CellSet:
+    return _cells_below(attribute, _span(value)[1], "le")
+
+
+def _date_between(attribute: Date, bounds: object) -> _CellSet:
+    (start, _), (last, end) = _each(_span, bounds, length=2)
+    if start > last:
+        return 0
+    from_start = _cells_from(attribute, start, "between")
+    return from_start & _cells_below(attribute, end, "between")
+
+
+def _date_eq(attribute: Date, value: object) -> _CellSet:
+    start, end = _span(value)
+    return _cells_from(attribute, start, "between") & _cells_below(attribute, end, "between")
+
+
+def _date_in(attribute: Date, values: object) -> _CellSet:
+    found = 0
+    for cells in _each(partial(_date_eq, attribute), values):
+        found |= cells
+    return found
+
+
+def _span(value: object) -> tuple[int, int]:
+    """The moments at which the period that a constant writes begins and ends."""
+    span = span_of(value) if isinstance(value, str) else None
+    if span is None:
+        _refuse_null(value)
+        raise _fault(
+            "this is not a date, or it has an offset from UTC",
+            'write a period of the calendar, such as "2026", "2026-03", "2026-03-14" or "2026-03-14T10"',
+        )
+    return span
+
+
+def _cycle_cell(attribute: Date, value: object) -> int:
+    """The cell of a weekday, a month of the year or an hour of the day: by its label or its number."""
+    labels, first = CYCLES[attribute.by], first_number(attribute.by)
+    if isinstance(value, str) and value in labels:
+        return labels.index(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value - first < len(labels):
+        return value - first
+    _refuse_null(value)
+    raise _fault(
+        f"this is not one of the periods of {attribute.name}",
+        f'write "{labels[0]}" to "{labels[-1]}", or {first} to {first + len(labels) - 1}',
+    )
+
+
 def _is_missing(attribute: Attribute, wanted: object) -> _CellSet:
     if attribute.missing_cell is None:
         raise _fault(f"{attribute.name} has no cell for missing values", "leave this condition out")
@@ -517,6 +580,62 @@ _COMPARISONS: Mapping[type, Mapping[str, _Comparison]] = {
         "is_missing": _is_missing,
     },
     Boolean: {"eq": _boolean_eq, "in": _boolean_in, "is_missing": _is_missing},
+    Date: {
+        "eq": _date_eq,
+        "in": _date_in,
+        "ge": _date_ge,
+        "gt": _date_gt,
+        "le": _date_le,
+        "lt": _date_lt,
+        "between": _date_between,
+        "is_missing": _is_missing,
+    },
+}
+
+
+def _comparisons(attribute: Attribute) -> Mapping[str, _Comparison]:
+    """The comparisons that an attribute has."""
+    if isinstance(attribute, Category) and attribute.ordered:
+        return _ORDERED_CATEGORY
+    if isinstance(attribute, Date) and attribute.comes_again:
+        return _CYCLE
+    return _COMPARISONS[type(attribute)]
+
+
+def _in_order(
+    cell_of: Callable[[Any, object], int], n_cells: Callable[[Any], int]
+) -> dict[str, _Comparison]:
+    """The comparisons by order of attributes whose first cells are values, of which none can be cut."""
+
+    def ge(attribute: Attribute, value: object) -> _CellSet:
+        return (1 << n_cells(attribute)) - (1 << cell_of(attribute, value))
+
+    def lt(attribute: Attribute, value: object) -> _CellSet:
+        return (1 << cell_of(attribute, value)) - 1
+
+    def gt(attribute: Attribute, value: object) -> _CellSet:
+        return (1 << n_cells(attribute)) - (2 << cell_of(attribute, value))
+
+    def le(attribute: Attribute, value: object) -> _CellSet:
+        return (2 << cell_of(attribute, value)) - 1
+
+    def between(attribute: Attribute, bounds: object) -> _CellSet:
+        low, high = _each(partial(cell_of, attribute), bounds, length=2)
+        return (2 << high) - (1 << low) if low <= high else 0
+
+    return {"ge": ge, "gt": gt, "le": le, "lt": lt, "between": between}
+
+
+_ORDERED_CATEGORY: Final[Mapping[str, _Comparison]] = {
+    **_COMPARISONS[Category],
+    **_in_order(_category_cell, lambda attribute: len(attribute.values)),
+}
+
+_CYCLE: Final[Mapping[str, _Comparison]] = {
+    "eq": lambda attribute, value: 1 << _cycle_cell(attribute, value),
+    "in": lambda attribute, values: _select(_each(partial(_cycle_cell, attribute), values)),
+    **_in_order(_cycle_cell, lambda attribute: len(CYCLES[attribute.by])),
+    "is_missing": _is_missing,
 }
 
 
@@ -534,7 +653,7 @@ def _next_after(attribute: Number, value: object, operator: str) -> float:
     return math.floor(number) + 1
 
 
-def _cells_from(attribute: Number, start: float, operator: str) -> _CellSet:
+def _cells_from(attribute: Number | Date, start: float, operator: str) -> _CellSet:
     cell = _bin(attribute, start)
     if cell == 0 or attribute.edges[cell - 1] != start:
         raise _cuts_bin(attribute, start, operator)
@@ -542,20 +661,20 @@ def _cells_from(attribute: Number, start: float, operator: str) -> _CellSet:
     return (1 << n_bins) - (1 << cell)
 
 
-def _cells_below(attribute: Number, end: float, operator: str) -> _CellSet:
+def _cells_below(attribute: Number | Date, end: float, operator: str) -> _CellSet:
     cell = _bin(attribute, end)
     if cell == 0 or attribute.edges[cell - 1] != end:
         raise _cuts_bin(attribute, end, operator)
     return (1 << cell) - 1
 
 
-def _bin(attribute: Number, number: float) -> int:
+def _bin(attribute: Number | Date, number: float) -> int:
     return bisect_right(attribute.edges, number)  # Python compares any int with a float exactly
 
 
-def _cuts_bin(attribute: Number, number: float, operator: str) -> InvalidQuery:
+def _cuts_bin(attribute: Number | Date, number: float, operator: str) -> InvalidQuery:
     edges, cell = attribute.edges, _bin(attribute, number)
-    near = [number_text(e) for e in edges[max(cell - 1, 0) : cell + 1]]
+    near = list(attribute.edge_labels[max(cell - 1, 0) : cell + 1])
     if cell and edges[cell - 1] == number:
         near = near[:1]  # it is at an edge already: only the comparison has to change
     if operator in ("ge", "gt"):
@@ -565,7 +684,8 @@ def _cuts_bin(attribute: Number, number: float, operator: str) -> InvalidQuery:
     else:
         fix = f">= and < at edges, such as {' or '.join(near)}"
     return _fault(
-        f"this cuts the bin {attribute.labels[cell]} of {attribute.name}",
+        f"this cuts the {'bin' if isinstance(attribute, Number) else 'period'} {attribute.labels[cell]} "
+        f"of {attribute.name}",
         f"ask {fix}",
         reason="cuts_bin",
     )

@@ -23,9 +23,11 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.dates import DAY, MONTH, TIME, Moments, from_texts, on_clocks
 from stream_dp.core.measure import MAX_MEASURED_ROWS, Measure, Offsets
 from stream_dp.core.packing import Format, Reader, array, fields, integers
 from stream_dp.core.persons import DIGEST_BYTES, Persons, Slots
+from stream_dp.dates import CYCLES, HOUR, Zone, calendar_of, label_of, labels_of, zone_of
 from stream_dp.errors import InvalidBatch, InvalidDefinition, InvalidQuery
 
 MAX_ATTRIBUTES = 64
@@ -85,7 +87,7 @@ class Shape(tuple[int, ...]):  # noqa: SLOT001 - a tuple cannot have slots with 
 
 
 class _Attribute:
-    """The base of the three kinds of attribute: cells with labels, and codes of the smallest width.
+    """The base of the four kinds of attribute: cells with labels, and codes of the smallest width.
 
     A fault names a field of the attribute, and never what was written there.
     """
@@ -97,6 +99,16 @@ class _Attribute:
     def labels(self) -> tuple[str, ...]:
         """One label a cell, for people."""
         raise NotImplementedError
+
+    @property
+    def has_order(self) -> bool:
+        """Whether values can be compared, so that neighbouring cells belong together."""
+        return True
+
+    @property
+    def orders_all(self) -> bool:
+        """Whether every value but a missing one has a place in the order."""
+        return self.has_order
 
     @property
     def samples(self) -> tuple[_Scalar, ...]:
@@ -162,6 +174,10 @@ class Repeated:
         return len(self.indices)
 
 
+AnyColumn: TypeAlias = Column | Repeated | Moments
+"""A column in any form that a batch may have."""
+
+
 @dataclass(frozen=True)
 class Category(_Attribute):
     """A value out of a declared list.
@@ -171,6 +187,12 @@ class Category(_Attribute):
     to cell 0. In a row a whole number stands for its decimal text, another float for its shortest one, and
     a bool for "true" or "false".
 
+    Attributes:
+        values: The declared list.
+        other: Whether unlisted values have a cell.
+        missing: Whether missing values have a cell.
+        ordered: Whether the order of the list is one of the values. Unlisted ones have no place in it.
+
     Raises:
         InvalidDefinition: No values, a repeated or an overlong one, or too many cells.
     """
@@ -179,6 +201,15 @@ class Category(_Attribute):
     values: tuple[str, ...]
     other: bool = True
     missing: bool = False
+    ordered: bool = False
+
+    @property
+    def has_order(self) -> bool:
+        return self.ordered
+
+    @property
+    def orders_all(self) -> bool:
+        return self.ordered and not self.other
 
     def __post_init__(self) -> None:
         self._check()
@@ -422,14 +453,7 @@ class Number(_Attribute):
         """The numbers of a column; NaN stands for anything else."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             return column.astype(np.float64)
-        values, types = _scalars(column)
-        if str not in types:
-            try:
-                return np.array(values, dtype=np.float64)  # None becomes NaN
-            except OverflowError:  # an integer above 1e308
-                pass
-        number_of = {v: _nearest(v) for v in set(values)}
-        return np.fromiter(map(number_of.__getitem__, values), np.float64, len(values))
+        return _floats(*_scalars(column))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -437,6 +461,11 @@ class Number(_Attribute):
         between = [_range_label(low, high - step) for low, high in pairwise(self.edges)]
         ends = f"< {number_text(self.edges[0])}", f">= {number_text(self.edges[-1])}"
         return (ends[0], *between, ends[1], *("missing",) * self.missing)
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """The text of each edge."""
+        return tuple(map(number_text, self.edges))
 
     @cached_property
     def samples(self) -> tuple[_Scalar, ...]:
@@ -508,6 +537,10 @@ class Boolean(_Attribute):
     def labels(self) -> tuple[str, ...]:
         return ("false", "true", *("missing",) * self.missing)
 
+    @property
+    def has_order(self) -> bool:
+        return False
+
     @cached_property
     def samples(self) -> tuple[_Scalar, ...]:
         return (False, True, *(None,) * self.missing)
@@ -529,7 +562,126 @@ class Boolean(_Attribute):
         return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
 
 
-Attribute: TypeAlias = Category | Number | Boolean
+@dataclass(frozen=True)
+class Date(_Attribute):
+    """A date, with or without a time, known up to the period of the calendar that it falls into.
+
+    Cells: what is before ``first``, each period, what is from ``until`` on; or each weekday, month of the
+    year or hour of the day; then ``missing``. A row says it as in ISO 8601, see ``core.dates``, at least as
+    precisely as the periods are, or by the label of a cell. What has an offset from UTC is an instant, and
+    counts by what clocks in the time zone showed then; what has none says what they showed. Anything else
+    goes to ``missing``, else to cell 0.
+
+    Attributes:
+        by: The period: "year", "quarter", "month", "week", "day" or "hour", or one that comes again:
+            "weekday", "month_of_year" or "hour_of_day".
+        first: Where the first period begins, as ISO 8601 writes it; None where they come again.
+        until: Where the last one ends; None takes two years.
+        zone: The time zone whose clocks are meant.
+        epoch: What numbers count, from 1970-01-01T00:00Z: "s" or "ms"; None understands none.
+        missing: Whether missing values have a cell.
+
+    Raises:
+        InvalidDefinition: A bound does not begin a period, or there are too many periods or none.
+    """
+
+    name: str
+    by: str
+    first: str | None = None
+    until: str | None = None
+    zone: Zone = field(default_factory=lambda: zone_of("UTC"))
+    epoch: str | None = None
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.comes_again:
+            for field_path, bound in (("from", self.first), ("until", self.until)):
+                if bound is not None:
+                    raise InvalidDefinition(
+                        field_path, f"each {self.by} comes again, without bounds", "leave it out"
+                    )
+        self._check_size("until")
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the periods come again and again, and have no bounds."""
+        return self.by in CYCLES
+
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """The moments at which periods begin, and the one at which the last one ends; none for a cycle."""
+        return () if self.comes_again else calendar_of(self.by, self.first, self.until)
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """The label of the period that begins at each edge."""
+        return tuple(label_of(self.by, edge) for edge in self.edges)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        periods = labels_of(self.by, self.first, self.until)
+        if not self.comes_again:
+            periods = (f"< {periods[0]}", *periods, f">= {self.edge_labels[-1]}")
+        return (*periods, *("missing",) * self.missing)
+
+    @cached_property
+    def samples(self) -> tuple[_Scalar, ...]:
+        periods = self.labels[:-1] if self.missing else self.labels
+        return (*periods, *(None,) * self.missing)
+
+    @cached_property
+    def cell_of(self) -> Mapping[object, int]:
+        """Cell of each label that a row may say."""
+        return {sample: cell for cell, sample in enumerate(self.samples) if sample is not None}
+
+    @cached_property
+    def _missing_code(self) -> int:
+        return _first(self.missing_cell)
+
+    def encode(self, column: Column) -> Codes:
+        """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
+        if isinstance(column, np.ndarray) and column.dtype.kind == "M":
+            column = [None if np.isnat(moment) else str(moment) for moment in column]
+        values = [_iso(v) for v in column]
+        scalars, types = _scalars(values)
+        texts = [v.strip() if type(v) is str else "" for v in scalars]
+        moments = from_texts(texts)
+        if self.epoch is not None:
+            numbers = _floats([None if type(v) is bool else v for v in scalars], types)
+            moments = moments.or_else(Moments.from_epoch(numbers, _PER_SECOND[self.epoch]))
+        codes = self.encode_moments(moments)
+        rest = np.flatnonzero(moments.precision < _PRECISION[self.by]).tolist()
+        if rest:
+            labelled = (self.cell_of.get(texts[row], self._missing_code) for row in rest)
+            codes[rest] = np.fromiter(labelled, self.dtype, len(rest))
+        return codes
+
+    def encode_moments(self, moments: Moments) -> Codes:
+        """Codes of a column of dates, shape (n_entries,)."""
+        shown = on_clocks(moments, self.zone)
+        if self.by == "weekday":
+            cells = (shown // (24 * HOUR) + 3) % 7  # 1970 began with a Thursday
+        elif self.by == "hour_of_day":
+            cells = shown // HOUR % 24
+        elif self.by == "month_of_year":
+            months = shown.astype("datetime64[s]").astype("datetime64[M]")
+            cells = months.astype(np.int64) % 12
+        else:
+            cells = np.searchsorted(np.array(self.edges), shown, side="right")
+        known = moments.precision >= _PRECISION[self.by]
+        return np.where(known, cells, self._missing_code).astype(self.dtype)
+
+
+_PER_SECOND = {"s": 1, "ms": 1000}
+_PRECISION = {
+    **dict.fromkeys(("year", "quarter", "month", "month_of_year"), MONTH),
+    **dict.fromkeys(("week", "day", "weekday"), DAY),
+    **dict.fromkeys(("hour", "hour_of_day"), TIME),
+}
+"""How precise a date must be to tell its period."""
+
+Attribute: TypeAlias = Category | Number | Boolean | Date
 
 
 @dataclass(frozen=True)
@@ -563,10 +715,10 @@ class Universe:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Cells of each attribute: a ``Shape`` where a number has more than ``MAX_FLAT`` cells."""
+        """Cells of each attribute: a ``Shape`` where one with an order has more than ``MAX_FLAT``."""
         sizes = tuple(a.size for a in self.attributes)
-        numbers = [i for i, a in enumerate(self.attributes) if isinstance(a, Number)]
-        return Shape(sizes, numbers) if any(sizes[i] > MAX_FLAT for i in numbers) else sizes
+        ordered = [i for i, a in enumerate(self.attributes) if a.has_order]
+        return Shape(sizes, ordered) if any(sizes[i] > MAX_FLAT for i in ordered) else sizes
 
     @cached_property
     def n_cells(self) -> int:
@@ -601,7 +753,7 @@ class Universe:
             raise unknown_name(name, self.names, field_path) from None
 
     def encode_columns(
-        self, columns: Mapping[str, Column | Repeated], persons: Persons | None = None
+        self, columns: Mapping[str, AnyColumn], persons: Persons | None = None
     ) -> Rows:
         """Rows given column by column: one entry a row.
 
@@ -615,6 +767,13 @@ class Universe:
         self._check_names("columns", set(columns), persons, complete=True)
         if any(isinstance(c, str | bytes) for c in columns.values()):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
+        dates = {a.name for a in self.attributes if isinstance(a, Date)}
+        if any(isinstance(c, Moments) for name, c in columns.items() if name not in dates):
+            raise InvalidBatch(
+                "columns",
+                "a column of dates belongs to an attribute of another type",
+                "send it as text, such as by a cast to pa.string()",
+            )
         if len({len(c) for c in columns.values()}) > 1:
             raise InvalidBatch("columns", "lengths differ", "give every column one value a row")
         whose = None if persons is None else _whose(persons, columns[persons.key])
@@ -662,7 +821,7 @@ class Universe:
 
     def _encoded(
         self,
-        columns: Sequence[Column | Repeated],
+        columns: Sequence[AnyColumn],
         counts: Counts | None = None,
         whose: Slots | None = None,
     ) -> Rows:
@@ -816,13 +975,17 @@ class Rows:
         return cls(codes, counts, measures)
 
 
-def _codes(attribute: Attribute, column: Column | Repeated) -> Codes:
+def _codes(attribute: Attribute, column: AnyColumn) -> Codes:
     if isinstance(column, Repeated):
         return np.take(attribute.encode(column.values), column.indices)
+    if isinstance(column, Moments):
+        assert isinstance(attribute, Date), "the caller refuses dates for other attributes"
+        return attribute.encode_moments(column)
     return attribute.encode(column)
 
 
-def _whose(persons: Persons, column: Column | Repeated) -> Slots:
+def _whose(persons: Persons, column: AnyColumn) -> Slots:
+    assert not isinstance(column, Moments), "the caller refuses such keys"
     if isinstance(column, Repeated):
         digests = np.take(persons.digests(column.values), column.indices, axis=0)
     else:
@@ -830,7 +993,8 @@ def _whose(persons: Persons, column: Column | Repeated) -> Slots:
     return Slots(digests, persons.ranks(len(digests)))
 
 
-def _measured(attribute: Number, column: Column | Repeated) -> tuple[Codes, Offsets]:
+def _measured(attribute: Number, column: AnyColumn) -> tuple[Codes, Offsets]:
+    assert not isinstance(column, Moments), "the caller refuses dates for a number"
     if not isinstance(column, Repeated):
         return attribute.encode_measured(column)
     codes, offsets = attribute.encode_measured(column.values)
@@ -901,6 +1065,16 @@ def _scalars(column: Column) -> tuple[Sequence[_Scalar], set[type]]:
     return values, types
 
 
+def _iso(value: object) -> object:
+    """The text of a date of Python, numpy or pandas; other values as they are."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, np.datetime64):
+        return str(value)
+    written = getattr(value, "isoformat", None)
+    return written() if callable(written) else value
+
+
 def _spelt(nested: object) -> str:
     """A list or an object as text, about as long as it was sent."""
     try:
@@ -930,6 +1104,17 @@ def _plain(value: object) -> _Scalar:
     if isinstance(value, float) or (isinstance(value, Decimal) and not value.is_snan()):
         return float(value)
     return None
+
+
+def _floats(values: Sequence[_Scalar], types: set[type]) -> npt.NDArray[np.float64]:
+    """The numbers of a column of scalars; NaN stands for anything else."""
+    if str not in types:
+        try:
+            return np.array(values, dtype=np.float64)  # None becomes NaN
+        except OverflowError:  # an integer above 1e308
+            pass
+    number_of = {v: _nearest(v) for v in set(values)}
+    return np.fromiter(map(number_of.__getitem__, values), np.float64, len(values))
 
 
 def _number_spelt(text: str) -> int | float | None:
@@ -1013,12 +1198,14 @@ __all__ = [
     "MAX_CELLS",
     "MAX_KEPT_CELLS",
     "MAX_ROWS",
+    "AnyColumn",
     "Attribute",
     "Boolean",
     "Category",
     "Codes",
     "Column",
     "Counts",
+    "Date",
     "Number",
     "Repeated",
     "Rows",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stream_dp.core.measure import Offsets
 from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.universe import Boolean, Category, Codes, Rows, Universe
+from stream_dp.core.universe import Category, Codes, Number, Rows, Universe
 from stream_dp.profiles.advice import RECENT, Workload
 
 Where: TypeAlias = dict[str, Any]
@@ -53,7 +53,7 @@ def tree(universe: Universe, conditions: dict[int, Cells]) -> Where:
 def condition(universe: Universe, attribute: int, cells: Sequence[int] | Cells) -> Where:
     """The tree that holds for some cells, ascending, of one attribute of values or numbers."""
     kind = universe.attributes[attribute]
-    assert not isinstance(kind, Boolean), "no workload that travels has one"
+    assert isinstance(kind, Category | Number), "no workload that travels has another one"
     if isinstance(kind, Category):
         return {"attribute": kind.name, "in": [kind.values[c] for c in cells]}
     runs: list[list[int]] = []

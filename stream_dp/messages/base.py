@@ -11,6 +11,7 @@ from stream_dp.errors import InvalidInput
 
 DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
+DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:00)?$"
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
@@ -57,6 +58,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 
 _SPELLINGS = {
     DATASET_PATTERN: "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit",
+    DATE_PATTERN: "write a date such as 2026-03-14, or a full hour such as 2026-03-14T10:00",
     ID_PATTERN: "use 1 to 128 printable ASCII characters without blanks",
 }
 
@@ -160,6 +162,7 @@ def tupled(value: object) -> object:
 
 __all__ = [
     "DATASET_PATTERN",
+    "DATE_PATTERN",
     "ID_PATTERN",
     "TOPIC_PATTERN",
     "AttributeName",

@@ -18,6 +18,7 @@ from pydantic import (
 
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages.base import (
+    DATE_PATTERN,
     AttributeName,
     DatasetName,
     Finite,
@@ -58,14 +59,30 @@ CategoryValue = Annotated[
 ]
 
 
+DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
+
+
 class CategoryAttribute(Request):
-    """A value from a declared list. Any other value falls into the cell ``other``."""
+    """A value from a declared list. Any other value falls into the cell ``other``.
+
+    Attributes:
+        ordered: Whether the values have an order, which is that of the list.
+    """
 
     name: AttributeName
     type: Literal["category"]
     values: Annotated[tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1)]
     other: bool = True
     missing: bool = False
+    ordered: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
+        written: dict[str, Any] = write(self)
+        if not self.ordered:
+            del written["ordered"]
+        return written
 
 
 class MeasureSpec(Request):
@@ -112,8 +129,47 @@ class BooleanAttribute(Request):
     missing: bool = False
 
 
+class DateAttribute(Request):
+    """A date, with or without a time, known up to the period of the calendar that it falls into.
+
+    Attributes:
+        by: The period. The last three come again and again, and have no bounds.
+        first: ``from`` in JSON: where the first period begins. What is earlier counts together.
+        until: Where the last period ends. What is this late or later counts together. Default: two years
+            after ``from``.
+        timezone: The zone whose clocks are meant, as the IANA database names it. Default: UTC.
+        epoch: The unit of numbers, which count from 1970-01-01T00:00Z. By default no number is a date.
+    """
+
+    name: AttributeName
+    type: Literal["date"]
+    by: Literal[
+        "year",
+        "quarter",
+        "month",
+        "week",
+        "day",
+        "hour",
+        "weekday",
+        "month_of_year",
+        "hour_of_day",
+    ]
+    first: Annotated[DateText | None, Field(alias="from")] = None
+    until: DateText | None = None
+    timezone: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
+    epoch: Literal["s", "ms"] | None = None
+    missing: bool = False
+
+    @model_serializer(mode="wrap")
+    def _as_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Writes what is named, ``from`` by its name in JSON."""
+        written = {"from" if name == "first" else name: v for name, v in write(self).items()}
+        return _without_unset(written, "from", "until", "timezone", "epoch")
+
+
 AttributeSpec = Annotated[
-    CategoryAttribute | NumberAttribute | BooleanAttribute, Field(discriminator="type")
+    CategoryAttribute | NumberAttribute | BooleanAttribute | DateAttribute,
+    Field(discriminator="type"),
 ]
 
 
@@ -646,6 +702,7 @@ __all__ = [
     "CalibratedSpec",
     "CategoryAttribute",
     "CountsSpec",
+    "DateAttribute",
     "Definition",
     "GatedSpec",
     "MeasureSpec",

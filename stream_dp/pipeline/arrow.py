@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.universe import MAX_ATTRIBUTES, Column, Repeated
+from stream_dp.core.dates import DAY, TIME, Moments
+from stream_dp.core.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
 from stream_dp.errors import InvalidMessage
 
 __all__ = ["read_columns"]
@@ -26,20 +27,23 @@ _MOST_VALUES = 1 << 23  # 64 MiB of pointers to them
 _MOST_METADATA = 1 << 22
 _ENTRY = 256  # the most bytes of a pair of strings, without the strings
 
-_READ: Final = frozenset({1, 2, 3, 5, 6, 7, 20})
-"""Null, Int, FloatingPoint, Utf8, Bool, Decimal, LargeUtf8: numbers of the union ``Type`` in Schema.fbs."""
+_DATES: Final = frozenset({8, 10})
+"""Date and Timestamp: numbers of the union ``Type`` in Schema.fbs."""
+_READ: Final = frozenset({1, 2, 3, 5, 6, 7, 20}) | _DATES
+"""Null, Int, FloatingPoint, Utf8, Bool, Decimal, LargeUtf8, and dates."""
+
+_A_DAY: Final = 24 * 3600
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 _EXTENSION = b"ARROW:extension:name"
 
 _TEXT = "cast it to pa.string()"
 _TEXT_OR_NUMBER = "cast it to pa.string() or to a number"
-_FLAT = "send a column of text, numbers or booleans for each attribute"
+_FLAT = "send a column of text, numbers, booleans or dates for each attribute"
 
 _REFUSED: Final = {
     4: ("binary", _TEXT),
-    8: ("date", _TEXT_OR_NUMBER),
     9: ("time", _TEXT_OR_NUMBER),
-    10: ("timestamp", _TEXT_OR_NUMBER),
     11: ("interval", _TEXT_OR_NUMBER),
     15: ("fixed_size_binary", _TEXT),
     18: ("duration", _TEXT_OR_NUMBER),
@@ -53,7 +57,7 @@ _REFUSED: Final = {
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
 
-def read_columns(value: bytes) -> dict[str, Column | Repeated]:
+def read_columns(value: bytes) -> dict[str, AnyColumn]:
     """The columns of a stream by name, one entry a row. What a dictionary lists is read once.
 
     Raises:
@@ -71,10 +75,7 @@ def read_columns(value: bytes) -> dict[str, Column | Repeated]:
             names = stream.schema.names
             if len(set(names)) < len(names):
                 raise InvalidMessage("value", "two columns have one name", "rename one of them")
-            columns = [
-                _Repeating() if pa.types.is_dictionary(kind) else _Plain()
-                for kind in stream.schema.types
-            ]
+            columns = [_empty(kind) for kind in stream.schema.types]
             for batch in stream:
                 for column, piece in zip(columns, batch.columns, strict=True):
                     column.add(piece)
@@ -87,6 +88,21 @@ def read_columns(value: bytes) -> dict[str, Column | Repeated]:
     return {name: column.column() for name, column in zip(names, columns, strict=True)}
 
 
+def _empty(kind: Any) -> _Plain | _Repeating | _Dated:
+    """A column of an Arrow type, without values so far."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _Repeating()
+    if pa.types.is_date32(kind):
+        return _Dated(_A_DAY, 1, DAY, are_instants=False)
+    if pa.types.is_date64(kind):
+        return _Dated(1, 1_000, DAY, are_instants=False)
+    if pa.types.is_timestamp(kind):
+        return _Dated(1, _PER_SECOND[kind.unit], TIME, are_instants=kind.tz is not None)
+    return _Plain()
+
+
 @dataclass(frozen=True, repr=False)
 class _Plain:
     _values: list[object] = field(default_factory=list)
@@ -95,8 +111,34 @@ class _Plain:
         piece.validate(full=True)
         self._values.extend(piece.to_pylist())
 
-    def column(self) -> Column | Repeated:
+    def column(self) -> AnyColumn:
         return self._values
+
+
+@dataclass(frozen=True, repr=False)
+class _Dated:
+    """A column of dates: numbers of ``seconds`` each, or of parts of which a second has ``per_second``.
+
+    Timestamps with a time zone are instants; others, and dates, say what clocks showed.
+    """
+
+    seconds: int
+    per_second: int
+    precision: int
+    are_instants: bool
+    _pieces: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def add(self, piece: Any) -> None:
+        piece.validate(full=True)
+        width = "int32" if piece.type.bit_width == 32 else "int64"
+        numbers = piece.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        known = piece.is_valid().to_numpy(zero_copy_only=False)
+        self._pieces.append((numbers * self.seconds // self.per_second, known))
+
+    def column(self) -> AnyColumn:
+        seconds = np.concatenate([np.empty(0, np.int64), *(s for s, _ in self._pieces)])
+        known = np.concatenate([np.empty(0, np.bool_), *(k for _, k in self._pieces)])
+        return Moments.of(seconds, known, precision=self.precision, are_instants=self.are_instants)
 
 
 @dataclass(repr=False)
@@ -121,7 +163,7 @@ class _Repeating:
             raise ValueError("an index is not in the dictionary")
         self._indices.append(np.where(codes < 0, 0, codes + np.int32(self._start)))
 
-    def column(self) -> Column | Repeated:
+    def column(self) -> AnyColumn:
         return Repeated(self._values, np.concatenate([np.empty(0, np.int32), *self._indices]))
 
 
@@ -287,6 +329,8 @@ def _check_schema(schema: _Table, sizes: _Sizes) -> int:
             name, fix = "extension", "send its storage"
         elif kind not in _READ or column.length(5):
             name, fix = _REFUSED.get(kind, ("unknown", _FLAT))
+        elif kind in _DATES and column.has(4):
+            name, fix = "dictionary of dates", "send it decoded"
         else:
             continue
         raise InvalidMessage("value", f"column {number} has a type that is not read: {name}", fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stream_dp.core.dates import Moments
 from stream_dp.core.universe import Repeated, Rows
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
@@ -53,7 +54,9 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     _check_time(dataset, batch)
     persons = dataset.persons(batch.batch_id)
     if batch.columns is not None:
-        if not all(isinstance(column, list | Repeated) for column in batch.columns.values()):
+        if not all(
+            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
+        ):
             raise InvalidBatch("columns", "a column is not a list", "give a list of values")
         rows = dataset.universe.encode_columns(batch.columns, persons)
     elif batch.rows is not None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.parameters import Accuracy
-from stream_dp.core.universe import Attribute, Boolean, Category, Number, Universe
+from stream_dp.core.universe import Attribute, Boolean, Category, Date, Number, Universe
+from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
 from stream_dp.profiles.base import Profile, Setup
@@ -108,7 +109,13 @@ def _measure(spec: MeasureSpec) -> Measure:
 def _attribute(index: int, spec: AttributeSpec) -> Attribute:
     try:
         if spec.type == "category":
-            return Category(spec.name, spec.values, other=spec.other, missing=spec.missing)
+            return Category(
+                spec.name,
+                spec.values,
+                other=spec.other,
+                missing=spec.missing,
+                ordered=spec.ordered,
+            )
         if spec.type == "number":
             return Number(
                 spec.name,
@@ -117,6 +124,16 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 missing=spec.missing,
                 representatives=spec.representatives,
                 measure=None if spec.measure is None else _measure(spec.measure),
+            )
+        if spec.type == "date":
+            return Date(
+                spec.name,
+                spec.by,
+                spec.first,
+                spec.until,
+                zone=zone_of(spec.timezone or "UTC"),
+                epoch=spec.epoch,
+                missing=spec.missing,
             )
         return Boolean(spec.name, missing=spec.missing)
     except InvalidDefinition as fault:

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
-from stream_dp.cli.checking import Complaint, Survey
+from stream_dp.cli.checking import Complaint, Survey, reading_table
 from stream_dp.cli.files import RowFile, pointed
 from stream_dp.core.measure import Measure
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.messages import Definition
 
 DAY = Category("day", ("2026-11-01", "2026-11-02"))
@@ -124,6 +125,52 @@ def test_many_values_that_are_not_between_the_ends_of_a_measure_are_told() -> No
     )
     assert said.examples == ("'-1'", "'300'")
     assert survey(kept, [10, 30, 60, 120, 7] * 5 + [121]) == []  # few are
+
+
+MONTH = Date("month", "month", "2026-01-01", "2027-01-01", missing=True)
+
+
+def test_dates_that_are_not_read_are_told_with_the_forms_that_are() -> None:
+    (said,) = survey(MONTH, ["14.03.2026", "15.03.2026", "2026-03-14"])
+    assert said.text == "of 300 rows 66.7% are not a date and count as missing"
+    assert said.fix.startswith("write dates as in ISO 8601, such as 2026-03-14 or")
+    assert said.examples == ("'14.03.2026'", "'15.03.2026'")
+    assert survey(MONTH, ["2026-03-14", "2026-04", "2026-05-01T10:00Z"]) == []
+
+
+def test_numbers_and_days_that_another_definition_would_read_are_told_so() -> None:
+    (said,) = survey(MONTH, [1773446400000, "1773446400000"])
+    assert said.fix == 'a definition with "epoch": "s", or "ms", reads numbers as dates'
+    hours = Date("hour", "hour_of_day")
+    (said,) = survey(hours, ["2026-03-14", "2026-03-15"])
+    assert said.text == "of 200 rows 100.0% are not a date and count as 00"
+    assert said.fix == 'these are days without a time: a definition with "by": "day" reads them'
+    assert survey(hours, ["2026-03-14T10:00"]) == []
+    for attribute in (DAY, AMOUNT):
+        (said, *_) = survey(attribute, ["2026-03-14T10:00", "2026-03-15"])
+        assert said.fix == 'an attribute of "type": "date" reads dates'
+
+
+def test_dates_outside_the_bounds_are_told() -> None:
+    (said,) = survey(MONTH, ["2025-12-31", "2026-03-14", "2027-01-01", "2027-01-02"])
+    assert said.text == "75.0% of its 400 dates are < 2026-01 or >= 2027-01, outside the bounds"
+    assert said.fix == "compare the dates with from and until in the definition"
+    assert said.examples == ("'2027-01-01'", "'2027-01-02'")
+    assert survey(MONTH, [*["2026-03-14"] * 39, "2027-01-01"]) == []  # few are
+
+
+def test_the_table_of_a_check_counts_dates_outside_the_bounds() -> None:
+    universe = Universe((MONTH,))
+    found = Survey(universe)
+    part = {"month": ["2026-03-14", "2025-01-01", "x", None]}
+    found.take(part, part)
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(reading_table(universe, found))
+    lines = [" ".join(line.split()) for line in shown.get().splitlines()]
+    assert "out of bounds: '2025-01-01' 1 < 2026-01" in lines
+    assert "not a date: 'x' 1 missing" in lines
+    assert "month a date 2 itself" in lines
 
 
 @pytest.mark.parametrize(

@@ -230,9 +230,17 @@ SCALARS = st.one_of(
     st.sampled_from(
         ['"q"\n', "Bonn", "7", "TRUE", "0" * 300 + "18", "17.9" + "9" * 40, "1" * 4000]
     ),
+    st.sampled_from(
+        ["2026-03-14T10:00:00.123456789+01:00", " " * 40 + "2026-03-14", "0" * 99 + "1773446400000"]
+    ),
     st.decimals(allow_nan=False).map(str),
     st.lists(st.integers(), max_size=2),
 )
+
+
+BORN = {"name": "born", "type": "date", "by": "year", "from": "1900-01-01", "until": "2027-01-01"}
+SEEN = {"name": "seen", "type": "date", "by": "weekday", "epoch": "ms", "missing": True}
+DATED = definition(CITY, AGE, SMOKER, BORN, SEEN)
 
 
 @settings(max_examples=300, deadline=None)
@@ -242,11 +250,11 @@ def test_a_shortened_cell_is_the_same_to_the_worker_and_never_wider(
 ) -> None:
     if only_text:
         values = [value for value in values if isinstance(value, str)] or ["x"]
-    source = RowFile(Path("a.csv"), PEOPLE, 10)
-    source._reader = lambda: iter([(dict.fromkeys(("city", "age", "smoker"), values), 0)])
+    source = RowFile(Path("a.csv"), DATED, 10)
+    source._reader = lambda: iter([(dict.fromkeys(source.names, values), 0)])
     (batch,) = source.batches()
     sent = json.loads(to_json(batch.columns))
-    universe, _ = build(PEOPLE)
+    universe, _ = build(DATED)
     plain = [None if isinstance(value, list) else value for value in values]
     whole = universe.encode_columns(dict.fromkeys(universe.names, plain))
     for name, ours, theirs in zip(
@@ -254,7 +262,7 @@ def test_a_shortened_cell_is_the_same_to_the_worker_and_never_wider(
     ):
         assert ours.tolist() == theirs.tolist(), name
     size = len(to_json({"columns": batch.columns}))
-    assert size <= len(values) * (LIMIT // rows_a_batch(PEOPLE, 10**9)) + 200
+    assert size <= len(values) * (LIMIT // rows_a_batch(DATED, 10**9)) + 200
 
 
 # ---------------------------------------------------------------- whose row each is

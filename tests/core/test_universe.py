@@ -17,6 +17,7 @@ from stream_dp.core.universe import (
     Attribute,
     Boolean,
     Category,
+    Date,
     Number,
     Repeated,
     Rows,
@@ -108,6 +109,19 @@ def test_every_json_value_has_a_cell_and_it_is_the_declared_one(
     assert codes.dtype == np.uint8
     assert codes.shape == (len(column),)
     assert [attribute.labels[c] for c in codes] == [expected_label(attribute, v) for v in column]
+
+
+@pytest.mark.parametrize("epoch", [None, "s", "ms"])
+@given(column=st.lists(json_values, max_size=8))
+def test_every_json_value_has_a_cell_of_a_date_whatever_stands_next_to_it(
+    epoch: str | None, column: list[object]
+) -> None:
+    day = Date("d", "day", "2026-01-01", "2026-12-01", epoch=epoch, missing=True)
+    codes = day.encode(column)
+    assert (codes.dtype, codes.shape) == (np.uint16, (len(column),))
+    assert list(codes) == [day.encode([value])[0] for value in column]
+    if epoch is None:
+        assert set(codes) <= {day.missing_cell}
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES, ids=repr)
@@ -368,12 +382,19 @@ LONG_VALUES = [
 
 
 @pytest.mark.parametrize("value", LONG_VALUES, ids=["text", "digits", "list", "object", "3 MB"])
-@pytest.mark.parametrize("name", ["carrier", "delay", "cancelled"])
+@pytest.mark.parametrize("name", ["carrier", "delay", "cancelled", "day"])
 def test_a_value_whose_length_would_show_in_time_is_refused_in_the_same_words(
     value: object, name: str
 ) -> None:
-    universe = Universe((Category("carrier", ("AA",)), Number("delay", (0,)), Boolean("cancelled")))
-    row = {"carrier": "AA", "delay": 1, "cancelled": True, name: value}
+    universe = Universe(
+        (
+            Category("carrier", ("AA",)),
+            Number("delay", (0,)),
+            Boolean("cancelled"),
+            Date("day", "day", "2026-01-01", epoch="ms"),
+        )
+    )
+    row = {"carrier": "AA", "delay": 1, "cancelled": True, "day": "2026-01-01", name: value}
     said = set()
     for encode in (
         lambda: universe.encode_rows([row]),

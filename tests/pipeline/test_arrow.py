@@ -7,13 +7,15 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Sequence
+from datetime import date, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
-from stream_dp.core.universe import Category, Number, Repeated, Universe
-from stream_dp.errors import InvalidMessage
+from stream_dp.core.universe import Category, Date, Number, Repeated, Universe
+from stream_dp.dates import zone_of
+from stream_dp.errors import InvalidBatch, InvalidMessage
 from stream_dp.pipeline.arrow import read_columns
 
 pa = pytest.importorskip("pyarrow")
@@ -184,8 +186,7 @@ def test_a_dictionary_goes_to_the_cells_of_its_values() -> None:
 
 
 ARRAYS = {
-    "date": pa.array([0], pa.date32()),
-    "timestamp": pa.array([0], pa.timestamp("ns", CANARY)),
+    "dictionary of dates": pa.array([0], pa.date32()).dictionary_encode(),
     "time": pa.array([0], pa.time64("us")),
     "duration": pa.array([0], pa.duration("s")),
     "binary": pa.array([b"a"]),
@@ -215,6 +216,50 @@ def test_a_type_that_is_not_read_is_named_with_its_place_alone(array: Any, name:
     said = refusal(stream(pa.table({"b": pa.nulls(1), CANARY: array})))
     assert said.startswith(f"value: column 2 has a type that is not read: {name}; ")
     assert CANARY not in said
+
+
+DAYS = Date("day", "day", "1969-12-30", "1970-01-04", missing=True)
+SECONDS = [-86_401, -1, 0, None, 86_399, 86_400]
+CELLS = ["1969-12-30", "1969-12-31", "1970-01-01", "missing", "1970-01-01", "1970-01-02"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_timestamp_of_any_unit_is_read_to_the_second_below(unit: str) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    late = [None if s is None else s * per_second + per_second // 2 for s in SECONDS]
+    table = pa.table({"day": pa.array(late, pa.timestamp(unit))})
+    for parts in ([table], [table.slice(0, 2), table.slice(2)]):
+        rows = Universe((DAYS,)).encode_columns(read_columns(stream(*parts)))
+        assert [DAYS.labels[code] for code in rows.codes[0]] == CELLS
+
+
+def test_a_timestamp_with_a_zone_is_an_instant_and_one_without_says_what_clocks_showed() -> None:
+    berlin = Date("day", "day", "2026-03-13", "2026-03-17", zone=zone_of("Europe/Berlin"))
+    late = datetime(2026, 3, 14, 23, 30)  # noqa: DTZ001 - what clocks showed has no zone
+    columns = {
+        "2026-03-15": pa.array([late], pa.timestamp("us", "America/New_York")),
+        "2026-03-14": pa.array([late], pa.timestamp("us")),
+    }
+    for label, column in columns.items():
+        rows = Universe((berlin,)).encode_columns(read_columns(stream(pa.table({"day": column}))))
+        assert berlin.labels[rows.codes[0][0]] == label
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+def test_a_column_of_days_says_no_hour(kind: Any) -> None:
+    value = stream(pa.table({"day": pa.array([date(1970, 1, 2), None], kind)}))
+    hours = Date("day", "hour", "1970-01-01", "1970-01-04", missing=True)
+    for attribute, labels in ((DAYS, ["1970-01-02", "missing"]), (hours, ["missing"] * 2)):
+        (codes,) = Universe((attribute,)).encode_columns(read_columns(value)).codes
+        assert [attribute.labels[code] for code in codes] == labels
+
+
+def test_a_column_of_dates_is_refused_for_an_attribute_of_another_type() -> None:
+    columns = read_columns(stream(pa.table({"c": pa.array([0], pa.date32())})))
+    with pytest.raises(
+        InvalidBatch, match="a column of dates belongs to an attribute of another type"
+    ):
+        Universe((Category("c", ("x",)),)).encode_columns(columns)
 
 
 def test_what_a_dictionary_repeats_takes_no_memory_again() -> None:

@@ -540,6 +540,23 @@ SUMS: Final[list[dict[str, Any]]] = [
     {"kind": "share", "share_of": SHORT, "group_by": ["cancelled"], "error": {"value": 0.2}},
 ]
 
+DATED: Final[dict[str, Any]] = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"], "ordered": True},
+        {
+            "name": "delay",
+            "type": "date",
+            "by": "day",
+            "from": "1970-01-01",
+            "until": "1970-03-01",
+            "timezone": "Europe/Berlin",
+            "epoch": "s",
+        },
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "mechanism": {"base_share": 0.05},
+}
+"""A date with 61 cells, and so two levels."""
 KEPT: Final[dict[str, Any]] = {
     "attributes": [
         {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
@@ -582,6 +599,16 @@ PROFILES: Final[dict[str, Life]] = {
             {"where": {"attribute": "delay", "lt": 33}},
             {"where": {"attribute": "delay", "lt": 50}, "error": 0.004},
             {"where": {"all": [AA, {"attribute": "delay", "lt": 41}]}},
+            {"kind": "table", "group_by": ["delay"]},
+        ],
+        frozenset({TablesLook, CountsLook}),
+    ),
+    "calibrated, dates": Life(
+        DATED,
+        [
+            {"where": {"attribute": "delay", "lt": "1970-02-03"}},
+            {"where": {"attribute": "delay", "between": ["1970-01-01", "1970-01"]}, "error": 0.004},
+            {"where": {"all": [{"attribute": "carrier", "ge": "UA"}, SHORT]}},
             {"kind": "table", "group_by": ["delay"]},
         ],
         frozenset({TablesLook, CountsLook}),
@@ -881,6 +908,21 @@ async def test_two_runs_that_differ_in_a_value_within_a_cell_look_the_same(
     for world in runs.worlds:
         assert world.complaints() == []
     assert runs.noise[1].told_apart == ({SumLook} if delay != 5.5 else set())
+    for what in runs.seen[0]:
+        assert runs.seen[0][what] == runs.seen[1][what], what
+
+
+@pytest.mark.parametrize(
+    "delay",
+    ["1970-02-03T10:00:00.5Z", "1970-02-03 10:00", CANARY, "1970-02-30", "x" * 4096, 1e300, None],
+)
+async def test_two_runs_that_differ_in_a_date_look_the_same(
+    both: Callable[..., Any], delay: Any
+) -> None:
+    """Whether it can be read or not."""
+    runs = await both(LIVES["calibrated, dates"], other={**THESE, "delay": delay})
+    for world in runs.worlds:
+        assert world.complaints() == []
     for what in runs.seen[0]:
         assert runs.seen[0][what] == runs.seen[1][what], what
 

@@ -123,7 +123,14 @@ BATCHES: list[dict[str, Any]] = [
 ]
 
 ATTRIBUTES: list[dict[str, Any]] = [
-    {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": True, "missing": True},
+    {
+        "name": "carrier",
+        "type": "category",
+        "values": ["AA", "UA"],
+        "other": True,
+        "missing": True,
+        "ordered": True,
+    },
     {
         "name": "delay",
         "type": "number",
@@ -134,6 +141,16 @@ ATTRIBUTES: list[dict[str, Any]] = [
         "measure": {"unit": 1, "low": -20, "high": 90},
     },
     {"name": "cancelled", "type": "boolean", "missing": False},
+    {
+        "name": "day",
+        "type": "date",
+        "by": "quarter",
+        "from": "2026-01-01",
+        "until": "2027-01-01",
+        "timezone": "Europe/Berlin",
+        "epoch": "ms",
+        "missing": True,
+    },
 ]
 DEFINED: dict[str, Any] = {
     "version": 1,
@@ -388,6 +405,14 @@ def in_arrow() -> Iterator[Placed]:
         "a column twice": stream(pa.Table.from_arrays([words, words], names=[WORD, WORD])),
         "a struct": stream(pa.table({**sound, "carrier": nested})),
         "a list": stream(pa.table({**sound, "carrier": pa.array([[WORD], [WORD]])})),
+        "a date": stream(
+            pa.table({**sound, "carrier": pa.array([NUMBER, 1], pa.timestamp("ms", tz=WORD))})
+        ),
+        "a dictionary of dates": stream(
+            pa.table(
+                {**sound, "carrier": pa.array([NUMBER, 1], pa.timestamp("s")).dictionary_encode()}
+            )
+        ),
         "a time": stream(pa.table({"carrier": pa.array([1, 2], pa.timestamp("ns", tz=WORD))})),
         "metadata": stream(pa.table(sound).replace_schema_metadata(meta)),
         "metadata of a field": stream(

@@ -22,7 +22,7 @@ from stream_dp.core.noise import IntArray
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.parameters import as_written, erased_blocks
 from stream_dp.core.query import KindQuery
-from stream_dp.core.universe import MAX_ROWS, Number, Universe
+from stream_dp.core.universe import MAX_ROWS, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition
 
 MIN_EPSILON = Fraction(1, 2**30)
@@ -164,12 +164,13 @@ def loss_of(budget: Budget, share: float, *, approximate: bool) -> Loss:
 def ordered(universe: Universe, attribute: int, kind: str) -> Refused | None:
     """Returns why an attribute cannot be asked about by order. None if it can."""
     of_it = universe.attributes[attribute]
-    if isinstance(of_it, Number):
+    if of_it.orders_all:
         return None
+    whose = "unlisted values" if of_it.has_order else "its values"
     return Refused(
         RefusalCode.INVALID_QUERY,
-        f"attribute: {of_it.name} is a {type(of_it).__name__.lower()} and its values have no order; "
-        f"ask {kind} of a number",
+        f"attribute: {of_it.name} is a {type(of_it).__name__.lower()} and {whose} have no order; "
+        f"ask {kind} of a number or a date",
     )
 
 

@@ -12,7 +12,7 @@ const MOST_LINES = 6;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
 const LENGTHS = ["1 day", "7 days", "28 days"];
-const COMPARED = { category: "=", number: ">=", boolean: "IS" };
+const COMPARED = { category: "=", number: ">=", boolean: "IS", date: ">=" };
 
 const parts = sharedParts();
 const asked = [];
@@ -401,6 +401,11 @@ function chips(attribute) {
     return attribute.values.length > MOST_CHIPS ? [...all, h("span", { class: "hint" }, `and ${attribute.values.length - MOST_CHIPS} more`)] : all;
   }
   if (attribute.type === "number") return constants(attribute).map((edge) => h("button", { class: "chip", type: "button", onclick: put(`${name} >= ${edge}`) }, `≥ ${edge}`));
+  if (attribute.type === "date") {
+    const all = constants(attribute);
+    const shown = all.slice(0, MOST_CHIPS).map((period) => h("button", { class: "chip", type: "button", onclick: put(`${name} = ${period}`) }, period.slice(1, -1)));
+    return all.length > MOST_CHIPS ? [...shown, h("span", { class: "hint" }, `and later ones`)] : shown;
+  }
   return ["TRUE", "FALSE"].map((value) => h("button", { class: "chip", type: "button", onclick: put(`${name} IS ${value}`) }, value));
 }
 
@@ -412,7 +417,7 @@ function showSchema() {
         "div",
         { class: "attribute" },
         h("button", { class: "chip name", type: "button", onclick: () => insert(quoted(attribute.name), $("question").selectionStart, $("question").selectionEnd) }, attribute.name),
-        h("span", { class: "hint" }, ` ${attribute.type}${attribute.missing ? ", may be missing" : ""}`),
+        h("span", { class: "hint" }, ` ${attribute.type}${attribute.by ? ` by ${attribute.by}` : ""}${attribute.missing ? ", may be missing" : ""}`),
         h("div", {}, chips(attribute)),
       ),
     ) ?? [],

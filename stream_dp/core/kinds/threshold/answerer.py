@@ -32,7 +32,7 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import EVERYTHING
-from stream_dp.core.universe import Number, Universe
+from stream_dp.core.universe import Universe
 
 MOST_DRAWN: Final = 2**20
 """Draws of noise for one look: about ten seconds' worth."""
@@ -150,7 +150,7 @@ class Thresholds(Answerer):
         self._plans = {
             index: self._plan(attribute.size, partition=partition)
             for index, attribute in enumerate(universe.attributes)
-            if isinstance(attribute, Number)
+            if attribute.orders_all
         }
         self._published: dict[tuple[int, int], Any] = {}
 

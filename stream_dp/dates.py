@@ -1,0 +1,369 @@
+"""Periods of the dates of attributes: where they begin, their labels, and the parts of a date. No clock.
+
+A moment is a number of seconds since 1970-01-01T00:00 on the clocks of the time zone that is meant, so that
+every day has 86,400 of them. In autumn an hour that comes twice is one hour.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from stream_dp.errors import InvalidDefinition
+
+__all__ = [
+    "CYCLES",
+    "HOUR",
+    "LONGEST_LABEL",
+    "MOST_PERIODS",
+    "Zone",
+    "calendar_of",
+    "cells_with",
+    "label_of",
+    "labels_of",
+    "parts_of",
+    "period_at",
+    "span_of",
+    "zone_of",
+]
+
+HOUR: Final = 3600
+_DAY: Final = 24 * HOUR
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a moment on a wall clock has no zone
+
+MOST_PERIODS: Final = 65_536
+"""The most periods between two bounds."""
+
+LONGEST_LABEL: Final = len("2026-03-14T10")
+"""The characters of the longest label of a period."""
+
+_DEFAULT_YEARS: Final = 2
+
+CYCLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+    "month_of_year": (
+        *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+        *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+    ),
+    "hour_of_day": tuple(f"{hour:02}" for hour in range(24)),
+}
+"""The periods that come again and again, with a label for each."""
+
+_FIRST: Final = {"weekday": 1, "month_of_year": 1, "hour_of_day": 0}
+"""The number of the first of them, as ISO 8601 counts."""
+
+_BEGINNING: Final = {
+    "year": "the first day of a year, such as 2026-01-01",
+    "quarter": "the first day of a quarter, such as 2026-04-01",
+    "month": "the first day of a month, such as 2026-03-01",
+    "week": "a Monday, such as 2026-01-05",
+    "day": "a day, such as 2026-03-14",
+    "hour": "a full hour, such as 2026-03-14T10:00",
+}
+_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
+_LENGTHS: Final = {"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)}
+
+_WRITTEN: Final = re.compile(
+    r"(?P<year>\d{4})"
+    r"(-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(-(?P<day>\d\d)"
+    r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.0+)?)?)?)?)?)?",
+    re.ASCII,
+)
+"""A period as ISO 8601 writes it: 2026, 2026-Q1, 2026-W11, 2026-03, 2026-03-14, 2026-03-14T10, ..."""
+
+
+def span_of(text: str) -> tuple[int, int] | None:
+    """The moments at which a period begins and ends; None if the text is not one.
+
+    A period is as long as it is written precisely: 2026-03 is a month, and 2026-03-14T10:00 a minute.
+
+    Example:
+        >>> span_of("1970-01-02")
+        (86400, 172800)
+    """
+    found = _WRITTEN.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, quarter, week, *rest = (None if f is None else int(f) for f in found.group(
+        "year", "quarter", "week", "month", "day", "hour", "minute", "second"
+    ))  # fmt: skip
+    assert year is not None, "every period has a year"
+    try:
+        if week is not None:
+            first = datetime.fromisocalendar(year, week, 1)
+            return _seconds(first), _seconds(_next("week", first))
+        if quarter is not None:
+            first = datetime(year, 3 * quarter - 2, 1)  # noqa: DTZ001
+            return _seconds(first), _seconds(_next("quarter", first))
+        month, day, hour, minute, second = rest
+        first = datetime(year, month or 1, day or 1, hour or 0, minute or 0, second or 0)  # noqa: DTZ001
+        if second is not None:
+            return _seconds(first), _seconds(first) + 1
+        if minute is not None:
+            return _seconds(first), _seconds(first) + 60
+        by = ("year", "month", "day", "hour")[[month, day, hour, None].index(None)]
+        return _seconds(first), _seconds(_next(by, first))
+    except (ValueError, OverflowError):
+        return None
+
+
+def period_at(by: str, text: str) -> str | None:
+    """The label of the period that begins where a written one does; None if none does.
+
+    Example:
+        >>> period_at("quarter", "2026-04-01"), period_at("quarter", "2026-05-01")
+        ('2026-Q2', None)
+    """
+    span = span_of(text)
+    if span is None or by not in _BEGINNING or not _begins(by, _EPOCH + timedelta(seconds=span[0])):
+        return None
+    return label_of(by, span[0])
+
+
+def calendar_of(by: str, first: str | None, until: str | None) -> tuple[int, ...]:
+    """The moments at which periods begin between two bounds, ascending; the last one is the upper bound.
+
+    Args:
+        by: The period: "year", "quarter", "month", "week", "day" or "hour".
+        first: Where the first period begins, as ISO 8601 writes it.
+        until: Where the last period ends. None takes the end of the period in which two years are over.
+
+    Raises:
+        InvalidDefinition: A bound is missing, does not begin a period, or there are too many periods or none.
+    """
+    if first is None:
+        raise InvalidDefinition(
+            "from", f"each {by} needs its dates", f"begin with {_BEGINNING[by]}"
+        )
+    moment = _beginning("from", by, first)
+    end = None if until is None else _beginning("until", by, until)
+    if end is not None and end <= moment:
+        raise InvalidDefinition(
+            "until", "it is not after from", "name the first day that is not counted"
+        )
+    starts = []
+    try:
+        enough = end or _years_after(moment)
+        for start in _from(by, moment):
+            starts.append(_seconds(start))
+            if start >= enough:
+                return tuple(starts)
+            if len(starts) > MOST_PERIODS:
+                break
+    except (ValueError, OverflowError):
+        raise InvalidDefinition(
+            "until", "it is after the year 9998", "name a date before"
+        ) from None
+    raise InvalidDefinition(
+        "until",
+        f"there are more than {MOST_PERIODS:,} periods",
+        "use longer ones, or bounds nearer",
+    )
+
+
+def label_of(by: str, moment: int) -> str:
+    """The label of the period that begins at a moment, in ISO 8601.
+
+    Example:
+        >>> label_of("month", 0), label_of("week", 4 * 86400), label_of("hour", 3600)
+        ('1970-01', '1970-W02', '1970-01-01T01')
+    """
+    start = _EPOCH + timedelta(seconds=moment)
+    if by == "week":
+        year, week, _ = start.isocalendar()
+        return f"{year:04}-W{week:02}"
+    if by == "quarter":
+        return f"{start.year:04}-Q{(start.month + 2) // 3}"
+    lengths = {"year": 4, "month": 7, "day": 10, "hour": 13}
+    return start.isoformat()[: lengths[by]]
+
+
+@lru_cache(maxsize=64)
+def labels_of(by: str, first: str | None, until: str | None) -> tuple[str, ...]:
+    """The labels of the periods between two bounds, or of those that come again and again.
+
+    Raises:
+        InvalidDefinition: The bounds are not those of periods.
+    """
+    if by in CYCLES:
+        return CYCLES[by]
+    return tuple(label_of(by, moment) for moment in calendar_of(by, first, until)[:-1])
+
+
+_PARTS: Final[Mapping[str, Callable[[datetime], int]]] = {
+    "year": lambda start: start.year,
+    "isoyear": lambda start: start.isocalendar()[0],
+    "quarter": lambda start: (start.month + 2) // 3,
+    "month": lambda start: start.month,
+    "week": lambda start: start.isocalendar()[1],
+    "day": lambda start: start.day,
+    "dow": lambda start: start.isoweekday() % 7,
+    "isodow": lambda start: start.isoweekday(),
+    "doy": lambda start: start.timetuple().tm_yday,
+    "hour": lambda start: start.hour,
+}
+"""The parts of a date that EXTRACT names in SQL. ``dow`` is 0 on Sundays, and ``isodow`` 1 on Mondays."""
+
+_OF_DAYS: Final = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "isodow", "doy")
+_KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "year": ("year",),
+    "quarter": ("year", "quarter"),
+    "month": ("year", "quarter", "month"),
+    "week": ("isoyear", "week"),
+    "day": _OF_DAYS,
+    "hour": (*_OF_DAYS, "hour"),
+    "weekday": ("dow", "isodow"),
+    "month_of_year": ("quarter", "month"),
+    "hour_of_day": ("hour",),
+}
+"""The parts that all dates of a period share."""
+
+
+def parts_of(by: str) -> tuple[str, ...]:
+    """The parts of a date that a period tells."""
+    return _KNOWN[by]
+
+
+def cells_with(attribute: Mapping[str, Any], part: str) -> list[tuple[str, int]]:
+    """The label of each period of an attribute of a definition, and the part of a date that it tells.
+
+    Args:
+        attribute: The attribute, of type date, as in the catalog.
+        part: One of ``parts_of`` its periods.
+    """
+    by = attribute["by"]
+    labels = labels_of(by, attribute.get("from"), attribute.get("until"))
+    if by not in CYCLES:
+        starts = calendar_of(by, attribute.get("from"), attribute.get("until"))
+        moments = [_EPOCH + timedelta(seconds=start) for start in starts[:-1]]
+    else:
+        step = {"weekday": _DAY, "month_of_year": 31 * _DAY, "hour_of_day": HOUR}[by]
+        monday = datetime(2024, 1, 1)  # noqa: DTZ001 - a leap year that begins with a Monday
+        moments = [monday + timedelta(seconds=step * index) for index in range(len(labels))]
+    return [(label, _PARTS[part](moment)) for label, moment in zip(labels, moments, strict=True)]
+
+
+def first_number(by: str) -> int:
+    """The number of the first of the periods that come again, as ISO 8601 counts them."""
+    return _FIRST[by]
+
+
+class Zone:
+    """A time zone, which says what clocks show at an instant.
+
+    Args:
+        name: The name in the IANA database, such as Europe/Berlin.
+
+    Raises:
+        InvalidDefinition: There is no such zone.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        try:
+            _changes(name)
+        except (KeyError, ValueError, OSError):  # an OSError is a folder of zones
+            raise InvalidDefinition(
+                "timezone", "there is no such time zone", 'use a name such as "Europe/Berlin"'
+            ) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Zone) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Zone({self.name!r})"
+
+    @property
+    def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The instants at which clocks change, and the seconds that they are ahead of UTC between these.
+
+        There is one more of the latter. Before 1970, clocks are taken to be as far ahead as they were in it,
+        and after 2100 as they will be in it.
+        """
+        return _changes(self.name)
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> Zone:
+    """The time zone of a name.
+
+    Raises:
+        InvalidDefinition: There is no such zone.
+    """
+    return Zone(name)
+
+
+@lru_cache(maxsize=64)
+def _changes(name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if name == "UTC":  # whatever the machine knows about time zones
+        return (), (0,)
+    zone = ZoneInfo(name)
+
+    def ahead(instant: int) -> int:
+        offset = datetime.fromtimestamp(instant, UTC).astimezone(zone).utcoffset()
+        assert offset is not None, "the zone is known"
+        return offset // timedelta(seconds=1)
+
+    instants: list[int] = []
+    offsets = [ahead(0)]
+    for day in range(_DAY, 131 * 365 * _DAY, _DAY):
+        if (now := ahead(day)) == offsets[-1]:
+            continue
+        low, high = day - _DAY, day
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if ahead(middle) == offsets[-1] else (low, middle)
+        instants.append(high)
+        offsets.append(now)
+    return tuple(instants), tuple(offsets)
+
+
+def _seconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def _next(by: str, start: datetime) -> datetime:
+    """The moment at which the period after this one begins."""
+    if by not in _MONTHS:
+        return start + _LENGTHS[by]
+    month = start.month - 1 + _MONTHS[by]
+    return start.replace(year=start.year + month // 12, month=month % 12 + 1)
+
+
+def _from(by: str, start: datetime) -> Iterator[datetime]:
+    while True:
+        yield start
+        start = _next(by, start)
+
+
+def _years_after(start: datetime) -> datetime:
+    """Two years after a moment; on 1 March where there is no 29 February."""
+    year = start.year + _DEFAULT_YEARS
+    if (start.month, start.day) == (2, 29):
+        return start.replace(year=year, month=3, day=1)
+    return start.replace(year=year)
+
+
+def _beginning(field: str, by: str, text: str) -> datetime:
+    span = span_of(text)
+    if span is None:
+        raise InvalidDefinition(field, "it is not a date", f"use {_BEGINNING[by]}")
+    start = _EPOCH + timedelta(seconds=span[0])
+    if not _begins(by, start):
+        raise InvalidDefinition(field, f"it does not begin a {by}", f"use {_BEGINNING[by]}")
+    return start
+
+
+def _begins(by: str, start: datetime) -> bool:
+    if (start.minute, start.second) != (0, 0) or (by != "hour" and start.hour != 0):
+        return False
+    if by in _MONTHS:
+        return start.day == 1 and (start.month - 1) % _MONTHS[by] == 0
+    return by != "week" or start.isoweekday() == 1
