@@ -94,6 +94,9 @@ QUERIES: list[dict[str, Any]] = [
     {**ASKED, "where": CARRIER, "error": {"relative": 0.05}},
     {**ASKED, "kind": "sum", "attribute": "delay", "error": {"mean": 5}},
     {**ASKED, "where": CARRIER, "window": {"last_phases": 1}, "quote": True},
+    {**ASKED, "where": CARRIER, "standing": True, "alert": {"above": 0.2}},
+    {**ASKED, "kind": "table", "group_by": ["carrier"], "standing": True, "alert": {"below": 0.2}},
+    {**ASKED, "standing": False},
     {
         **{name: ASKED[name] for name in ("version", "dataset", "analyst")},
         "queries": [{"query_id": "q1", "where": CARRIER}, {"query_id": "q2", "kind": "table"}],
