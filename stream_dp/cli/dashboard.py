@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,7 +139,7 @@ def _item(client: Client, dataset: str, tile: _Tile) -> dict[str, Any]:
     return item
 
 
-def _of_definition(definition: Definition) -> Iterator[Mapping[str, Any]]:
+def _of_definition(definition: Definition) -> Iterator[dict[str, Any]]:
     """The tiles of a definition's workload, as queries."""
     workload = getattr(definition.mechanism, "workload", None)
     if workload is None:

@@ -64,7 +64,9 @@ class Repeating:
         Returns:
             Whether none is left.
         """
-        if not is_due(dataset):
+        if dataset.retired or dataset.quarantined:
+            return True
+        if not dataset.standing_queries.is_due(dataset.phase):
             return True
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
@@ -155,13 +157,6 @@ class Repeating:
         listed = entry.listed(dataset.name, None if reply is None else dataset.phase, loss)
         key = standing_key(dataset.name, entry.analyst, entry.query_id)
         dataset.release(Outgoing("standing", key, listed.to_bytes()))
-
-
-def is_due(dataset: Dataset) -> bool:
-    """Returns whether a standing query still has to be answered for the newest phase."""
-    if dataset.retired or dataset.quarantined:
-        return False
-    return bool(dataset.standing_queries.due(dataset.phase))
 
 
 def _name(entry: Entry, phase: int) -> str:
