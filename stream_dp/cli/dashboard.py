@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,12 +99,14 @@ def apply(
         done = dict.fromkeys(wanted, "stands already")
         gone = [name for name in before if name not in wanted] if prune else []
         changed = [name for name in wanted if name in before and before[name] != wanted[name]]
-        for name in [*gone, *changed]:
-            client.end_standing(dataset, name)
-        for name, item in wanted.items():
-            if name in changed or name not in before:
-                client.stand_as(dataset, item)
-                done[name] = "begins again, from the next phase on" if name in before else "begins"
+        # First all that end: another query may stand under an id only after that.
+        ending = [{"query_id": name, "standing": False} for name in [*gone, *changed]]
+        begins = [name for name in wanted if name in changed or name not in before]
+        for change in (ending, [{**wanted[name], "standing": True} for name in begins]):
+            if change:
+                client.change_standing(dataset, change)
+        for name in begins:
+            done[name] = "begins again, from the next phase on" if name in before else "begins"
         done |= dict.fromkeys(gone, "has ended")
     for name, what in done.items():
         click.echo(f"{name}: {what}")
@@ -139,7 +141,7 @@ def _item(client: Client, dataset: str, tile: _Tile) -> dict[str, Any]:
     return item
 
 
-def _of_definition(definition: Definition) -> Iterator[Mapping[str, Any]]:
+def _of_definition(definition: Definition) -> Iterator[dict[str, Any]]:
     """The tiles of a definition's workload, as queries."""
     workload = getattr(definition.mechanism, "workload", None)
     if workload is None:

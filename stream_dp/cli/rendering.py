@@ -652,6 +652,11 @@ def event_line(event: Event) -> str:
             words += f"; {event.late_batches:,} of its batches are late"
     elif event.event == "batch_accepted":
         words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
+    elif event.event == "alert":
+        cells = "" if event.cells is None else f" ({'; '.join(event.cells)})"
+        words = (
+            f"alert: {event.query_id} of {event.analyst}{cells}, since phase {event.since_phase}"
+        )
     elif event.batch_id is not None:
         words += f" {event.batch_id}"
     elif event.note is not None:

@@ -337,48 +337,66 @@ class Client:
         item = self.as_message(dataset, query_of(query, (), last_phases, query_id))
         if alert is not None:
             item["alert"] = dict(alert)
-        return self.stand_as(dataset, item, timeout_s=timeout_s)
-
-    def stand_as(
-        self, dataset: str, item: Mapping[str, Any], *, timeout_s: float = 30.0
-    ) -> StandingQuery:
-        """Does what ``stand`` does with the fields of a query's message."""
-        found = self._change_standing(dataset, {**item, "standing": True}, timeout_s)
+        (found,) = self.change_standing(dataset, [{**item, "standing": True}], timeout_s=timeout_s)
         assert found is not None, "it is listed"
         return found
 
     def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
         """Ends a standing query of this analyst. If none has this id, nothing changes."""
-        self._change_standing(dataset, {"query_id": query_id, "standing": False}, timeout_s)
-
-    def _change_standing(
-        self, dataset: str, item: Mapping[str, Any], timeout_s: float
-    ) -> StandingQuery | None:
-        """Sends a change, and waits until the topic ``standing`` shows it."""
-        mailbox, query_id = self._open_mailbox(), item["query_id"]
-        fields = {name: value for name, value in item.items() if name != "standing"}
-        wanted = json.loads(documents.to_json(fields))
-        value = documents.to_json(
-            {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
+        self.change_standing(
+            dataset, [{"query_id": query_id, "standing": False}], timeout_s=timeout_s
         )
-        rejected = mailbox.expect(("standing", dataset, self.analyst, query_id))
-        end = time.monotonic() + timeout_s
+
+    def change_standing(
+        self, dataset: str, items: Sequence[Mapping[str, Any]], *, timeout_s: float = 30.0
+    ) -> list[StandingQuery | None]:
+        """Begins and ends several standing queries, and waits until the topic ``standing`` shows it.
+
+        Args:
+            dataset: The name of the data set.
+            items: The fields of the queries' messages, each with ``standing``.
+            timeout_s: The seconds to wait for the worker.
+
+        Returns:
+            What is listed of each, in order. None for one that was ended.
+
+        Raises:
+            Rejection: The worker refuses one of them. The others are changed.
+            RequestTimeout: No worker replied.
+        """
+        mailbox = self._open_mailbox()
+        head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
+        names = [str(item["query_id"]) for item in items]
+        wanted = [
+            None if not item["standing"] else json.loads(documents.to_json(_without_standing(item)))
+            for item in items
+        ]
+        rejected = [mailbox.expect(("standing", dataset, self.analyst, name)) for name in names]
         try:
-            record = self._put("queries", dataset, value, timeout_s=timeout_s)
-            mailbox.expect_rejection(rejected, record, query_id)
+            start = 0
+            for value, taken in packed(head, [dict(item) for item in items]):
+                record = self._put("queries", dataset, value, timeout_s=timeout_s)
+                for place in range(start, start + taken):
+                    mailbox.expect_rejection(rejected[place], record, names[place])
+                start += taken
+            end = time.monotonic() + timeout_s
             while time.monotonic() < end:
-                reply = mailbox.receive(rejected, _STANDING_S)
-                if isinstance(reply, Rejected):
-                    raise Rejection(reply)
-                listed = {(one.analyst, one.query_id): one for one in self.standing(dataset)}
-                found = listed.get((self.analyst, query_id))
-                if found is None and not item["standing"]:
-                    return None
-                if found is not None and item["standing"] and found.query == wanted:
+                for future in rejected:
+                    if isinstance(reply := mailbox.receive(future, 0.0), Rejected):
+                        raise Rejection(reply)
+                listed = {
+                    one.query_id: one
+                    for one in self.standing(dataset)
+                    if one.analyst == self.analyst
+                }
+                found = [listed.get(name) for name in names]
+                if [None if one is None else one.query for one in found] == wanted:
                     return found
+                time.sleep(_STANDING_S)
         finally:
-            mailbox.forget(rejected)
-        raise self._timeout(f"the standing query {query_id}", timeout_s)
+            for future in rejected:
+                mailbox.forget(future)
+        raise self._timeout(f"the standing queries {', '.join(names[:3])}", timeout_s)
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
         """Counts the easy and hard answers of each data set among the ``latest`` of each partition."""
@@ -893,6 +911,10 @@ def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:
 
     threading.Thread(target=run, name="stream-dp-connecting", daemon=True).start()
     return made.result()
+
+
+def _without_standing(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name != "standing"}
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

@@ -25,7 +25,8 @@ CLOSED = "the client was closed before the reply came"
 Reply = Answer | Event | Rejected
 Key = tuple[str | int | None, ...]
 """The key of an expected reply: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
-``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``."""
+``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``. A
+change of a standing query, ``("standing", dataset, analyst, query_id)``, has no reply but a rejection."""
 
 _READERS: dict[str, Callable[[bytes | None], Reply | None]] = {
     "answers": documents.read_answer,

@@ -245,14 +245,14 @@ class Decider:
     async def _stand(
         self, dataset: Dataset, request: Ask, query: QueryFields, known: Known, asked_ms: int
     ) -> None:
-        """Begins or ends a standing query."""
-        _refuse_in_quarantine(dataset)
+        """Begins or ends a standing query. One can be ended in quarantine: it may be why workers died."""
         if not query.standing:
             self._repeating.end(dataset, request.analyst, query.query_id)
-        elif request.at_most is not None:
+            return
+        _refuse_in_quarantine(dataset)
+        if request.at_most is not None:
             raise _LIMIT_OF_ONE_RECORD
-        else:
-            await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
+        await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
 
     async def _ask_one(
         self,

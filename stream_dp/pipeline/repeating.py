@@ -14,6 +14,8 @@ from stream_dp.core.outcome import Refused
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import (
     Answer,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
     Event,
     NoisyAnswer,
     QueryFields,
@@ -62,7 +64,9 @@ class Repeating:
         Returns:
             Whether none is left.
         """
-        if not is_due(dataset):
+        if dataset.retired or dataset.quarantined:
+            return True
+        if not dataset.standing_queries.is_due(dataset.phase):
             return True
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
@@ -155,13 +159,6 @@ class Repeating:
         dataset.release(Outgoing("standing", key, listed.to_bytes()))
 
 
-def is_due(dataset: Dataset) -> bool:
-    """Returns whether a standing query still has to be answered for the newest phase."""
-    if dataset.retired or dataset.quarantined:
-        return False
-    return bool(dataset.standing_queries.due(dataset.phase))
-
-
 def _name(entry: Entry, phase: int) -> str:
     return answering.answer_name(entry.analyst, id_in_phase(entry.query_id, phase))
 
@@ -188,6 +185,8 @@ def _check(dataset: Dataset, query: QueryFields) -> None:
     except InvalidQuery as error:
         code = answering.invalid(error).code.value
         raise InvalidMessage(error.field, error.problem, error.fix, reason=code) from None
+    if query.alert is not None and query.window is None and dataset.phase:
+        raise _NEVER_ALERTS
     if not dataset.standing_queries.has_room(query):
         raise _TOO_MANY
 
@@ -202,14 +201,14 @@ def _note(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
 def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
     """Announces an alert that holds in this phase.
 
-    The phase in which the query began raises none. Its analyst may have seen what was published of that
-    phase, and then the bar of this answer need not hold.
+    An answer about a phase that was open when the query began raises none. Its analyst may have seen what was
+    published of that phase, and then the bar need not hold.
     """
     alert = entry.query.alert
-    if alert is None or phase <= entry.since_phase:
+    if alert is None:
         return
     holds: list[str] = []
-    if isinstance(reply, NoisyAnswer) and reply.confidence is not None:
+    if isinstance(reply, NoisyAnswer) and reply.confidence is not None and _is_later(reply, entry):
         holds = [figure.cell for figure in figures(reply) if alert.holds(figure)]
     since = entry.alert_since or phase
     dataset.standing_queries.alerted(entry, since if holds else None)
@@ -227,11 +226,25 @@ def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
         )
 
 
+def _is_later(reply: NoisyAnswer, entry: Entry) -> bool:
+    """Returns whether an answer is about phases alone that opened after its query began."""
+    windows = [reply.window]
+    if isinstance(reply, DifferenceAnswer | DifferenceByGroupAnswer):
+        windows.append(reply.minus_window)
+    return all(first > entry.since_phase for first, _ in windows)
+
+
 _ID_REUSED = InvalidMessage(
     "query_id",
     "another standing query of this analyst has this id",
     "end that one, or choose another id",
     reason="id_reused",
+)
+
+_NEVER_ALERTS = InvalidMessage(
+    "alert",
+    "a window of all phases holds phases that were published before, whose error bars need not hold now",
+    'add window, such as {"last_phases": 1}',
 )
 
 _TOO_MANY = InvalidMessage(

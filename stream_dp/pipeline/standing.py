@@ -175,6 +175,13 @@ class StandingQueries:
         """Returns the standing query of this name, if there is one."""
         return self._entries.get((analyst, query_id))
 
+    def is_due(self, phase: int) -> bool:
+        """Returns whether one is still to be answered for the newest phase; it is asked with each record."""
+        if phase == 0 or not self._entries:
+            return False
+        last = next(reversed(self._entries.values()))
+        return self._phase < phase or self._serial < last.serial
+
     def due(self, phase: int) -> list[Entry]:
         """Returns those that are still to be answered for the newest phase, in order."""
         if phase == 0:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from stream_dp.client import documents
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
+    Figure,
     NoisyAnswer,
     QueryFields,
     RefusedAnswer,
@@ -36,7 +37,7 @@ class _History:
 
     phases: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest: int = 0
-    cells: list[tuple[str, float, float | None]] = field(default_factory=list)
+    cells: list[Figure] = field(default_factory=list)
     in_all: int = 0
 
     def add(self, phase: int, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
@@ -53,10 +54,7 @@ class _History:
         while len(self.phases) > _MOST_PHASES:
             del self.phases[min(self.phases)]
         if phase >= self.newest:
-            self.newest, self.cells = (
-                phase,
-                [(one.cell, one.value, one.error_bar) for one in found if one.cell],
-            )
+            self.newest, self.cells = phase, [figure for figure in found if figure.cell]
             table = getattr(answer, "table", None)
             self.in_all = 0 if table is None else len(table.counts)
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from stream_dp.cli.dashboard import _of_definition
+from stream_dp.cli.rendering import event_line
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition, QueryFields
+from stream_dp.messages import Definition, Event, QueryFields
 
 Run = Callable[..., Any]
 
@@ -102,3 +103,16 @@ def test_tiles_fill_themselves(
     ended = served("standing", "list", name)
     assert "young" in ended.out
     assert "old" not in ended.out
+
+
+def test_an_alert_is_told_with_its_cells() -> None:
+    event = Event(
+        dataset="people",
+        event="alert",
+        phase=7,
+        query_id="by@7",
+        analyst="ana",
+        cells=("Bonn", "Graz"),
+        since_phase=6,
+    )
+    assert event_line(event) == "alert: by@7 of ana (Bonn; Graz), since phase 6"

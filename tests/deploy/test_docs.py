@@ -17,11 +17,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from stream_dp.cli import dashboard
 from stream_dp.core import conditions, universe
 from stream_dp.core.accounting import Budget, epsilon_of
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.residual.base_plan import base_plan
 from stream_dp.core.residual.planner import Prices, Terms
+from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
@@ -31,6 +33,7 @@ from stream_dp.messages import (
     KindsSpec,
     MechanismSpec,
 )
+from stream_dp.messages.base import validated
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.messages.standing import LONGEST_ID
 from stream_dp.pipeline import backlog, dataset, standing
@@ -195,7 +198,8 @@ def _blocks(page: str, kind: str) -> list[str]:
 
 def test_the_definitions_in_the_readme_and_the_quick_start_are_accepted() -> None:
     (readme,) = _blocks("README.md", "json")
-    same, with_kinds = _blocks("docs/quickstart.md", "json")
+    same, tiles, with_kinds = _blocks("docs/quickstart.md", "json")
+    validated(dashboard._Tiles, json.loads(tiles), InvalidInput, quoting=True)
     assert same == readme
     assert Definition.read(json.loads(readme)).dataset == "people"
     kinds = Definition.read(json.loads(with_kinds)).kinds

@@ -1053,7 +1053,7 @@ def _standing_queries(world: World) -> Iterator[str]:
 def _early(world: World, name: str) -> set[str]:
     """The names under which somebody has asked by hand."""
     return {
-        f"{document['analyst']} {_id_of(item)}"
+        f"{document.get('analyst')} {_id_of(item)}"
         for topic_partition, records in world.log.items()
         if topic_partition.startswith("in.queries:")
         for document in filter(None, map(_parsed, records))

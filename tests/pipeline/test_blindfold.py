@@ -526,6 +526,18 @@ def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
     return Life(definition, OF_PAPERS, _PAPERS, papers=True, rows=10**6, phases=phases)
 
 
+STANDING: Final[tuple[dict[str, Any], ...]] = (
+    *({**query, "standing": True} for query in COUNTS),
+    {"kind": "table", "group_by": ["carrier"], "standing": True},
+    {
+        "where": LATE,
+        "window": {"last_phases": 1},
+        "standing": True,
+        "alert": {"above": 0.1},
+    },
+    {"kind": "sum", "attribute": "delay", "where": SHORT, "standing": True},
+)
+
 SUMS: Final[list[dict[str, Any]]] = [
     {"kind": "sum", "attribute": "delay", "where": SHORT},
     {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "count_rows": True},
@@ -573,6 +585,9 @@ KEPT: Final[dict[str, Any]] = {
 }
 
 PROFILES: Final[dict[str, Life]] = {
+    "calibrated, standing queries": Life(
+        {"mechanism": {"base_share": 0.001}}, STANDING, frozenset({CountsLook, SumLook})
+    ),
     "calibrated": Life(
         {"mechanism": {"base_share": 0.001}, "synthetic_rows": 30},
         [

@@ -103,6 +103,9 @@ QUERIES: list[dict[str, Any]] = [
         "window": {"last_phases": 1},
         "minus_window": {"previous": "1 day"},
     },
+    {**ASKED, "where": CARRIER, "standing": True, "alert": {"above": 0.2}},
+    {**ASKED, "kind": "table", "group_by": ["carrier"], "standing": True, "alert": {"below": 0.2}},
+    {**ASKED, "standing": False},
     {
         **{name: ASKED[name] for name in ("version", "dataset", "analyst")},
         "queries": [{"query_id": "q1", "where": CARRIER}, {"query_id": "q2", "kind": "table"}],

@@ -362,3 +362,34 @@ async def test_a_store_that_is_away_counts_as_nobody_s_death(
     assert await defined.run() == 0
     assert defined.answer("q")["status"] == "answered"
     assert defined.events("quarantined") == []
+
+
+async def test_a_deadly_standing_query_quarantines_its_data_set_and_can_be_ended_then(
+    defined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defined.ask("flights", "deadly", AA, standing=True, window={"last_phases": 1})
+    defined.ask("flights", "late", LATE, standing=True)
+    await defined.run()
+    take = answering.answer
+
+    async def answer(dataset: Any, analyst: str, query: Any, **more: Any) -> Any:
+        if query.query_id == "deadly@2":
+            raise defined.Crash
+        return await take(dataset, analyst, query, **more)
+
+    monkeypatch.setattr(answering, "answer", answer)
+    defined.cells("flights", "two")
+    defined.ask("trains", "aa", AA)
+    await _deaths(defined)
+    (event,) = defined.events("quarantined")
+    assert event["dataset"] == "flights"
+    assert defined.answer("aa")["status"] == "answered"
+    defined.ask("flights", "deadly", standing=False)
+    await defined.run()
+    assert defined.rejections() == {}
+    await lift(defined.store, "flights")
+    defined.ask("flights", "behind", AA)
+    await defined.run()
+    names = [query_id for _, _, query_id in defined.answers()]
+    assert names[-2:] == ["late@2", "behind"]
+    assert defined.complaints() == []

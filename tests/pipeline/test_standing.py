@@ -228,14 +228,32 @@ async def test_one_below_is_raised_too(waiting: Any, process: Any) -> None:
     assert len(await _alerts(waiting, process, {"below": 0.5})) == 2
 
 
-async def test_none_is_raised_for_the_phase_in_which_it_was_set(first: Any, process: Any) -> None:
-    """Its analyst may have seen that phase's answers, and the bar then promises nothing."""
-    first.ask("flights", "late", LATE, standing=True, alert={"above": 0.3})
+async def test_none_is_raised_by_phases_that_were_open_when_it_was_set(
+    first: Any, process: Any
+) -> None:
+    """Its analyst may have seen their answers, and the bars then promise nothing."""
+    window = {"window": {"last_phases": 2}}
+    first.ask("flights", "late", LATE, standing=True, alert={"above": 0.3}, **window)
+    previous = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
+    first.ask(
+        "flights", "more", LATE, kind="difference", standing=True, alert={"above": -0.5}, **previous
+    )
     await process.run()
-    assert first.events("alert") == []
-    first.cells("flights", "second")
+    for phase in (2, 3):
+        assert first.events("alert") == []
+        first.cells("flights", f"batch-{phase}")
+        await process.run()
+    found = {(event["query_id"], event["since_phase"]) for event in first.events("alert")}
+    assert found == {("late@3", 3), ("more@3", 3)}
+
+
+async def test_one_about_all_phases_is_refused_once_a_phase_is_open(
+    first: Any, process: Any
+) -> None:
+    record = first.ask("flights", "late", LATE, standing=True, alert={"above": 0.3})
     await process.run()
-    assert [event["since_phase"] for event in first.events("alert")] == [2]
+    assert first.rejection(record)["reason"]["message"].startswith("alert: a window of all phases")
+    assert first.answers() == {}
 
 
 async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:

@@ -284,3 +284,13 @@ def browser(
         started = Browser(tmp_path_factory.mktemp("chromium"))
     yield started
     started.close()
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Callable[[Page, str], None]:
+    """``shots(page, "tiles")``: keeps a picture of a page, to look at when a test has failed."""
+
+    def keep(page: Page, name: str) -> None:
+        page.picture(tmp_path / f"{name}.png")
+
+    return keep

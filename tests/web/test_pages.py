@@ -193,10 +193,11 @@ def test_an_analysts_token_opens_what_is_public_and_no_more(visit: Open) -> None
     told = page.evaluate(
         "new Promise((done) => { const names = []; const source = new EventSource('/stream/analyst');"
         "for (const name of ['reading', 'datasets', 'schema', 'dataset', 'answers', 'events', 'health',"
-        "'rejected', 'queries']) source.addEventListener(name, () => names.push(name));"
+        "'rejected', 'queries', 'tiles']) source.addEventListener(name, () => names.push(name));"
         "setTimeout(() => { source.close(); done(names); }, 300); })"
     )
-    assert set(told) == {"reading", "datasets", "schema", "dataset", "answers", "events"}
+    public = {"reading", "datasets", "schema", "dataset", "answers", "tiles", "events"}
+    assert set(told) == public
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -103,7 +103,7 @@ def test_an_analyst_sees_no_query_no_rejection_and_nothing_of_the_worker(
     take(published, "queries", {"analyst": "ann", "query_id": "q2", "where": where})
     views = Views(published)
     public = views.public("people")
-    assert set(public) == {"datasets", "schema", "dataset", "answers", "events"}
+    assert set(public) == {"datasets", "schema", "dataset", "answers", "tiles", "events"}
     assert b"line 7" not in b"".join(public.values())
     operator = views.operator("people")
     assert seen(operator["questions"]) == ["", "city = 'Graz'", ""]

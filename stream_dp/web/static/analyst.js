@@ -5,6 +5,7 @@ import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { dates, figure, moment, sharedParts } from "./parts.js";
+import { linkTo, showStanding } from "./tiles.js";
 
 const MOST_BARS = 40;
 const MOST_ROWS = 500;
@@ -17,6 +18,9 @@ const COMPARED = { category: "=", number: ">=", boolean: "IS", date: ">=" };
 const parts = sharedParts();
 const asked = [];
 let [schema, phases, dated] = [null, 0, false];
+const questions = new Map(); // by the id of the answer: what was asked on this page
+let published = [];
+let wanted = new URLSearchParams(location.search);
 
 // ---------------------------------------------------------------- completion
 
@@ -89,8 +93,9 @@ function say(wrong, ...words) {
   fill($("says"), ...words);
 }
 
-/** Words for what went wrong, with the line that it is about. */
+/** Words for what went wrong, with the line that it is about. An answer to another question is put away. */
 function complain(error) {
+  $("answer-card").hidden = true;
   const line = error.line === undefined ? null : $("question").value.split("\n")[error.line - 1];
   mark(true);
   say(true, h("span", {}, error.message), line ? h("pre", { "aria-hidden": "true" }, `${line}\n${" ".repeat(error.column - 1)}^`) : null);
@@ -113,7 +118,7 @@ const price = (quote) =>
   quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
 
 async function busily(work) {
-  const buttons = [$("ask"), $("price")];
+  const buttons = [$("ask"), $("price"), $("stand")];
   if (!schema) {
     say(true, "There is no data set yet.");
     return;
@@ -146,9 +151,38 @@ async function ask() {
   const entry = { question, answer, at: Date.now() };
   asked.unshift(entry);
   asked.length = Math.min(asked.length, MOST_ASKED);
+  questions.set(answer.query_id, words(question));
+  showPublished();
   showAnswer(entry);
   showHistory();
 }
+
+/** Asks the question in each phase from now on, as a tile of the name that was written. */
+async function stand() {
+  const query_id = $("name").value.trim();
+  if (!/^[\x21-\x7e]{1,100}$/.test(query_id)) {
+    say(true, "Write a name for the tile first: letters, digits and signs, without blanks.");
+    $("name").focus();
+    return;
+  }
+  say(false, "Asking…");
+  const reply = await send("/question", { ...request(), query_id, standing: true });
+  if (reply.error) {
+    complain(reply.error);
+    return;
+  }
+  mark(false);
+  $("name").value = "";
+  say(false, `${query_id} is answered in each phase from now on.`);
+}
+
+/** Ends a tile that was begun on a page. */
+async function end(tile) {
+  const reply = await send("/question", { dataset: schema.name, query_id: tile.query_id, standing: false });
+  say(Boolean(reply.error), reply.error ? reply.error.message : `${tile.query_id} is asked no more. Its answers stay.`);
+}
+
+$("stand").addEventListener("click", () => busily(stand));
 
 $("box").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -358,6 +392,7 @@ function showAnswer({ question, answer }) {
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }
+  place.append(h("p", {}, h("a", { href: linkTo(question.dataset, question.sql, question.last_phases) }, "Link to this question")));
   $("answer-card").hidden = false;
   $("answer").replaceChildren(...place.childNodes);
 }
@@ -435,8 +470,27 @@ function showPhases() {
 
 $("dataset").addEventListener("change", () => { location.search = `?dataset=${encodeURIComponent($("dataset").value)}`; });
 
+/** The published answers, with what was asked where that is public or was asked here. */
+function showPublished() {
+  parts.answers(published.map((one) => ({ ...one, question: one.question ?? questions.get(one.query_id) })));
+}
+
+/** Puts the question of the address into the box, once. Nobody asks it until somebody presses the button. */
+function takeLink() {
+  if (!wanted || wanted.get("q") === null || !schema || (wanted.get("last") && !phases)) return;
+  $("question").value = wanted.get("q");
+  const last = wanted.get("last");
+  if (last && Number(last) > 0) {
+    if (![...$("window").options].some((one) => one.value === last)) $("window").append(h("option", { value: last }, `the latest ${Number(last)}`));
+    $("window").value = last;
+  }
+  wanted = null;
+}
+
 follow("analyst", {
   ...parts,
+  tiles(tiles) { showStanding(schema?.name ?? chosen, tiles, end); },
+  answers(answers) { published = answers; showPublished(); },
   reading({ role }) { $("overview").hidden = role !== "operator"; },
   datasets(datasets) {
     const live = datasets.filter((one) => one.state !== "retired");
@@ -450,6 +504,7 @@ follow("analyst", {
     if (!now) return;
     keepDataset(now.name);
     $("dataset").value = now.name;
+    takeLink();
   },
   dataset(dataset) {
     parts.dataset(dataset);
@@ -457,5 +512,6 @@ follow("analyst", {
     phases = dataset?.phases ?? 0;
     dated = Boolean(dataset?.every);
     showPhases();
+    takeLink();
   },
 });

@@ -200,3 +200,40 @@ export function series(points, say) {
     );
   };
 }
+
+/** An answer phase by phase: [phase, value or null, error or null, when]; `say` puts it into words. */
+export function series(points, say, mark = percent) {
+  const known = points.filter(([, value]) => value !== null);
+  const [first, last] = [points[0][0], points.at(-1)[0]];
+  const least = Math.min(...known.map(([, value, error]) => value - (error ?? 0)));
+  const most = Math.max(...known.map(([, value, error]) => value + (error ?? 0)));
+  return (width) => {
+    const [left, right, top, bottom, height] = [58, width - 10, 10, 120, 142];
+    const middle = (least + most) / 2;
+    const half = Math.max((most - least) * 0.55, Math.abs(middle) * 1e-3, 1e-6);
+    const x = (phase) => (first === last ? (left + right) / 2 : left + 6 + ((phase - first) / (last - first)) * (right - left - 12));
+    const y = (value) => bottom - ((value - middle + half) / (2 * half)) * (bottom - top);
+    const line = known.map(([phase, value], index) => `${index ? "L" : "M"}${x(phase).toFixed(1)},${y(value).toFixed(1)}`).join("");
+    return picture(
+      width,
+      height,
+      `Phase by phase: ${points.map(([phase, value, error]) => `${phase}: ${value === null ? "refused" : say(value, error)}`).join("; ")}`,
+      [middle - half, middle, middle + half].map((value) => [
+        s("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
+        s("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, mark(value)),
+      ]),
+      s("path", { class: "line", d: line }),
+      known.map(([phase, value, error, when]) =>
+        s(
+          "g",
+          {},
+          s("title", {}, `phase ${phase}, ${when}: ${say(value, error)}`),
+          error === null ? null : upright(x(phase), y(value - error), y(value + error)),
+          s("circle", { class: "dot", cx: x(phase), cy: y(value), r: known.length > 30 ? 2.5 : 4 }),
+        ),
+      ),
+      s("text", { x: x(first), y: height - 6, "text-anchor": first === last ? "middle" : "start" }, `phase ${first}`),
+      first === last ? null : s("text", { x: x(last), y: height - 6, "text-anchor": "end" }, `phase ${last}`),
+    );
+  };
+}

@@ -42,6 +42,9 @@ export function share(part, digits = 2) {
   return `${(100 * part).toFixed(digits)}%`;
 }
 
+/** A difference of shares, always with its sign. */
+export const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
+
 /** A percentage that somebody chose, without zeros at its end. */
 export const percent = (part) => `${+(100 * part).toPrecision(4)}%`;
 

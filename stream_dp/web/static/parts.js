@@ -1,6 +1,6 @@
 // Parts that both views have.
 
-import { answerBar, empty, fill, h, how, measured, percent, pill, plural, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, measured, percent, pill, plural, scrolling, share, signed, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
 const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine" };
@@ -114,7 +114,6 @@ const cells = (answer) => {
   const error = answer.error_bar ?? answer.error_bar_simultaneous;
   return `${plural(answer.cells ?? (answer.table ?? answer.batch).values.length, "cell")}${error === undefined || error === null ? "" : ` ± ${share(error)}`}`;
 };
-const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
 const found = (answer) => answer.found?.label ?? "none that may be named";
 const side = (answer) => answer.side;
 
@@ -147,7 +146,8 @@ export function figure(answer) {
 }
 
 /** The latest answers, newest first; with the questions where those are known. */
-function showAnswers(answers, questions) {
+function showAnswers(answers, asked) {
+  const questions = asked ?? (answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null);
   const first = known.size === 0;
   const rows = answers.map((answer, index) => {
     const name = `${answer.analyst} ${answer.query_id}`;
@@ -200,6 +200,7 @@ const EVENTS = {
   phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
   phase_closed: (event) => `the period of phase ${event.phase} was closed`,
   quarantined: () => "in quarantine",
+  alert: (event) => `alert: ${event.query_id}${event.cells ? ` (${event.cells.slice(0, 3).join("; ")}${event.cells.length > 3 ? " and more" : ""})` : ""}, since phase ${event.since_phase}`,
 };
 
 function showEvents(events) {

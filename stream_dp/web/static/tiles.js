@@ -1,0 +1,103 @@
+// Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
+
+import { draw, marginal, series } from "./charts.js";
+import { clock, fill, h, how, measured, plural, share, signed, when, why, $ } from "./dom.js";
+
+const PAGES_ANALYST = "dashboard"; // the analyst in whose name the pages ask
+
+/** Words for a number of a tile: a share, a difference of shares, or a mean in its own unit. */
+function saying(kind) {
+  if (kind?.startsWith("sum")) return (value, bar) => measured(value, bar);
+  const one = kind?.startsWith("difference") ? signed : (value) => share(value);
+  return (value, bar) => (bar === null || bar === undefined ? one(value) : `${one(value)} ± ${share(bar)}`);
+}
+
+/** The address of this page with a question in its box. Nobody asks it until somebody presses the button. */
+export function linkTo(dataset, sql, last) {
+  const parameters = new URLSearchParams({ dataset, q: sql ?? "", ...(last ? { last } : {}) });
+  return `/ask?${parameters}`;
+}
+
+const ALERTS = (alert) => (alert ? `alert when the whole bar is ${alert.above === undefined || alert.above === null ? `below ${alert.below}` : `above ${alert.above}`}` : "");
+
+/** A field of a file of comma-separated values. A spreadsheet must not take a label for a formula. */
+function csvField(value) {
+  const text = value === null || value === undefined ? "" : String(value);
+  const safe = typeof value === "string" && /^[=+\-@\t]/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The answers of a tile as comma-separated values: a line for each phase, and for each cell of the newest table. */
+export function csvOf(tile) {
+  const newest = tile.history.at(-1);
+  const lines = tile.cells.length
+    ? tile.cells.map(([cell, value, bar]) => [newest.phase, new Date(newest.at).toISOString(), cell, value, bar, newest.cost, newest.path, ""])
+    : tile.history.map((one) => [one.phase, new Date(one.at).toISOString(), "", one.value, one.error_bar, one.cost, one.path, one.refused]);
+  return [["phase", "answered", "cell", "value", "error_bar", "cost", "path", "refused"], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n";
+}
+
+function download(tile) {
+  const address = URL.createObjectURL(new Blob([csvOf(tile)], { type: "text/csv" }));
+  h("a", { href: address, download: `${tile.query_id.replace(/[^\w.-]/g, "_")}.csv` }).click();
+  URL.revokeObjectURL(address);
+}
+
+function picture(tile) {
+  const newest = tile.history.at(-1);
+  if (!newest) return [h("p", { class: "empty" }, "The first answer comes with the next phase.")];
+  if (newest.refused) return [h("p", { class: "refused" }, `Refused for phase ${newest.phase}: ${why({ message: newest.refused })}`), ...past(tile)];
+  if (tile.cells.length) {
+    const chart = h("div", { class: "chart" });
+    draw(chart, marginal(tile.cells, saying(newest.kind)));
+    const more = tile.in_all > tile.cells.length ? h("p", { class: "hint" }, `the first ${tile.cells.length} of ${plural(tile.in_all, "cell")}`) : null;
+    return [chart, more];
+  }
+  if (newest.value === undefined) return [h("p", { class: "hint" }, "Published answers show this answer; a tile cannot draw it.")];
+  return [h("p", { class: "figure" }, saying(newest.kind)(newest.value, newest.error_bar)), ...past(tile)];
+}
+
+/** The answers of the phases so far, if there are at least two. */
+function past(tile) {
+  const points = tile.history.map((one) => [one.phase, one.value ?? null, one.error_bar ?? null, clock(one.at)]);
+  const kind = tile.history.findLast((one) => one.value !== undefined)?.kind;
+  if (points.filter(([, value]) => value !== null).length < 2) return [];
+  const chart = h("div", { class: "chart" });
+  draw(chart, series(points, saying(kind), kind?.startsWith("sum") ? (value) => measured(value) : undefined));
+  return [chart];
+}
+
+function costs(tile) {
+  const spent = tile.history.reduce((sum, one) => sum + (one.cost ?? 0), 0);
+  const paid = tile.history.filter((one) => one.cost).length;
+  const next = tile.next_loss === null ? "" : tile.next_loss ? `the next answer costs about ${share(tile.next_loss)} of a phase's budget` : "the next answer is free, if it goes like the newest";
+  const past = tile.history.length ? (paid ? `${paid} of ${plural(tile.history.length, "answer")} cost ${share(spent)} together` : `${plural(tile.history.length, "answer")} so far, free`) : "";
+  return [past, next].filter(Boolean).join("; ");
+}
+
+/** Draws the tiles; `end(tile)` ends one of them. */
+export function showStanding(dataset, tiles, end) {
+  $("standing-card").hidden = !tiles.length;
+  fill(
+    $("standing"),
+    tiles.map((tile) => {
+      const newest = tile.history.at(-1);
+      const name = `${tile.analyst} ${tile.query_id}`;
+      return h(
+        "article",
+        { class: "tile", "aria-label": tile.query_id },
+        h("h3", {}, tile.query_id),
+        h("p", { class: "code" }, tile.words),
+        picture(tile),
+        newest ? h("p", { class: "how" }, newest.difficulty ? how(newest) : null, h("span", {}, `phase ${newest.phase}, `, when(newest.at))) : null,
+        h("p", { class: "hint" }, [costs(tile), ALERTS(tile.alert)].filter(Boolean).join("; ")),
+        h(
+          "div",
+          { class: "row" },
+          tile.sql === null ? null : h("a", { class: "button slight", href: linkTo(dataset, tile.sql, tile.last_phases), "data-key": `link ${name}` }, "Open the question"),
+          newest ? h("button", { class: "button slight", type: "button", "data-key": `csv ${name}`, onclick: () => download(tile) }, "CSV") : null,
+          tile.analyst === PAGES_ANALYST ? h("button", { class: "button slight", type: "button", "data-key": `end ${name}`, onclick: () => end(tile) }, "End") : h("span", { class: "hint" }, `by ${tile.analyst}`),
+        ),
+      );
+    }),
+  );
+}
