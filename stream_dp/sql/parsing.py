@@ -276,6 +276,13 @@ class Source:
                 raise self._clause_error(clause, content)
         return statement
 
+    def tokens(self) -> list[Any]:
+        """Returns the tokens of the text, as far as it has any."""
+        try:
+            return list(sqlglot.tokenize(self._text))
+        except TokenError:
+            return []
+
     def _checked_tokens(self) -> list[Any]:
         """Returns the tokens of the text, if it is one query that is not too long or too deep."""
         if len(self._text) > MAX_LENGTH:
@@ -412,7 +419,7 @@ class Source:
 def _prefix_of_condition(tokens: Sequence[Any]) -> str:
     """Returns the prefix that makes the text a SELECT. Its final newline keeps the columns right."""
     first = tokens[0].token_type
-    if first == TokenType.SELECT:
+    if first in (TokenType.SELECT, TokenType.WITH):
         return ""
     is_clause = first in (TokenType.WHERE, TokenType.GROUP_BY)
     return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"

@@ -194,8 +194,11 @@ PLACES = ["Bonn", "Berlin", "Bad Bonn", "100%", "a_b", "b", ""]
 
 @pytest.mark.parametrize(
     "pattern",
-    ["'B%'", "'%n'", "'B%n'", "'%B%n%n%'", "'_'", "'%'", "''", "'%a%b%'", "'100!%' ESCAPE '!'", "'_!_%' ESCAPE '!'"],
-)  # fmt: skip
+    [
+        *("'B%'", "'%n'", "'B%n'", "'%B%n%n%'", "'_'", "'%'", "''", "'%a%b%'"),
+        *("'10!%' ESCAPE '!'", "'_!_%' ESCAPE '!'", "'100!%' ESCAPE '!'"),
+    ],
+)
 def test_a_pattern_stands_for_the_listed_values_that_match_it(pattern: str) -> None:
     """SQLite's own LIKE ignores case unless told not to."""
     place = {"name": "place", "type": "category", "values": [v or "none" for v in PLACES]}
@@ -318,7 +321,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT carrier GROUP BY carrier", (1, 8), "add COUNT(*)"),
         ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
         ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT is not answered"),
-        ("WITH x AS (SELECT 1) SELECT 1", (1, 1), "WITH is not answered"),
+        ("WITH x AS (SELECT 1) SELECT 1", (1, 6), "WITH is not answered"),
         ("DROP TABLE flights", (1, 1), "DROP is not answered"),
         # what is not SQL
         ("", (1, 1), "there is no condition"),
