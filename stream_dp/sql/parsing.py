@@ -368,7 +368,7 @@ class Source:
         word = words.get(clause, clause.strip("_").upper())
         at = content[0] if isinstance(content, list) else content
         if clause in ("order", "limit", "offset", "having"):
-            fix = "ask with `stream-dp ask` or Client.sql, which sort and cut the answer"
+            fix = "ask it by itself with `stream-dp ask`, or Client.sql"
         else:
             fix = "use only aggregates, one data set, WHERE and GROUP BY"
         return self.error(
