@@ -392,7 +392,10 @@ def _named_in(query: str) -> str:
     """Returns the data set that the FROM of a statement names."""
     from stream_dp import sql
 
-    name = sql.names_of(query).dataset if sql.is_statement(query) else None
+    try:
+        name = sql.names_of(query).dataset if sql.is_statement(query) else None
+    except InvalidQuery as error:
+        raise StreamDPError(pointed_error(query, error)) from None
     if name is None:
         raise click.UsageError(
             "name the data set: stream-dp ask NAME QUERY, or SELECT ... FROM NAME"

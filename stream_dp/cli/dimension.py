@@ -41,7 +41,9 @@ def command() -> None:
 @click.option("--key", required=True, help="The column whose values the attribute has.")
 @click.option("--name", help="The name of the table.  [default: the name of the file]")
 @delimiter_option
-def put(connection: Connection, file: Path, key: str, name: str | None, delimiter: str) -> None:
+def put(
+    connection: Connection, file: Path, key: str, name: str | None, delimiter: str | None
+) -> None:
     """Publish the CSV table FILE. It takes the place of an earlier one of its name.
 
     The first line of the file names the columns.
@@ -97,21 +99,23 @@ def delete(connection: Connection, name: str) -> None:
     click.echo(f"{name} is deleted")
 
 
-def read_dimension(file: Path, *, key: str, name: str, delimiter: str = ",") -> DimensionTable:
+def read_dimension(
+    file: Path, *, key: str, name: str, delimiter: str | None = None
+) -> DimensionTable:
     """Reads a public table from CSV. A column of whole numbers, numbers or true and false has that type.
 
     Args:
         file: The file, in UTF-8. Its first line names the columns.
         key: The column whose values the attribute has. Its entries stay texts.
         name: The name of the table.
-        delimiter: What separates the fields.
+        delimiter: What separates the fields. None for a comma.
 
     Raises:
         InvalidInput: The file is not such a table.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
-            header, *lines = list(csv.reader(text, delimiter=delimiter)) or [[]]
+            header, *lines = list(csv.reader(text, delimiter=delimiter or ",")) or [[]]
     except (UnicodeDecodeError, csv.Error):
         raise InvalidInput(
             file.name, "this is not CSV in UTF-8", "save it as CSV in UTF-8"

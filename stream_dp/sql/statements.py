@@ -120,7 +120,10 @@ def is_statement(sql: str) -> bool:
 
 
 def names_of(sql: str) -> Names:
-    """Returns the data set and the joined tables that a statement names, as far as it can be read.
+    """Returns the data set and the joined tables that a statement names.
+
+    Raises:
+        InvalidQuery: The statement cannot be read.
 
     Example:
         >>> from stream_dp import sql
@@ -130,9 +133,9 @@ def names_of(sql: str) -> Names:
     text = without_fresh(without_semicolon(sql))[1]
     source = Source(text, ())
     try:
-        scope = _Scope(source, source.select(_CLAUSES))
-    except (InvalidQuery, RecursionError):
-        return Names(None, ())
+        scope = _Scope(source, _checked(source))
+    except RecursionError:
+        raise source.error(0, "this is nested too deeply", "ask in parts") from None
     joined = [join.this.name for join in scope.joins if isinstance(join.this, exp.Table)]
     return Names(scope.dataset, tuple(joined))
 
