@@ -356,7 +356,7 @@ class _Atom:
     """One published value that the statement needs, before it is known which query gives it.
 
     Attributes:
-        part: Which part of an answer it is; ``present`` is the number of rows that have the attribute.
+        part: The part of an answer that it is; ``present`` is the number of rows that have the attribute.
         where: The condition on the rows, as JSON.
         grouped: Whether it has a value for each cell.
         attribute: The attribute that is added up or spread.

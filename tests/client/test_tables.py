@@ -255,7 +255,11 @@ def test_where_values_choose_the_rows_the_bars_hold_for_all_cells_at_once() -> N
     for clauses in ("HAVING COUNT(*) > 60", "ORDER BY n LIMIT 3", "ORDER BY n OFFSET 1"):
         chosen = made(f"{statement} {clauses}", answer)
         assert chosen.column(f"n{BAR}")[0] == pytest.approx(9.0)
-        assert any("published values chose these rows" in note for note in chosen.notes)
+        assert any("hold for all groups at once" in note for note in chosen.notes)
+    alone = made(f"{statement} LIMIT 9 OFFSET 0", answer)
+    assert alone.notes == ()
+    narrow = made(f"{statement} HAVING n > 60", table(COUNTS, 5.0))
+    assert any("may hold for each group alone" in note for note in narrow.notes)
     for clauses in ("ORDER BY n", "LIMIT 3", "ORDER BY city LIMIT 3", "HAVING city = 'Bonn'"):
         assert made(f"{statement} {clauses}", answer).column(f"n{BAR}")[0] == pytest.approx(5.0)
 
