@@ -389,6 +389,20 @@ def test_a_statement_of_more_queries_than_a_record_holds_is_refused() -> None:
         sql.plan(f"SELECT {counts} FROM people GROUP BY {', '.join(groups)}", PEOPLE)
 
 
+def test_an_outer_condition_means_the_columns_of_the_subquery() -> None:
+    inner = "(SELECT city, COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) AS m FROM people GROUP BY city)"
+    few = table([5.0, 2.0, 1.0, 1.0, 7.0], 1.0)
+    found = made(
+        f"SELECT city, m AS n FROM {inner} t WHERE t.n > 60 ORDER BY n LIMIT 2",
+        few,
+        table(COUNTS, 5.0),
+    )
+    assert found.column("city") == ["Lyon", "Graz"], "n is the number of all rows in WHERE"
+    assert found.column("n") == [1, 2]
+    hidden = made(f"SELECT city FROM {inner} ORDER BY n DESC LIMIT 1", table(COUNTS, 5.0))
+    assert hidden.rows == [("Graz",)]
+
+
 def test_what_no_row_can_satisfy_is_not_asked() -> None:
     nobody = "SELECT COUNT(*) AS n, SUM(age) AS s FROM people WHERE city = 'Bonn' AND city = 'Graz'"
     assert made(nobody).rows == [(0, 0.0, None, None)]
