@@ -18,6 +18,7 @@ from stream_dp.messages import (
     Batch,
     ClosePhase,
     Definition,
+    DimensionTable,
     Event,
     QueryEnvelope,
     QueryFields,
@@ -42,6 +43,7 @@ _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "batch": Batch,
     "query": SingleQuery,
     "queries": QueryEnvelope,
+    "dimension": DimensionTable,
 }
 _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "event": Event,
@@ -126,6 +128,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "ledger": ("ledger",),
     "synthetic": ("synthetic",),
     "standing": ("standing",),
+    "dimensions": ("dimension",),
 }
 """The messages on each topic, by the role of the topic."""
 
@@ -275,8 +278,8 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
             "title": "stream_dp",
             "version": str(_VERSION),
             "description": "Noisy answers about a growing private table. The key of every record that a "
-            "client sends is the data set's name, and the partition the one that Java's default partitioner "
-            "picks (murmur2).",
+            "client sends is the data set's name, and on the channel dimensions the table's. The partition "
+            "is the one that Java's default partitioner picks (murmur2).",
         },
         "defaultContentType": "application/json",
         "channels": {

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
 
-__all__ = ["PERIODS", "take_time"]
+__all__ = ["PERIODS", "period_of", "take_time", "take_window"]
 
 PERIODS: Final = ("day", "week", "month", "phase")
 """The words that mean a time in a statement, unless an attribute has that name."""
@@ -58,10 +58,24 @@ def take_time(select: Any, attributes: Collection[str], error: _Error) -> dict[s
     Raises:
         InvalidQuery: A condition about time cannot be a window, or groups are of several periods.
     """
+    window = take_window(select, attributes, error)
+    return {**window, **_series(select, _times(attributes), error)}
+
+
+def take_window(select: Any, attributes: Collection[str], error: _Error) -> dict[str, Any]:
+    """Takes the conditions about time alone out of a SELECT, as ``take_time`` does."""
+    return _window(select, _times(attributes), error)
+
+
+def period_of(node: Any, attributes: Collection[str]) -> str:
+    """Returns which period a piece of a statement names; empty if it names none."""
+    return _name(node, _times(attributes))
+
+
+def _times(attributes: Collection[str]) -> frozenset[str]:
+    """The words that mean a time next to these attributes."""
     known = {name.lower() for name in attributes}
-    names = frozenset(name for name in PERIODS if name not in known)
-    window = _window(select, names, error)
-    return {**window, **_series(select, names, error)}
+    return frozenset(name for name in PERIODS if name not in known)
 
 
 def _window(select: Any, names: Collection[str], error: _Error) -> dict[str, Any]:

@@ -28,6 +28,7 @@ _COMMANDS = {
     "ask": "Ask a query in SQL, or ask what it would cost.",
     "standing": "List and end the queries that are answered again in each phase.",
     "dashboard": "Make the tiles of a file the standing queries of a data set.",
+    "dimension": "Publish tables that statements can join.",
     "synthesize": "Write the free synthetic rows of a data set.",
     "watch": "Follow answers and events as they arrive.",
     "status": "Show the phases, rows and budget of every data set.",

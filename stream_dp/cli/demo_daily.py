@@ -302,8 +302,8 @@ class Daily:
         """Streams the days. Raises if an answer is missing, or comes with other bytes or twice."""
         self._file = _File(self.sample)
         self.client.define(DEFINITION, timeout_s=60)
-        for tile in TILES:
-            self.client.stand_as("flights", {**tile.fields, "query_id": tile.name}, timeout_s=60)
+        tiles = [{**tile.fields, "query_id": tile.name, "standing": True} for tile in TILES]
+        self.client.change_standing("flights", tiles, timeout_s=60)
         with self.client.subscribe(self._replies.put), Live(console=self.console) as live:
             self._live = live if self.console.is_terminal else None
             for day, batch in enumerate(self._file.batches, start=1):

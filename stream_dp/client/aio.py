@@ -100,6 +100,10 @@ class AsyncClient:
     ledgers = _twin(Client.ledgers)
     ledger_entries = _twin(Client.ledger_entries)
     synthetic = _twin(Client.synthetic)
+    dimension = _twin(Client.dimension)
+    dimensions = _twin(Client.dimensions)
+    put_dimension = _twin(Client.put_dimension)
+    delete_dimension = _twin(Client.delete_dimension)
     difficulties = _twin(Client.difficulties)
     standing = _twin(Client.standing)
     stand = _twin(Client.stand)
@@ -112,6 +116,8 @@ class AsyncClient:
     as_message = _twin(Client.as_message)
     ask_many = _twin(Client.ask_many)
     quote_together = _twin(Client.quote_together)
+    sql = _twin(Client.sql)
+    quote_sql = _twin(Client.quote_sql)
     open = _twin(Client.open)
 
     @overload

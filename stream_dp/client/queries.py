@@ -43,6 +43,7 @@ __all__ = [
     "in_one_record",
     "packed",
     "query_of",
+    "with_window",
 ]
 
 _QUERIES_A_RECORD: Final = 100
@@ -409,6 +410,20 @@ def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
         if name in item:
             raise InvalidInput(name, "the SQL says it too", "say it once")
         item[name] = said
+
+
+def with_window(
+    item: Mapping[str, Any], last_phases: int | None, window: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the fields of a query about a window.
+
+    Raises:
+        InvalidInput: The SQL names a window too, or the query is about persons, and the phases are several.
+    """
+    query, found = Query(last_phases=last_phases, window=window), dict(item)
+    _check_one_phase(item, query)
+    _add_time(found, query)
+    return found
 
 
 def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:

@@ -24,6 +24,7 @@ from stream_dp.messages import (
     Batch,
     ClosePhase,
     Definition,
+    DimensionTable,
     Event,
     KindsSpec,
     MechanismSpec,
@@ -47,6 +48,7 @@ REPLIES: dict[str, Callable[[Any], BaseModel]] = {
     "rejected": Rejected.model_validate,
     "synthetic": SyntheticRows.model_validate,
     "standing": StandingQuery.model_validate,
+    "dimension": DimensionTable.read,
 }
 
 

@@ -1,0 +1,738 @@
+"""Translates a whole SELECT to a plan: the queries to ask, and the table that follows from their answers.
+
+Sorting, cutting, HAVING and arithmetic work on published values, so they cost nothing. Each aggregate becomes
+part of a query. Aggregates of the same rows share one where a query publishes all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, factored, number_of, short
+from stream_dp.sql.asking import MOST_QUERIES, Queries
+from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
+from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
+from stream_dp.sql.plans import (
+    Call,
+    Constant,
+    Dimension,
+    Group,
+    Key,
+    Order,
+    Output,
+    Plan,
+    Published,
+    Scalar,
+    ValueType,
+)
+from stream_dp.sql.scopes import Scope
+from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
+from stream_dp.when import period_of, take_window
+
+__all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
+
+_CLAUSES: Final = frozenset({"order", "limit", "offset", "having", "distinct", "joins", "with_"})
+
+_ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_COMPARISONS: Final = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in the FROM of a statement.
+
+    Attributes:
+        dataset: The data set. None if the statement has no FROM.
+        joined: The tables that it joins.
+    """
+
+    dataset: str | None
+    joined: tuple[str, ...]
+
+
+def is_statement(sql: str) -> bool:
+    """Returns whether a text is a whole SELECT, and not a condition by itself."""
+    try:
+        tokens = sqlglot.tokenize(without_fresh(sql)[1])
+    except SqlglotError:
+        return False
+    return bool(tokens) and tokens[0].text.upper() in ("SELECT", "WITH")
+
+
+def names_of(sql: str) -> Names:
+    """Returns the data set and the joined tables that a statement names.
+
+    Raises:
+        InvalidQuery: The statement cannot be read.
+
+    Example:
+        >>> from stream_dp import sql
+        >>> sql.names_of("SELECT COUNT(*) FROM sales").dataset
+        'sales'
+    """
+    text = without_fresh(without_semicolon(sql))[1]
+    source = Source(text, ())
+    try:
+        scope = Scope(source, _checked(source))
+    except RecursionError:
+        raise source.error(0, "this is nested too deeply", "ask in parts") from None
+    joined = [join.this.name for join in scope.joins if isinstance(join.this, exp.Table)]
+    return Names(scope.dataset, tuple(joined))
+
+
+def plan(
+    sql: str,
+    attributes: Sequence[Mapping[str, Any]],
+    *,
+    dataset: str | None = None,
+    unit: Mapping[str, Any] | None = None,
+    dimensions: Mapping[str, Dimension] | None = None,
+) -> Plan:
+    """Translates a statement to queries and a table.
+
+    It accepts what ``parse`` does as a whole SELECT, with several aggregates and arithmetic on them, and
+    HAVING, ORDER BY, LIMIT and OFFSET, which work on the published values. ``FROM`` may be a subquery or a
+    WITH that only filters. ``SUM``, ``AVG`` and ``COUNT`` may have FILTER or a CASE that is a condition.
+    ``STDDEV`` and ``VARIANCE`` follow from the counts of the bins.
+
+    Args:
+        sql: The statement.
+        attributes: The attributes of the data set's definition, as in the catalog.
+        dataset: The name that FROM must have, if given.
+        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog.
+        dimensions: The public tables that the statement may join, by name.
+
+    Raises:
+        InvalidQuery: The statement cannot be translated. ``field`` is the position.
+
+    Example:
+        >>> from stream_dp import sql
+        >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
+        >>> found = sql.plan("SELECT COUNT(*), AVG(age) FROM people LIMIT 1", schema)
+        >>> found.queries
+        ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'where': None},)
+    """
+    fresh_at, text = without_fresh(without_semicolon(sql))
+    source = Source(text, attributes)
+    try:
+        select = _checked(source)
+        window = take_window(select, [a["name"] for a in attributes], source.error)
+        scope = Scope(source, select)
+        planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {})
+        found = planner.plan().at(window | planner.series)
+    except RecursionError:
+        raise source.error(0, "this is nested too deeply", "ask in parts") from None
+    if fresh_at is None:
+        return found
+    if any(query["kind"] not in ("predicate", "table") for query in found.queries):
+        raise source.error(fresh_at, "only counts can be FRESH", "omit FRESH")
+    return replace(found, queries=tuple({**query, "fresh": True} for query in found.queries))
+
+
+def _checked(source: Source) -> Any:
+    """Returns the SELECT of the text; what other systems write for privacy is refused by name."""
+    words = [token.text.upper() for token in source.tokens()[:3]]
+    if words[:3] == ["SELECT", "WITH", "DIFFERENTIAL_PRIVACY"]:
+        raise source.error(
+            source.tokens()[1].start,
+            "every answer is private here",
+            "omit WITH DIFFERENTIAL_PRIVACY and its OPTIONS; write WITHIN 0.5% OF ROWS or COSTING AT MOST 2% "
+            "at the end",
+        )
+    return source.select(_CLAUSES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A group column: an attribute, or values that are conditions of their own.
+
+    Attributes:
+        written: The expression, as SQL.
+        type: The type of its values.
+        attribute: The attribute. None for conditions.
+        cases: The conditions, with the value of each.
+        joined: The column of a joined table whose values they are.
+        period: The period of a series. Empty for other columns.
+    """
+
+    written: str
+    type: ValueType
+    attribute: Mapping[str, Any] | None
+    cases: tuple[tuple[Scalar, Tree], ...] = ()
+    joined: JoinedColumn | None = None
+    period: str = ""
+
+
+class _Planner(Aggregates):
+    """Plans one statement."""
+
+    def __init__(
+        self,
+        source: Source,
+        scope: Scope,
+        attributes: Sequence[Mapping[str, Any]],
+        dataset: str | None,
+        unit: Mapping[str, Any] | None,
+        dimensions: Mapping[str, Dimension],
+    ) -> None:
+        schema = {a["name"]: a for a in attributes}
+        joined = Joined(source, scope.joins, schema, scope.names, dimensions)
+        conditions = JoinedConditions(source, schema, unit, joined)
+        self._scope = scope
+        self._select = scope.select
+        self._schema = schema
+        self._dataset = dataset
+        self._aliases = {
+            item.alias.lower(): item.this
+            for item in self._select.expressions
+            if isinstance(item, exp.Alias)
+        }
+        self._axes: list[_Axis] = []
+        super().__init__(source, conditions, joined, unit)
+        self._check_dataset(scope)
+        trees = [conditions.truth(where).true for where in scope.wheres]
+        self._where = conjunction([*trees, *joined.matched])
+
+    def _check_dataset(self, scope: Scope) -> None:
+        """Refuses FROM anything but the data set itself."""
+        name = scope.dataset
+        if self._dataset is not None and name is not None and name.lower() != self._dataset.lower():
+            raise self._error(
+                scope.table, f"{name} is not the data set that you ask", f"write {self._dataset}"
+            )
+
+    def plan(self) -> Plan:
+        """Returns the plan of the statement."""
+        select = self._select
+        if any(map(self._counts_persons, select.expressions)):
+            asked = self._conditions.query(select)
+            (name, _), *_ = map(self._named, select.expressions)
+            counted = Output(name, "integer", Published("count", (0,), grouped=False))
+            return self._with_clauses(Plan((asked,), (), ((),), (counted,)))
+        for item in self._grouped():
+            self._axes.append(self._axis(item))
+        if select.args.get("distinct") is not None:
+            self._axes += self._of_distinct(select)
+        self._groups = [axis.attribute for axis in self._axes]
+        items = [self._named(item) for item in select.expressions]
+        outputs = [(name, node, self._value(node)) for name, node in items]
+        having = select.args.get("having")
+        chosen = None if having is None else self._condition(having.this)
+        order = tuple(self._order(item, outputs) for item in self._ordered())
+        expressions = [*(e for _, _, e in outputs), chosen, *(each.expression for each in order)]
+        atoms = [atom for each in expressions for atom in _atoms_in(each)]
+        if not atoms:
+            return self._declared(outputs, order)
+        queries = Queries(
+            atoms,
+            [axis.attribute["name"] for axis in self._axes if axis.attribute is not None],
+            [axis.cases for axis in self._axes if axis.attribute is None and not axis.period],
+            self._where,
+            self._schema,
+        )
+        if len(queries.fields) > MOST_QUERIES:
+            raise self._error(
+                select,
+                f"this takes more than {MOST_QUERIES} queries",
+                "ask for fewer groups or aggregates at a time",
+            )
+        resolve = partial(_resolved, published=queries.published)
+        finished = Plan(
+            queries=tuple(queries.fields),
+            groups=tuple(self._group(axis) for axis in self._axes),
+            cases=queries.combinations,
+            outputs=tuple(Output(name, self._type(e), resolve(e)) for name, _, e in outputs),
+            having=None if chosen is None else resolve(chosen),
+            order=tuple(replace(each, expression=resolve(each.expression)) for each in order),
+            offset=self._number_of("offset"),
+            limit=self._number_of("limit") if select.args.get("limit") else None,
+            members=queries.published.get(Atom("count", as_json(self._where))),
+            notes=tuple(self._joined.notes),
+        )
+        return self._with_clauses(finished)
+
+    @property
+    def series(self) -> dict[str, str]:
+        """The field ``series`` of the queries, if the statement groups by a period."""
+        periods = [axis.period for axis in self._axes if axis.period]
+        return {"series": periods[0]} if periods else {}
+
+    def _counts_persons(self, item: Any) -> bool:
+        count = item.unalias()
+        return isinstance(count, exp.Count) and self._conditions.counts_persons(count)
+
+    # ------------------------------------------------------------ groups
+
+    def _grouped(self) -> list[Any]:
+        """Returns what GROUP BY names; a position or an alias stands for its expression."""
+        group = self._select.args.get("group")
+        if group is None:
+            return []
+        if any(v for k, v in group.args.items() if k != "expressions"):
+            raise self._error(
+                group, "GROUP BY takes attributes and conditions only", "name each of them"
+            )
+        return [self._meant(item, "GROUP BY") for item in group.expressions]
+
+    def _meant(self, item: Any, clause: str) -> Any:
+        """Returns the expression that a position, an alias or a name stands for."""
+        bare = item.unnest()
+        if isinstance(bare, exp.Literal) and not bare.is_string:
+            index = int(bare.this) if bare.this.isdecimal() else 0
+            if not 1 <= index <= len(self._select.expressions):
+                raise self._error(
+                    item,
+                    f"{clause} {bare.this} is not the number of a column",
+                    f"write 1 to {len(self._select.expressions)}, or a name",
+                )
+            return self._select.expressions[index - 1].unalias()
+        if isinstance(bare, exp.Column) and not bare.table and not self._is_known(bare):
+            return self._aliases.get(bare.name.lower(), bare)
+        return bare
+
+    def _is_known(self, column: Any) -> bool:
+        """Returns whether a column is an attribute, or belongs to a joined table."""
+        names = {name.lower() for name in self._schema}
+        return column.name.lower() in names or self._joined.column(column) is not None
+
+    def _axis(self, item: Any) -> _Axis:
+        """Returns the group column of an expression."""
+        written = item.sql()
+        if period := period_of(item, self._schema):
+            return self._period(item, period)
+        if isinstance(item, exp.Column):
+            joined = self._joined.column(item)
+            if joined is not None:
+                return _Axis(written, joined.type, None, self._conditions.possible(joined), joined)
+            attribute = self._conditions.attribute(item)
+            kind: ValueType = "boolean" if attribute["type"] == "boolean" else "text"
+            if any(axis.attribute == attribute for axis in self._axes):
+                raise self._error(item, f"{item.name} is grouped by twice", "name it once")
+            return _Axis(written, kind, attribute)
+        if isinstance(item, exp.Case):
+            return _Axis(written, "text", None, self._cases(item))
+        if isinstance(item, TRUTHS) and item.find(exp.AggFunc) is None:
+            truth = self._conditions.truth(item)
+            unknown = none_of([truth.true, truth.false])
+            return _Axis(
+                written,
+                "boolean",
+                None,
+                _possible([(False, truth.false), (True, truth.true), (None, unknown)]),
+            )
+        if isinstance(item, exp.Rollup | exp.Cube | exp.GroupingSets):
+            raise self._error(
+                item,
+                f"{short(item)} is not answered",
+                "ask each grouping in a statement of its own",
+            )
+        raise self._error(
+            item,
+            f"{short(item)} is not a group",
+            "group by an attribute, a CASE whose values are constants, or a condition",
+        )
+
+    def _period(self, item: Any, period: str) -> _Axis:
+        """Returns the group column of a series. There is at most one."""
+        for other in self.series.values():
+            raise self._error(item, "a series is of one period", f"group by {other} alone")
+        kind: ValueType = "integer" if period == "phase" else "date"
+        return _Axis(item.sql(), kind, None, period=period)
+
+    def _cases(self, case: Any) -> tuple[tuple[Scalar, Tree], ...]:
+        """Returns the values of a CASE with the condition of each. The first one that is true counts."""
+        found: dict[Scalar, list[Tree]] = {}
+        before: list[Tree] = []
+        for each in case.args["ifs"]:
+            tree = self._conditions.truth(self._when(case, each)).true
+            here = conjunction([tree, none_of(before)]) if before else tree
+            found.setdefault(self._label(each.args["true"]), []).append(
+                EVERYTHING if here is None else here
+            )
+            before.append(tree)
+        default = case.args.get("default")
+        rest = None if default is None else self._label(default)
+        found.setdefault(rest, []).append(none_of(before))
+        trees = [
+            (value, parts[0] if len(parts) == 1 else {"any": parts})
+            for value, parts in found.items()
+        ]
+        return _possible(trees)
+
+    def _label(self, node: Any) -> Scalar:
+        node = node.unnest()
+        if isinstance(node, exp.Null):
+            return None
+        if isinstance(node, exp.Literal):
+            return str(node.this)
+        raise self._error(node, f"{short(node)} is not a constant", "write a text such as 'young'")
+
+    def _group(self, axis: _Axis) -> Group:
+        plain = [a for a in self._axes if a.attribute is not None]
+        cased = [a for a in self._axes if a.attribute is None and not a.period]
+        if axis.period:
+            return Group(axis.type, 0, by_case=False, period=axis.period)
+        if axis.attribute is None:
+            return Group(axis.type, _index(cased, axis), by_case=True)
+        attribute = axis.attribute
+        return Group(
+            axis.type,
+            _index(plain, axis),
+            by_case=False,
+            has_missing=bool(attribute.get("missing")),
+            ranked=attribute["type"] != "category" or bool(attribute.get("ordered")),
+        )
+
+    # ------------------------------------------------------------ columns
+
+    def _named(self, item: Any) -> tuple[str, Any]:
+        """Returns the name and the expression of an item of the SELECT list."""
+        node = item.unalias()
+        if isinstance(item, exp.Alias):
+            return item.alias, node
+        return (node.name if isinstance(node, exp.Column) else node.sql()), node
+
+    def _value(self, node: Any) -> Any:
+        """Translates an expression of aggregates, groups and constants."""
+        node = node.unnest()
+        written = node.sql()
+        for index, axis in enumerate(self._axes):
+            if axis.written == written or self._is_axis(node, axis):
+                if self._scalar:
+                    raise self._error(
+                        node, "a subquery has no groups", "select one aggregate in it"
+                    )
+                return Key(index)
+        if isinstance(node, exp.Literal):
+            return Constant(str(node.this) if node.is_string else number_of(node.this))
+        if isinstance(node, exp.Boolean):
+            return Constant(bool(node.this))
+        if isinstance(node, exp.Null):
+            return Constant(None)
+        if isinstance(node, exp.Cast | exp.TryCast):
+            return self._value(node.this)
+        if isinstance(node, exp.Neg):
+            return Call("neg", (self._value(node.this),))
+        if type(node) in _ARITHMETIC:
+            return self._arithmetic(node)
+        if isinstance(node, exp.Nullif):  # a division by zero has no value anyway
+            return self._value(node.this)
+        if isinstance(node, exp.Coalesce):
+            return Call("coalesce", tuple(map(self._value, (node.this, *node.expressions))))
+        if isinstance(node, exp.Round):
+            decimals = node.args.get("decimals")
+            return Call(
+                "round",
+                (self._value(node.this), self._value(decimals) if decimals else Constant(0)),
+            )
+        if isinstance(node, exp.Abs):
+            return Call("abs", (self._value(node.this),))
+        if isinstance(node, exp.Select):
+            return self._scalar_subquery(node)
+        if isinstance(node, exp.Column):
+            return self._column_value(node)
+        if isinstance(node, exp.Window) and _is_total(node):
+            return self._total()
+        return self._aggregate(node)
+
+    def _is_axis(self, node: Any, axis: _Axis) -> bool:
+        """Returns whether a column is a group column under another spelling."""
+        if not isinstance(node, exp.Column):
+            return False
+        if axis.attribute is not None and not node.table:
+            return bool(node.name.lower() == axis.attribute["name"].lower())
+        joined = self._joined.column(node)
+        return joined is not None and joined == axis.joined
+
+    def _column_value(self, node: Any) -> Any:
+        meant = self._aliases.get(node.name.lower())
+        if meant is not None and not node.table and not isinstance(meant, exp.Column):
+            return self._value(meant)
+        if self._joined.column(node) is None:
+            self._conditions.attribute(node)  # an unknown name is refused as such
+        raise self._error(node, f"{node.sql()} is not grouped by", f"add GROUP BY {node.sql()}")
+
+    def _arithmetic(self, node: Any) -> Any:
+        """Translates an operator. A part of the rows of a count is a share, whose bar is narrower."""
+        if isinstance(node, exp.Div):
+            factor, above = factored(node.this)
+            below = node.expression.unnest()
+            below = below.this.unnest() if isinstance(below, exp.Nullif) else below
+            ratio = self._ratio(self._value(above), self._value(below))
+            if ratio is not None:
+                return ratio if factor == 1 else Call("*", (Constant(factor), ratio))
+        return Call(_ARITHMETIC[type(node)], (self._value(node.this), self._value(node.expression)))
+
+    def _ratio(self, above: Any, below: Any) -> Any:
+        """Returns the one part of an answer that a quotient is; None for another quotient."""
+        if not (isinstance(above, Atom) and isinstance(below, Atom)):
+            return None
+        if above.part == "total" and below.part == "present" and above.where == below.where:
+            return replace(above, part="mean") if above.attribute == below.attribute else None
+        if (below.part, below.share_of) != ("count", ""):
+            return None
+        if above.part == "present" and above.where == below.where:
+            present = {"attribute": above.attribute, "is_missing": False}
+            return replace(above, part="share", attribute="", share_of=as_json(present))
+        if above.part != "count" or not above.share_of:
+            return None
+        return replace(above, part="share") if above.where == below.where else None
+
+    def _total(self) -> Any:
+        """Returns the number of rows of all groups together."""
+        if self._select.args.get("having") is not None:
+            raise self._error(
+                self._select.args["having"].this,
+                "SUM(COUNT(*)) OVER () would be of the groups that HAVING leaves",
+                "omit one of the two",
+            )
+        return Atom("count", as_json(self._where), grouped=False)
+
+    def _scalar_subquery(self, node: Any) -> Any:
+        """Translates a subquery of one aggregate about the same data set."""
+        fix = "select one COUNT, SUM or AVG"
+        if len(node.expressions) != 1:
+            raise self._error(node, "a subquery here has one aggregate", fix)
+        for clause, content in node.args.items():
+            if content and clause not in ("expressions", "from_", "where"):
+                raise self._error(node, "a subquery here has no groups", fix)
+        scope = Scope(self._source, node)
+        if scope.joins:
+            raise self._error(node, "a subquery of one aggregate has no joins", fix)
+        expected = self._scope.dataset or self._dataset
+        if scope.dataset is not None and expected and scope.dataset.lower() != expected.lower():
+            raise self._error(
+                scope.table, f"{scope.dataset} is another data set", f"write {expected}"
+            )
+        outside, self._scalar = self._where, True
+        try:
+            self._where = conjunction([self._conditions.truth(w).true for w in scope.wheres])
+            return self._value(scope.select.expressions[0].unalias())
+        finally:
+            self._where, self._scalar = outside, False
+
+    # ------------------------------------------------------------ HAVING, ORDER BY, LIMIT, DISTINCT
+
+    def _condition(self, node: Any) -> Any:
+        """Translates a condition on the rows of the table."""
+        node = node.unnest()
+        if isinstance(node, exp.And | exp.Or):
+            name = "and" if isinstance(node, exp.And) else "or"
+            return Call(name, tuple(self._condition(part) for part in node.flatten()))
+        if isinstance(node, exp.Not):
+            return Call("not", (self._condition(node.this),))
+        if type(node) in _COMPARISONS:
+            return Call(
+                _COMPARISONS[type(node)], (self._value(node.this), self._value(node.expression))
+            )
+        if isinstance(node, exp.Between):
+            value, low, high = (self._value(node.args[k]) for k in ("this", "low", "high"))
+            return Call("and", (Call(">=", (value, low)), Call("<=", (value, high))))
+        if isinstance(node, exp.In) and node.expressions:
+            return Call("in", (self._value(node.this), *map(self._value, node.expressions)))
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            return Call("is_null", (self._value(node.this),))
+        raise self._error(
+            node,
+            f"{short(node)} is not a condition on the table",
+            "compare an aggregate, such as COUNT(*) > 100",
+        )
+
+    def _ordered(self) -> list[Any]:
+        order = self._select.args.get("order")
+        return [] if order is None else list(order.expressions)
+
+    def _order(self, item: Any, outputs: Sequence[tuple[str, Any, Any]]) -> Order:
+        subject = item.this.unnest()
+        named = {name.lower(): expression for name, _, expression in outputs}
+        is_name = isinstance(subject, exp.Column) and not subject.table
+        if is_name and subject.name.lower() in named:
+            expression = named[subject.name.lower()]
+        else:
+            expression = self._value(self._meant(item.this, "ORDER BY"))
+        return Order(expression, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+
+    def _number_of(self, clause: str) -> int:
+        content = self._select.args.get(clause)
+        if content is None:
+            return 0
+        number = content.args.get("count") if isinstance(content, exp.Fetch) else content.expression
+        number = 1 if number is None else number
+        if not isinstance(number, exp.Literal) or not number.this.isdecimal():
+            raise self._error(
+                content, f"{clause.upper()} takes a whole number", "write a number such as 10"
+            )
+        return int(number.this)
+
+    def _of_distinct(self, select: Any) -> list[_Axis]:
+        """Returns the columns of SELECT DISTINCT as groups."""
+        found = []
+        for item in select.expressions:
+            node = item.unalias()
+            if not isinstance(node, exp.Column):
+                raise self._error(
+                    node,
+                    "DISTINCT takes attributes only",
+                    "omit DISTINCT: each group is there once",
+                )
+            if not any(axis.written == node.sql() for axis in self._axes):
+                found.append(self._axis(node))
+        return found
+
+    def _declared(self, outputs: Sequence[tuple[str, Any, Any]], order: tuple[Order, ...]) -> Plan:
+        """Returns the plan of a table of declared values alone, for which nothing is asked."""
+        if not outputs or not all(isinstance(each, Key) for _, _, each in outputs):
+            raise self._error(self._select, "nothing is counted", "add COUNT(*)")
+        if self.series:
+            raise self._error(self._select, "periods are not declared", "add COUNT(*)")
+        if self._scope.wheres:
+            raise self._error(
+                self._scope.wheres[0],
+                "this would show which values rows have",
+                "add COUNT(*), which counts the rows of each value; the declared values follow no condition",
+            )
+        values = [self._declared_values(axis) for axis in self._axes]
+        rows = list(itertools.islice(itertools.product(*values), 50_001))
+        if len(rows) > 50_000:
+            raise self._error(
+                self._select, "these are more than 50,000 rows", "name fewer attributes"
+            )
+        return Plan(
+            queries=(),
+            groups=tuple(
+                replace(self._group(axis), by_case=True, axis=i)
+                for i, axis in enumerate(self._axes)
+            ),
+            cases=tuple(rows),
+            outputs=tuple(Output(name, self._type(e), e) for name, _, e in outputs),
+            order=order,
+            offset=self._number_of("offset"),
+            limit=self._number_of("limit") if self._select.args.get("limit") else None,
+            notes=(
+                "these are the declared values, whether or not a row has them; nothing was asked",
+            ),
+        )
+
+    def _declared_values(self, axis: _Axis) -> list[Scalar]:
+        if axis.attribute is None:
+            return [value for value, _ in axis.cases]
+        if axis.attribute["type"] == "boolean":
+            return [False, True]
+        if axis.attribute["type"] == "category":
+            return list(axis.attribute["values"])
+        name = axis.attribute["name"]
+        raise self._error(
+            self._select,
+            f"{name} has bins and no list of values",
+            f"GROUP BY {name} counts the rows of each bin",
+        )
+
+    def _with_clauses(self, plan: Plan) -> Plan:
+        """Adds WITHIN and COSTING AT MOST, which hold for each query, and for all of them together."""
+        clauses = self._source.clauses
+        if not clauses.fields:
+            return plan
+        if len(plan.queries) == 1:
+            (asked,) = plan.queries
+            return replace(plan, queries=(self._source.with_clauses(asked, self._select),))
+        error = clauses.fields.get("error")
+        if isinstance(error, dict):
+            raise self._source.error(
+                clauses.at, "this statement asks several queries", "write WITHIN 0.5% OF ROWS"
+            )
+        extra = {} if error is None else {"error": error}
+        for asked in plan.queries:
+            if asked["kind"] not in ("predicate", "table", "sum", "share"):
+                raise self._source.error(
+                    clauses.at,
+                    f"{asked['kind']} has neither WITHIN nor COSTING AT MOST",
+                    "ask it alone",
+                )
+        queries = tuple({**asked, **extra} for asked in plan.queries)
+        return replace(plan, queries=queries, at_most=clauses.fields.get("at_most"))
+
+    # ------------------------------------------------------------ small things
+
+    def _type(self, expression: Any) -> ValueType:
+        """Returns the type of a column."""
+        match expression:
+            case Key(index=index):
+                return self._axes[index].type
+            case Atom(part="found"):
+                return "text"
+            case Atom(part=part):
+                return "integer" if part in ("count", "present") else "real"
+            case Constant(value=value):
+                if isinstance(value, bool):
+                    return "boolean"
+                return (
+                    "integer"
+                    if isinstance(value, int)
+                    else "real"
+                    if isinstance(value, float)
+                    else "text"
+                )
+            case Call(name=name, arguments=arguments):
+                if name == "/" or name == "round":
+                    return "real"
+                types = {self._type(each) for each in arguments}
+                return types.pop() if len(types) == 1 else "real"
+        return "real"
+
+
+# ---------------------------------------------------------------- small things
+
+
+def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:
+    """Puts the published values into an expression."""
+    if isinstance(expression, Atom):
+        return published[expression]
+    if isinstance(expression, Call):
+        return Call(expression.name, tuple(_resolved(e, published) for e in expression.arguments))
+    return expression
+
+
+def _atoms_in(expression: Any) -> Iterator[Atom]:
+    """Yields the published values in an expression."""
+    if isinstance(expression, Atom):
+        yield expression
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _atoms_in(argument)
+
+
+def _possible(cases: Sequence[tuple[Scalar, Tree]]) -> tuple[tuple[Scalar, Tree], ...]:
+    """Leaves out the cases that no row can be in."""
+    return tuple((value, tree) for value, tree in cases if tree != NOTHING)
+
+
+def _index(axes: Sequence[_Axis], axis: _Axis) -> int:
+    """Returns the position of a group column, by identity."""
+    return next(i for i, each in enumerate(axes) if each is axis)
+
+
+def _is_total(window: Any) -> bool:
+    """Returns whether a window function is SUM(COUNT(*)) OVER ()."""
+    summed = window.this
+    if (
+        not isinstance(summed, exp.Sum)
+        or window.args.get("partition_by")
+        or window.args.get("order")
+    ):
+        return False
+    return isinstance(summed.this, exp.Count) and isinstance(summed.this.this, exp.Star)
