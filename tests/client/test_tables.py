@@ -338,9 +338,9 @@ def test_a_number_of_persons_keeps_its_phase() -> None:
     plan = sql.plan("SELECT COUNT(DISTINCT user_id) AS n FROM people", PEOPLE, unit=unit)
     (query,) = plan.queries
     assert query["window"] == {"last_phases": 1}
-    assert with_window(query, 1) == query
+    assert with_window(query, 1, None) == query
     with pytest.raises(InvalidInput, match="a person counts again in each phase"):
-        with_window(query, 2)
+        with_window(query, 2, None)
     assert evaluate(plan, "people", [whole(40, 2)]).rows == [(40, pytest.approx(2.0))]
 
 
