@@ -100,6 +100,7 @@ class AsyncClient:
     ledger_entries = _twin(Client.ledger_entries)
     synthetic = _twin(Client.synthetic)
     difficulties = _twin(Client.difficulties)
+    answer = _twin(Client.answer)
     waiting = _twin(Client.waiting)
     batch_events = _twin(Client.batch_events)
     worker_problem = _twin(Client.worker_problem)

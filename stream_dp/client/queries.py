@@ -26,6 +26,7 @@ from stream_dp.messages import (
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    QueryFields,
     ShareAnswer,
     ShareByGroupAnswer,
     SumAnswer,
@@ -123,6 +124,18 @@ class Query(Generic[AnswerT_co]):
     fresh: bool = False
     share_of: Condition | None = None
     minus_window: Mapping[str, int] | None = None
+
+    @classmethod
+    def of_message(cls, fields: QueryFields) -> Query[Any]:
+        """Returns the query of a message. ``as_message`` returns the fields of the message again."""
+        said = fields.model_dump(exclude_none=True, exclude_defaults=True)
+        window = said.pop("window", {})
+        return Query(
+            condition=said.pop("where", None),
+            conditions=said.pop("wheres", ()),
+            last_phases=window.get("last_phases"),
+            **{name: value for name, value in said.items() if name != "quote"},
+        )
 
     @overload
     @classmethod

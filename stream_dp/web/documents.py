@@ -1,0 +1,146 @@
+"""The documents of the HTTP API that are not messages on Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BeforeValidator, Field
+
+from stream_dp.messages import MOST_QUOTED, AttributeName, DatasetName, Id, LastPhases
+from stream_dp.messages.base import Reply, Request, tupled
+from stream_dp.messages.precision import ErrorSpec, ShareOfLine
+from stream_dp.sql import MAX_LENGTH
+
+__all__ = [
+    "DatasetBudget",
+    "DatasetList",
+    "DatasetSummary",
+    "Pending",
+    "PhaseBudget",
+    "Problem",
+    "QueryList",
+    "SqlQuery",
+]
+
+
+class SqlQuery(Request):
+    """A query in SQL. The other fields mean what they mean in a query message.
+
+    Attributes:
+        sql: A condition, or SELECT. An empty string asks about every row.
+        query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
+        group_by: The attributes of a table, if the SQL has no GROUP BY.
+    """
+
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)]
+    query_id: Id | None = None
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    error: ErrorSpec | None = None
+    at_most: ShareOfLine | None = None
+    window: LastPhases | None = None
+
+
+class QueryList(Request):
+    """Queries that a quote prices together, in the order in which they will be asked."""
+
+    queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
+
+
+class Pending(Reply):
+    """A query whose answer is not there yet.
+
+    Attributes:
+        query_id: The id of the query.
+        answer: The address of its answer.
+    """
+
+    status: Literal["pending"] = "pending"
+    dataset: DatasetName
+    query_id: Id
+    answer: str
+
+
+class DatasetSummary(Reply):
+    """A data set.
+
+    Attributes:
+        phases: The number of open phases.
+        rows: The number of rows in them.
+        waiting: The number of rows that wait for the next phase. None until an event reports it.
+        spent: The largest spent share of any phase's budget.
+    """
+
+    dataset: DatasetName
+    state: Literal["live", "quarantined", "retired"]
+    phases: int
+    rows: int
+    waiting: int | None = None
+    spent: float
+
+
+class DatasetList(Reply):
+    """All data sets, by name."""
+
+    datasets: tuple[DatasetSummary, ...]
+
+
+class PhaseBudget(Reply):
+    """The budget of one phase.
+
+    Attributes:
+        phase: The number of the phase, from 1.
+        opened: The time at which it opened.
+        rows: The number of its rows.
+        spent: The spent share of its budget, in [0, 1].
+        left: The remaining share.
+        looks: The number of paid looks at its rows.
+    """
+
+    phase: int
+    opened: AwareDatetime
+    rows: int
+    spent: float
+    left: float
+    looks: int
+
+
+class DatasetBudget(Reply):
+    """The budget of a data set, according to its published ledger.
+
+    Attributes:
+        spent: The largest spent share of any phase's budget.
+        left: The remaining share of that phase.
+        looks: The number of looks at the rows.
+        phases: The phases, oldest first.
+    """
+
+    dataset: DatasetName
+    spent: float
+    left: float
+    looks: int
+    phases: tuple[PhaseBudget, ...]
+
+
+class Problem(Reply):
+    """A reason why a request was not served, in the form of RFC 9457.
+
+    Attributes:
+        type: Always ``about:blank``; ``code`` tells the problems apart.
+        title: The name of the status.
+        status: The status of the reply.
+        detail: The problem and how to fix it.
+        code: The machine-readable code of the problem.
+        retriable: Whether the same request may succeed later.
+        field: The part of the request that is wrong.
+        line: The line of the SQL that is wrong. ``column`` is the character.
+    """
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    retriable: bool = False
+    field: str | None = None
+    line: int | None = None
+    column: int | None = None
