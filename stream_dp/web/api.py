@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote as quoted
 
 from aiohttp import ClientConnectionError, web
 from pydantic import BaseModel
@@ -142,12 +142,12 @@ class Api:
     async def ask(self, request: web.Request) -> web.Response:
         """Asks a query, and waits for its answer."""
         wait_s = _seconds(request, _WAIT_S)
-        document = await _document(request)
+        query = _query(await _document(request))
         dataset = request.match_info["dataset"]
         self._check_servers()
         async with self._shared.use() as client:
             await _check_dataset(client, dataset)
-            fields = await _fields(client, dataset, document)
+            fields = await _fields(client, dataset, query)
         task = asyncio.create_task(self._ask(dataset, fields))
         task.add_done_callback(_take_note)
         await asyncio.wait({task}, timeout=wait_s)
@@ -180,24 +180,24 @@ class Api:
 
     async def quote(self, request: web.Request) -> web.Response:
         """Returns what the answer to a query would cost."""
-        document = await _document(request)
+        query = _query(await _document(request))
         dataset = request.match_info["dataset"]
         self._check_servers()
         async with self._shared.ask() as client:
             await _check_dataset(client, dataset)
-            query = Query.of_message(await _fields(client, dataset, document))
-            return _json(await client.ask_query(dataset, query, quote=True, timeout_s=_WAIT_S))
+            asked = Query.of_message(await _fields(client, dataset, query))
+            return _json(await client.ask_query(dataset, asked, quote=True, timeout_s=_WAIT_S))
 
     async def quote_together(self, request: web.Request) -> web.Response:
         """Returns what several queries would cost together."""
         body = validated(QueryList, await _document(request), InvalidMessage, quoting=True)
+        queries = [_query(one) for one in body.queries]
         dataset = request.match_info["dataset"]
         self._check_servers()
         async with self._shared.ask() as client:
             await _check_dataset(client, dataset)
-            fields = [await _fields(client, dataset, one) for one in body.queries]
-            queries = [Query.of_message(one) for one in fields]
-            return _json(await client.quote_together(dataset, queries, timeout_s=_WAIT_S))
+            asked = [Query.of_message(await _fields(client, dataset, one)) for one in queries]
+            return _json(await client.quote_together(dataset, asked, timeout_s=_WAIT_S))
 
     async def _ask(self, dataset: str, fields: QueryFields) -> Answer:
         async with self._shared.ask() as client:
@@ -297,24 +297,14 @@ async def _check_dataset(client: AsyncClient, name: str) -> None:
         raise NotFound(f"{error.problem}; {error.fix}") from None
 
 
-async def _fields(client: AsyncClient, dataset: str, document: object) -> QueryFields:
-    """Reads a query: the fields of a message, or SQL.
+def _query(document: object) -> SqlQuery | QueryFields:
+    """Reads a query in SQL, or the fields of a message.
 
     Raises:
         InvalidMessage: The document is not a query.
-        InvalidInput: Its SQL does not fit the data set.
     """
     if isinstance(document, Mapping) and "sql" in document:
-        asked = validated(SqlQuery, document, InvalidMessage, quoting=True)
-        query: Query[Any] = Query(
-            asked.sql or None,
-            asked.group_by,
-            None if asked.window is None else asked.window.last_phases,
-            asked.query_id,
-            error=document.get("error"),
-            at_most=asked.at_most,
-        )
-        return QueryFields.read(await client.as_message(dataset, query))
+        return validated(SqlQuery, document, InvalidMessage, quoting=True)
     if isinstance(document, Mapping):
         if "quote" in document:
             raise InvalidMessage(
@@ -322,6 +312,25 @@ async def _fields(client: AsyncClient, dataset: str, document: object) -> QueryF
             )
         document = {"query_id": uuid.uuid4().hex, **document}
     return QueryFields.read(document)
+
+
+async def _fields(client: AsyncClient, dataset: str, query: SqlQuery | QueryFields) -> QueryFields:
+    """Translates SQL to the fields of a message.
+
+    Raises:
+        InvalidInput: The SQL does not fit the data set.
+    """
+    if isinstance(query, QueryFields):
+        return query
+    asked: Query[Any] = Query(
+        query.sql or None,
+        query.group_by,
+        None if query.window is None else query.window.last_phases,
+        query.query_id,
+        error=query.error.model_dump() if isinstance(query.error, BaseModel) else query.error,
+        at_most=query.at_most,
+    )
+    return QueryFields.read(await client.as_message(dataset, asked))
 
 
 def _seconds(request: web.Request, default: float) -> float:
@@ -388,7 +397,7 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
 
 def _pending(dataset: str, query_id: str) -> web.Response:
     """Returns the reply to a query whose answer is not there yet."""
-    place = f"/api/v1/datasets/{dataset}/answers/{quote(query_id, safe='')}"
+    place = f"/api/v1/datasets/{dataset}/answers/{quoted(query_id, safe='')}"
     reply = _json(
         Pending(dataset=dataset, query_id=query_id, answer=place), status=HTTPStatus.ACCEPTED
     )

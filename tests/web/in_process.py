@@ -7,13 +7,18 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
+from aiohttp import web
+
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection
 from stream_dp.client.mailbox import Reply
 from stream_dp.client.queries import as_message
-from stream_dp.errors import InvalidInput, RequestTimeout
+from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.messages import Answer, Definition, Event, Rejected, read_answer
+from stream_dp.web.access import Access
+from stream_dp.web.api import Api
 from stream_dp.web.published import READ, Published
+from stream_dp.web.viewers import Viewers
 from tests.pipeline.referee import Process, Sent, World
 
 _READERS = {"answers": read_answer, "events": Event.model_validate_json}
@@ -32,6 +37,47 @@ class InProcess:
         self._process = process
         self._lock = asyncio.Lock()
         self._read = 0
+
+    async def fill(self) -> InProcess:
+        """Adds the data set ``flights``, in its first phase of 21,000 rows."""
+        self.world.define("flights")
+        await self.run()
+        self.world.cells("flights", "first")
+        await self.run()
+        return self
+
+    def app(self, access: Access, *, gone: str = "", unread: str = "") -> web.Application:
+        """The API, and the guard of the pages.
+
+        Args:
+            gone: The servers that do not answer.
+            unread: The reason why the topics cannot be read.
+        """
+        closing = asyncio.Event()
+
+        async def published() -> Published:
+            if unread:
+                raise ServerUnavailable(unread)
+            return self.published
+
+        api = Api(
+            self.connect,
+            published=published,
+            gone=lambda: gone,
+            role=access.role,
+            viewers=Viewers(),
+            closing=closing,
+        )
+
+        async def close(_: web.Application) -> None:
+            closing.set()
+            await api.close()
+
+        app = web.Application()
+        api.install(app)
+        access.install(app, enter=_enter)
+        app.on_shutdown.append(close)
+        return app
 
     async def run(self) -> None:
         """Lets the worker read all records."""
@@ -53,6 +99,10 @@ class InProcess:
     def connect(self) -> WorldClient:
         self.clients.append(WorldClient(self))
         return self.clients[-1]
+
+
+async def _enter(_: web.Request) -> web.Response:
+    raise AssertionError("the API has no page that asks for a token")
 
 
 class WorldClient(AsyncClient):

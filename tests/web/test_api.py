@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -10,15 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from stream_dp.errors import ServerUnavailable
 from stream_dp.web.access import Access
-from stream_dp.web.api import Api
-from stream_dp.web.published import Published
-from stream_dp.web.viewers import Viewers
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import process as process
 from tests.pipeline.conftest import world as world
@@ -34,13 +29,8 @@ Serve = Callable[..., Awaitable[Client]]
 
 @pytest.fixture
 async def served(world: World, process: Process) -> InProcess:
-    """A worker with one data set, in its first phase of 21,000 rows."""
-    served = InProcess(world, process)
-    world.define("flights")
-    await served.run()
-    world.cells("flights", "first")
-    await served.run()
-    return served
+    """A worker with the data set ``flights``."""
+    return await InProcess(world, process).fill()
 
 
 @pytest.fixture
@@ -48,39 +38,11 @@ async def serve(served: InProcess) -> AsyncIterator[Serve]:
     """``await serve(access, gone="Kafka does not answer")``: a client of the API."""
     async with AsyncExitStack() as stack:
 
-        async def serve(access: Access | None = None, *, gone: str = "", away: str = "") -> Client:
-            access = access or Access("127.0.0.1", 6066)
-            closing = asyncio.Event()
-
-            async def published() -> Published:
-                if away:
-                    raise ServerUnavailable(away)
-                return served.published
-
-            api = Api(
-                served.connect,
-                published=published,
-                gone=lambda: gone,
-                role=access.role,
-                viewers=Viewers(),
-                closing=closing,
-            )
-
-            async def close(_: web.Application) -> None:
-                closing.set()
-                await api.close()
-
-            app = web.Application()
-            api.install(app)
-            access.install(app, enter=_enter)
-            app.on_shutdown.append(close)
+        async def serve(access: Access | None = None, **state: str) -> Client:
+            app = served.app(access or Access("127.0.0.1", 6066), **state)
             return await stack.enter_async_context(TestClient(TestServer(app)))
 
         yield serve
-
-
-async def _enter(_: web.Request) -> web.Response:
-    raise AssertionError("the API has no page that asks for a token")
 
 
 @pytest.fixture
@@ -346,7 +308,7 @@ async def test_other_forms_and_long_bodies_are_refused(api: Client) -> None:
 
 
 async def test_while_a_server_is_away_nothing_is_sent(serve: Serve, served: InProcess) -> None:
-    api = await serve(gone="Redis does not answer", away="the topics cannot be read")
+    api = await serve(gone="Redis does not answer", unread="the topics cannot be read")
     sent = len(served.world.trail)
     for path in ("queries", "quotes"):
         reply = await api.post(f"{FLIGHTS}/{path}", json={"sql": "cancelled"})
