@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,3 +120,16 @@ def test_a_status_that_the_document_does_not_announce_is_noticed(url: str) -> No
 def test_every_schema_is_one() -> None:
     for schema in openapi()["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
+
+
+def test_the_page_names_every_address() -> None:
+    page = (Path(__file__).parents[2] / "docs/tools.md").read_text()
+    named = set(re.findall(r"^\| `(GET|POST)`? ?(?:`?([\w/{}]*)`)?", page, re.MULTILINE))
+    start = "/api/v1/datasets"
+    short = {"{dataset}": "NAME", "{query_id}": "QUERY_ID"}
+    for one in OPERATIONS:
+        path = one.path.removeprefix(start)
+        for parameter, word in short.items():
+            path = path.replace(parameter, word)
+        assert (one.method, path) in named, one.path
+    assert len(named) == len(OPERATIONS)
