@@ -6,13 +6,17 @@ from stream_dp.client.client import Client
 from stream_dp.client.exchange import Rejection
 from stream_dp.client.frames import answer_frame, answers_frame
 from stream_dp.client.queries import Query
+from stream_dp.client.tables import Column, Refusal, ResultTable
 
 __all__ = [
     "AsyncClient",
     "Broker",
     "Client",
+    "Column",
     "Query",
+    "Refusal",
     "Rejection",
+    "ResultTable",
     "answer_frame",
     "answers_frame",
 ]

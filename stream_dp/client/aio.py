@@ -108,6 +108,8 @@ class AsyncClient:
     as_message = _twin(Client.as_message)
     ask_many = _twin(Client.ask_many)
     quote_together = _twin(Client.quote_together)
+    sql = _twin(Client.sql)
+    quote_sql = _twin(Client.quote_sql)
     open = _twin(Client.open)
 
     @overload

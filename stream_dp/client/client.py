@@ -34,8 +34,10 @@ from stream_dp.client.queries import (
     in_one_record,
     packed,
     query_of,
+    with_last_phases,
 )
 from stream_dp.client.reading import TopicReader
+from stream_dp.client.tables import ResultTable, answered
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
     InvalidDefinition,
@@ -62,6 +64,8 @@ from stream_dp.messages import (
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from stream_dp.sql import Plan
 
 __all__ = ["Client"]
 
@@ -520,6 +524,12 @@ class Client:
                 "split the list into several quotes",
             )
         items = self._as_messages(dataset, [query_of(query, (), None, None) for query in queries])
+        return self._quote_items(dataset, items, timeout_s)
+
+    def _quote_items(
+        self, dataset: str, items: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> QuotedBundle | RefusedAnswer:
+        """Quotes the queries whose fields are given; see ``quote_together``."""
         head = {
             "version": 1,
             "dataset": dataset,
@@ -532,6 +542,104 @@ class Client:
         answer = self._request("queries", dataset, value, key, timeout_s, "the quote").wait()
         assert isinstance(answer, QuotedBundle | RefusedAnswer)
         return answer
+
+    def sql(
+        self,
+        statement: str,
+        *,
+        dataset: str | None = None,
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        at_most: float | None = None,
+        timeout_s: float = 60.0,
+    ) -> ResultTable:
+        """Asks a whole SELECT and returns its table.
+
+        The statement may have several aggregates and arithmetic on them, HAVING, ORDER BY, LIMIT, subqueries
+        that only filter, and joins with public tables. What works on published values is free.
+
+        Args:
+            statement: The statement. FROM names the data set.
+            dataset: The name of the data set. Default: the one in FROM.
+            last_phases: The number of latest phases to ask about. None asks about all phases.
+            query_id: The id of the query. A repeated id returns the same answers. Several queries add
+                ``.0``, ``.1`` and so on. Default: new ids.
+            at_most: The largest share of any phase's budget that the statement may take.
+            timeout_s: The longest wait for the next reply, in seconds.
+
+        Raises:
+            InvalidInput: There is no such data set, or the statement names none.
+            InvalidQuery: The statement cannot be asked. The error points at the piece.
+            Refusal: One of its queries was refused.
+            Rejection: The id was used for another query.
+            RequestTimeout: A reply is missing.
+        """
+        from stream_dp.client.evaluating import evaluate  # sqlglot is slow to load
+
+        name, plan = self._planned(statement, dataset)
+        items = _items_of(plan, query_id, last_phases)
+        if at_most is not None and plan.at_most is not None:
+            raise InvalidInput("at_most", "the SQL says it too", "say it once")
+        limit = at_most if at_most is not None else plan.at_most
+        replies: list[Answer | Rejection] = []
+        if len(items) == 1 and limit is None:
+            answer = self._prepared(name, items[0], timeout_s).wait()
+            assert isinstance(answer, Answer)
+            replies = [answer]
+        elif items:
+            replies = self._ask_items(name, items, limit, timeout_s)
+        return evaluate(plan, name, answered(replies))
+
+    def quote_sql(
+        self,
+        statement: str,
+        *,
+        dataset: str | None = None,
+        last_phases: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> QuotedBundle | RefusedAnswer | None:
+        """Returns what the queries of a statement would cost together now. This spends nothing.
+
+        Args:
+            statement: The statement, as in ``sql``.
+            dataset: The name of the data set. Default: the one in FROM.
+            last_phases: The number of latest phases to ask about. None asks about all phases.
+            timeout_s: The seconds to wait for the quote.
+
+        Returns:
+            The quote. None if the table follows from the definition alone, so that nothing is asked.
+
+        Raises:
+            InvalidInput: There is no such data set, or the statement names none.
+            InvalidQuery: The statement cannot be asked. The error points at the piece.
+            RequestTimeout: No reply came after three attempts.
+        """
+        name, plan = self._planned(statement, dataset)
+        items = _items_of(plan, None, last_phases)
+        return self._quote_items(name, items, timeout_s) if items else None
+
+    def _planned(self, statement: str, dataset: str | None) -> tuple[str, Plan]:
+        """Returns the name of the data set that a statement asks, and its plan."""
+        from stream_dp import sql
+
+        names = sql.names_of(statement)
+        name = dataset or names.dataset
+        if name is None:
+            raise InvalidInput(
+                "dataset",
+                "the statement names no data set",
+                "write FROM and its name, or pass dataset",
+            )
+        if dataset is None:
+            name = next((n for n in self.catalog() if n.lower() == name.lower()), name)
+        definition = self.definition(name)
+        unit = definition.privacy.unit
+        return name, sql.plan(
+            statement,
+            [attribute.model_dump() for attribute in definition.attributes],
+            dataset=name,
+            unit=None if unit is None else unit.model_dump(),
+        )
 
     def ask_query(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
@@ -548,6 +656,10 @@ class Client:
         item = self.as_message(dataset, query)
         if quote:
             item["quote"] = True
+        return self._prepared(dataset, item, timeout_s)
+
+    def _prepared(self, dataset: str, item: Mapping[str, Any], timeout_s: float) -> Exchange:
+        """Prepares the fields of one query without sending them."""
         document = {"version": 1, "dataset": dataset, "analyst": self.analyst, **item}
         return self._request(
             "queries",
@@ -619,6 +731,17 @@ class Client:
             RequestTimeout: A reply is missing.
         """
         items = self._as_messages(dataset, queries)
+        return self._ask_items(dataset, items, at_most, timeout_s, on_answer)
+
+    def _ask_items(
+        self,
+        dataset: str,
+        items: Sequence[Mapping[str, Any]],
+        at_most: float | None,
+        timeout_s: float,
+        on_answer: Callable[[int, Answer], None] | None = None,
+    ) -> list[Answer | Rejection]:
+        """Asks the queries whose fields are given; see ``ask_many``."""
         head = {"version": 1, "dataset": dataset, "analyst": self.analyst}
         if at_most is None:
             records = list(packed(head, items))
@@ -773,6 +896,17 @@ class Client:
                     self._broker, self._config, self._topics, on_delay=self._on_delay
                 )
             return self._mailbox
+
+
+def _items_of(plan: Plan, query_id: str | None, last_phases: int | None) -> list[dict[str, Any]]:
+    """Returns the fields of the queries of a plan, with ids."""
+    base = query_id or uuid.uuid4().hex
+    several = len(plan.queries) > 1
+    items = [
+        {"query_id": f"{base}.{index}" if several else base, **fields}
+        for index, fields in enumerate(plan.queries)
+    ]
+    return [with_last_phases(item, last_phases) for item in items]
 
 
 def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:

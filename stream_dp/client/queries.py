@@ -43,6 +43,7 @@ __all__ = [
     "in_one_record",
     "packed",
     "query_of",
+    "with_last_phases",
 ]
 
 _QUERIES_A_RECORD: Final = 100
@@ -397,6 +398,16 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     if query.last_phases is not None:
         item["window"] = {"last_phases": query.last_phases}
     return item
+
+
+def with_last_phases(item: Mapping[str, Any], last_phases: int | None) -> dict[str, Any]:
+    """Returns the fields of a query about the latest phases.
+
+    Raises:
+        InvalidInput: The query is about a number of persons, and the phases are more than one.
+    """
+    _check_one_phase(item, Query(last_phases=last_phases))
+    return {**item, **({} if last_phases is None else {"window": {"last_phases": last_phases}})}
 
 
 def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:

@@ -16,7 +16,7 @@ EXAMPLES = {
     "stream_dp.messages.answers": {"read_answer"},
     "stream_dp.messages.definitions": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
-    "stream_dp.sql": {"example", "parse"},
+    "stream_dp.sql.parsing": {"example", "parse"},
     "stream_dp.state.local": {"LocalStore"},
 }
 

@@ -163,6 +163,7 @@ LATE = {"attribute": "late", "eq": True}
     ("sql", "query"),
     [
         ("late", {"kind": "predicate", "where": LATE}),
+        ("late; ", {"kind": "predicate", "where": LATE}),
         ("WHERE late", {"kind": "predicate", "where": LATE}),
         ("late -- the worst", {"kind": "predicate", "where": LATE}),
         ("select count(*) where late", {"kind": "predicate", "where": LATE}),
@@ -186,6 +187,45 @@ def test_constants_mean_what_they_mean_in_a_row() -> None:
             "eq": "7",
         }
     assert parse("late = 1", FLIGHTS) == parse("late = TRUE", FLIGHTS)
+
+
+PLACES = ["Bonn", "Berlin", "Bad Bonn", "100%", "a_b", "b", ""]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("'B%'", "'%n'", "'B%n'", "'%B%n%n%'", "'_'", "'%'", "''", "'%a%b%'"),
+        *("'10!%' ESCAPE '!'", "'_!_%' ESCAPE '!'", "'100!%' ESCAPE '!'"),
+    ],
+)
+def test_a_pattern_stands_for_the_listed_values_that_match_it(pattern: str) -> None:
+    """SQLite's own LIKE ignores case unless told not to."""
+    place = {"name": "place", "type": "category", "values": [v or "none" for v in PLACES]}
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA case_sensitive_like = TRUE")
+    for negated in ("", "NOT "):
+        where = parse(f"place {negated}LIKE {pattern}", [place])["where"]
+        expected = [
+            value
+            for value in place["values"]
+            if connection.execute(f"SELECT ? {negated}LIKE {pattern}", (value,)).fetchone()[0]
+        ]
+        found = [where["eq"]] if "eq" in where else where.get("in", [])
+        assert found == expected
+    connection.close()
+
+
+def test_a_pattern_leaves_unlisted_and_missing_values_out() -> None:
+    for sql in ("carrier LIKE 'A%'", "carrier NOT LIKE 'A%'", "carrier ILIKE 'a%'"):
+        chosen = selected(parse(sql, FLIGHTS)["where"])
+        found = {row["carrier"] for row, is_in in zip(ROWS, chosen, strict=True) if is_in}
+        assert found == ({"UA", "7"} if "NOT" in sql else {"AA"})
+
+
+def test_no_pattern_takes_long() -> None:
+    place = {"name": "place", "type": "category", "values": ["a" * 250, "b"]}
+    assert parse(f"place LIKE '{'%a' * 200}%b'", [place])["where"] == {"any": []}
 
 
 def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
@@ -236,7 +276,8 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late = (arr_delay > 0)", (1, 9), "compare one at a time"),
         ("carrier IN ()", (1, 1), "the list is empty"),
         # what is not answered
-        ("late OR carrier LIKE 'A%'", (1, 9), "patterns are not answered: carrier LIKE 'A%'; list the"),
+        ("late OR carrier GLOB 'A*'", (1, 9), "patterns are not answered: carrier GLOB 'A*'; use LIKE"),
+        ("late OR arr_delay LIKE '3%'", (1, 9), "arr_delay is a number, and has no text; use = or IN"),
         ("UPPER(carrier) = 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
         ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
         ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
@@ -246,7 +287,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("EXISTS (SELECT 1)", (1, 16), "subqueries are not answered"),
         ("carrier = (SELECT 1)", (1, 19), "subqueries are not answered"),
         ("arr_delay BETWEEN SYMMETRIC 3 AND 1", (1, 1), "SYMMETRIC"),
-        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; omit it, and sort"),
+        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; ask with `stream-dp ask`"),
         ("late LIMIT 3", (1, 12), "LIMIT is not answered"),
         ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is not answered"),
         ("late GROUP BY 1", (1, 15), "GROUP BY takes attributes only"),
@@ -280,12 +321,12 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT carrier GROUP BY carrier", (1, 8), "add COUNT(*)"),
         ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
         ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT is not answered"),
-        ("WITH x AS (SELECT 1) SELECT 1", (1, 1), "WITH is not answered"),
+        ("WITH x AS (SELECT 1) SELECT 1", (1, 6), "WITH is not answered"),
         ("DROP TABLE flights", (1, 1), "DROP is not answered"),
         # what is not SQL
         ("", (1, 1), "there is no condition"),
         (" \n -- nothing", (1, 1), "there is no condition"),
-        ("late;", (1, 5), "a semicolon is not allowed here"),
+        (";late", (1, 1), "a semicolon is not allowed here"),
         ("late; late", (1, 5), "a semicolon is not allowed here"),
         ("late AND\n\n  carrier = 'AA", (3, 13), "this ' is not closed"),
         ('\n"late', (2, 1), 'this " is not closed'),

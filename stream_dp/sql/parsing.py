@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,7 +26,18 @@ from sqlglot.tokens import TokenType
 from stream_dp.errors import InvalidQuery
 from stream_dp.within import Clauses, read_clauses
 
-__all__ = ["MAX_LENGTH", "MAX_NESTING", "example", "parse"]
+__all__ = [
+    "MAX_LENGTH",
+    "MAX_NESTING",
+    "Source",
+    "Translator",
+    "Tree",
+    "example",
+    "like_pattern",
+    "parse",
+    "without_fresh",
+    "without_semicolon",
+]
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 32
@@ -140,11 +151,11 @@ def parse(
         >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
         {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
     """
-    fresh_at, text = _without_fresh(sql)
-    source = _Source(text, attributes)
+    fresh_at, text = without_fresh(without_semicolon(sql))
+    source = Source(text, attributes)
     try:
         select = source.select()
-        translator = _Translator(source, {a["name"]: a for a in attributes}, unit)
+        translator = Translator(source, {a["name"]: a for a in attributes}, unit)
         translator.check_from(select, dataset)
         query = source.with_clauses(translator.query(select), select)
     except RecursionError:
@@ -156,7 +167,7 @@ def parse(
     return {**query, "fresh": True}
 
 
-def _without_fresh(sql: str) -> tuple[int | None, str]:
+def without_fresh(sql: str) -> tuple[int | None, str]:
     """Returns the position of a leading FRESH, if there is one, and the text with blanks in its place.
 
     An attribute may be named fresh. So the word counts only where a SELECT or a condition begins after it.
@@ -175,6 +186,12 @@ def _without_fresh(sql: str) -> tuple[int | None, str]:
     if is_operator or is_negated or following[0] in _AFTER_NAME:
         return None, sql
     return first.start, sql[: first.start] + " " * len(_FRESH) + sql[first.end + 1 :]
+
+
+def without_semicolon(sql: str) -> str:
+    """Returns the text without the semicolon at its end, which other programs write."""
+    text = sql.rstrip()
+    return text[:-1] if text.endswith(";") else sql
 
 
 def example(attributes: Sequence[Mapping[str, Any]]) -> str:
@@ -230,7 +247,7 @@ class _Truth:
         return _Truth(self.true, _not(self.true))
 
 
-class _Source:
+class Source:
     """The analyst's text, with the means to point into it."""
 
     def __init__(self, text: str, attributes: Sequence[_Attribute]) -> None:
@@ -239,8 +256,12 @@ class _Source:
         self._prefix = ""
         self.clauses = Clauses(len(text), {})
 
-    def select(self) -> Any:
-        """Returns the one SELECT of the text, or the one that a condition stands for."""
+    def select(self, more: frozenset[str] = frozenset()) -> Any:
+        """Returns the one SELECT of the text, or the one that a condition stands for.
+
+        Args:
+            more: The clauses that it may have besides WHERE and GROUP BY, as sqlglot names them.
+        """
         tokens = self._checked_tokens()
         self.clauses = read_clauses(tokens, len(self._text), self.error)
         self._prefix = _prefix_of_condition(tokens)
@@ -251,9 +272,16 @@ class _Source:
         if not isinstance(statement, exp.Select):
             raise self.error(0, "this is not one SELECT", "ask one query at a time")
         for clause, content in statement.args.items():
-            if content and clause not in ("expressions", "from_", "where", "group"):
+            if content and clause not in more.union(("expressions", "from_", "where", "group")):
                 raise self._clause_error(clause, content)
         return statement
+
+    def tokens(self) -> list[Any]:
+        """Returns the tokens of the text, as far as it has any."""
+        try:
+            return list(sqlglot.tokenize(self._text))
+        except TokenError:
+            return []
 
     def _checked_tokens(self) -> list[Any]:
         """Returns the tokens of the text, if it is one query that is not too long or too deep."""
@@ -340,7 +368,7 @@ class _Source:
         word = words.get(clause, clause.strip("_").upper())
         at = content[0] if isinstance(content, list) else content
         if clause in ("order", "limit", "offset", "having"):
-            fix = "omit it, and sort or cut the answer yourself"
+            fix = "ask with `stream-dp ask` or Client.sql, which sort and cut the answer"
         else:
             fix = "use only aggregates, one data set, WHERE and GROUP BY"
         return self.error(
@@ -391,17 +419,17 @@ class _Source:
 def _prefix_of_condition(tokens: Sequence[Any]) -> str:
     """Returns the prefix that makes the text a SELECT. Its final newline keeps the columns right."""
     first = tokens[0].token_type
-    if first == TokenType.SELECT:
+    if first in (TokenType.SELECT, TokenType.WITH):
         return ""
     is_clause = first in (TokenType.WHERE, TokenType.GROUP_BY)
     return "SELECT COUNT(*)\n" if is_clause else "SELECT COUNT(*) WHERE\n"
 
 
-class _Translator:
+class Translator:
     """Translates conditions on a schema to trees."""
 
     def __init__(
-        self, source: _Source, schema: Mapping[str, _Attribute], unit: Mapping[str, Any] | None
+        self, source: Source, schema: Mapping[str, _Attribute], unit: Mapping[str, Any] | None
     ) -> None:
         self._source = source
         self._schema = schema
@@ -656,6 +684,8 @@ class _Translator:
             return self._equality(node)
         if kind in _ORDERED:
             return self._order(node)
+        if kind in (exp.Like, exp.ILike, exp.Escape):
+            return self._like(node)
         raise self._refusal(node)
 
     def _bare(self, node: Any) -> _Truth:
@@ -726,6 +756,30 @@ class _Translator:
             {"attribute": name, operator: number},
             {"attribute": name, _COMPLEMENT[operator]: number},
         )
+
+    def _like(self, node: Any) -> _Truth:
+        """Translates a pattern to the listed values that match it and those that do not.
+
+        Whether an unlisted value matches is unknown, so it is in neither tree.
+        """
+        like, escape = (
+            (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        )
+        attribute = self._column(like.this)
+        name = attribute["name"]
+        if attribute["type"] != "category":
+            raise self._error(
+                like, f"{name} is a {attribute['type']}, and has no text", "use = or IN"
+            )
+        matches = like_pattern(
+            str(self._constant(like.expression)),
+            escape=None if escape is None else str(self._constant(escape)),
+            ignore_case=isinstance(like, exp.ILike),
+        )
+        chosen = [value for value in attribute["values"] if matches(value)]
+        others = [value for value in attribute["values"] if not matches(value)]
+        truth = _Truth(*(_any(_listed(name, values)) for values in (chosen, others)))
+        return truth.negated() if like.args.get("negate") else truth
 
     def _sides(self, node: Any) -> tuple[_Attribute, Any, bool]:
         """Returns the attribute, the constant, and whether the two are swapped."""
@@ -898,9 +952,9 @@ _SELECTED = (
 
 _REFUSALS: tuple[tuple[Any, str, str], ...] = (
     (
-        (exp.Like, exp.ILike, exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
+        (exp.Glob, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo),
         "patterns are not answered",
-        "list the values with IN",
+        "use LIKE, or list the values with IN",
     ),
     ((exp.Query, exp.Exists), "subqueries are not answered", "write the condition itself"),
     ((exp.Literal, exp.Null, exp.Neg), "a constant is not a condition", "compare an attribute with it"),
@@ -920,6 +974,43 @@ def _compared(attribute: _Attribute, tree: Tree) -> _Truth:
     if not attribute.get("missing"):
         return _Truth(tree, _not(tree))
     return _Truth(tree, _all([_not(tree), _missing(attribute, is_missing=False)]))
+
+
+def _listed(name: str, values: Sequence[str]) -> list[Tree]:
+    """Returns the condition that a category has one of these listed values, as no or one tree."""
+    if not values:
+        return []
+    equal = {"eq": values[0]} if len(values) == 1 else {"in": list(values)}
+    return [{"attribute": name, **equal}]
+
+
+def like_pattern(
+    pattern: str, *, escape: str | None = None, ignore_case: bool = False
+) -> Callable[[str], bool]:
+    """Returns a function that tells which texts match a pattern of LIKE, where ``%`` is any text.
+
+    Args:
+        pattern: The pattern. ``_`` is any one character.
+        escape: The character after which ``%`` and ``_`` stand for themselves.
+        ignore_case: Whether upper and lower case are the same, as in ILIKE.
+    """
+    segments, index = [""], 0
+    while index < len(pattern):
+        letter = pattern[index]
+        if escape and letter == escape and index + 1 < len(pattern):
+            index += 1
+            segments[-1] += re.escape(pattern[index])
+        elif letter == "%":
+            segments.append("")
+        else:
+            segments[-1] += "." if letter == "_" else re.escape(letter)
+        index += 1
+    first, *middle = segments
+    last = f".*{middle.pop()}" if middle else ""
+    # Each piece in the middle matches where it first can and nowhere else, so no pattern takes long.
+    pieces = [first, *(f"(?>.*?{piece})" for piece in middle if piece), last]
+    found = re.compile("".join(pieces), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+    return lambda text: found.fullmatch(text) is not None
 
 
 def _missing(attribute: _Attribute, *, is_missing: bool) -> Tree:

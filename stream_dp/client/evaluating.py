@@ -1,0 +1,439 @@
+"""The table of a statement, worked out from its plan and the answers to its queries.
+
+Every value here was published, so nothing that this module does costs anything. A half width of a computed
+value is the largest distance that the half widths of its parts allow, so it holds wherever all of theirs do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final
+
+from stream_dp.client.tables import BAR, Column, ResultTable, Value
+from stream_dp.messages import (
+    CellsAnswer,
+    CountAnswer,
+    FoundAnswer,
+    NoisyAnswer,
+    ShareAnswer,
+    ShareByGroupAnswer,
+    SumAnswer,
+    SumByGroupAnswer,
+)
+from stream_dp.sql.plans import Call, Constant, Expression, Group, Key, Order, Plan, Published
+
+__all__ = ["evaluate"]
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": eq,
+    "<>": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+}
+
+_BY_VALUE: Final = (
+    "published values chose these rows, so noise may decide about a group near the limit; the bars of counts "
+    "hold for all groups at once, and other bars for each group alone"
+)
+_OF_BINS: Final = (
+    "STDDEV and VARIANCE take each value as the middle of its bin, or the edge of an outer bin; their bars "
+    "leave out how far values lie from there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """A value and the half width around it: 0 for an exact value, None where it is not known."""
+
+    value: Value
+    bar: float | None = 0.0
+
+    @property
+    def number(self) -> float | None:
+        return None if self.value is None or isinstance(self.value, str) else float(self.value)
+
+
+_UNKNOWN: Final = _Estimate(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One group: its place in the answers, its keys, and what sorts them.
+
+    Attributes:
+        case: The index among ``Plan.cases``.
+        cell: The index among the cells of the tables. 0 without grouped attributes.
+        keys: The value of each group column.
+        ranks: What each group column sorts by.
+    """
+
+    case: int
+    cell: int
+    keys: tuple[Value, ...]
+    ranks: tuple[Value, ...]
+
+
+def evaluate(plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> ResultTable:
+    """Returns the table of a plan.
+
+    Args:
+        plan: The plan.
+        dataset: The name of the data set that was asked.
+        answers: The answers to ``plan.queries``, in their order.
+    """
+    return _Table(plan, dataset, answers).result()
+
+
+class _Table:
+    """Works out one table."""
+
+    def __init__(self, plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> None:
+        self._plan = plan
+        self._dataset = dataset
+        self._answers = answers
+
+    def result(self) -> ResultTable:
+        plan = self._plan
+        rows = [row for row in self._rows() if not self._is_empty(row)]
+        if plan.having is not None:
+            rows = [row for row in rows if self._holds(plan.having, row) is True]
+        for order in reversed(plan.order):
+            rows = self._sorted(rows, order)
+        end = None if plan.limit is None else plan.offset + plan.limit
+        rows = rows[plan.offset : end]
+        columns: list[Column] = []
+        values: list[list[Value]] = []
+        for output in plan.outputs:
+            found = [self._estimate(output.expression, row) for row in rows]
+            columns.append(Column(output.name, output.type))
+            values.append([_typed(each.value, output.type) for each in found])
+            if not isinstance(output.expression, Key):
+                columns.append(Column(f"{output.name}{BAR}", "real", bar_of=output.name))
+                values.append([None if each.value is None else each.bar for each in found])
+        return ResultTable(
+            dataset=self._dataset,
+            columns=tuple(columns),
+            rows=list(zip(*values, strict=True)),
+            phases=_phases(self._answers),
+            notes=tuple(dict.fromkeys(self._notes())),
+            answers=tuple(self._answers),
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def _rows(self) -> Iterator[_Row]:
+        """Yields the groups in the order of the declared values."""
+        labels = self._labels()
+        cells = list(itertools.product(*map(enumerate, labels)))
+        for case, said in enumerate(self._plan.cases):
+            for index, cell in enumerate(cells):
+                keys, ranks = [], []
+                for group in self._plan.groups:
+                    if group.by_case:
+                        key: Value = said[group.axis]
+                        rank = key
+                    else:
+                        place, label = cell[group.axis]
+                        key = _key(group, label, is_last=place == len(labels[group.axis]) - 1)
+                        rank = place if group.ranked and key is not None else key
+                    keys.append(key)
+                    ranks.append(rank)
+                yield _Row(case, index, tuple(keys), tuple(ranks))
+
+    def _labels(self) -> list[tuple[str, ...]]:
+        """Returns the labels of the grouped attributes, from any answer that has a cell for each group."""
+        wanted = sum(not group.by_case for group in self._plan.groups)
+        if not wanted:
+            return []
+        tables = [answer.table for answer in self._answers if hasattr(answer, "table")]
+        return list(tables[0].labels[:wanted])
+
+    def _is_empty(self, row: _Row) -> bool:
+        """Returns whether a group surely has no row, because of the condition or the declared values."""
+        if self._plan.members is None or not self._plan.groups:
+            return False
+        count = self._published(self._plan.members, row)
+        return count.value == 0 and count.bar == 0.0
+
+    def _sorted(self, rows: Sequence[_Row], order: Order) -> list[_Row]:
+        """Sorts rows by one item of ORDER BY and keeps the order of equal ones."""
+        expression = order.expression
+        found: list[tuple[Any, _Row]] = []
+        missing: list[_Row] = []
+        for row in rows:
+            value = (
+                row.ranks[expression.index]
+                if isinstance(expression, Key)
+                else self._estimate(expression, row).value
+            )
+            if value is None:
+                missing.append(row)
+            else:
+                found.append((value, row))
+        found.sort(key=lambda each: each[0], reverse=order.descending)
+        known = [row for _, row in found]
+        return [*missing, *known] if order.nulls_first else [*known, *missing]
+
+    # ------------------------------------------------------------ values
+
+    def _estimate(self, expression: Expression, row: _Row) -> _Estimate:
+        match expression:
+            case Constant(value=value):
+                return _Estimate(value)
+            case Key(index=index):
+                return _Estimate(row.keys[index])
+            case Published():
+                return self._published(expression, row)
+            case Call(name="coalesce", arguments=arguments):
+                found = [self._estimate(each, row) for each in arguments]
+                return next((each for each in found if each.value is not None), _UNKNOWN)
+            case Call(name=name, arguments=arguments):
+                return _applied(name, [self._estimate(each, row) for each in arguments])
+
+    def _holds(self, condition: Expression, row: _Row) -> bool | None:
+        """Returns whether a condition holds for a row; None where that is unknown."""
+        assert isinstance(condition, Call), "a condition is an operator"
+        name, arguments = condition.name, condition.arguments
+        if name in ("and", "or", "not"):
+            parts = [self._holds(each, row) for each in arguments]
+            if name == "not":
+                return None if parts[0] is None else not parts[0]
+            decisive = name == "or"
+            if decisive in parts:
+                return decisive
+            return None if None in parts else not decisive
+        values = [self._estimate(each, row).value for each in arguments]
+        if name == "is_null":
+            return values[0] is None
+        if name == "in":
+            return None if values[0] is None else values[0] in values[1:]
+        if None in values:
+            return None
+        try:
+            return _COMPARISONS[name](*values)
+        except TypeError:  # a text and a number
+            return None
+
+    def _published(self, published: Published, row: _Row) -> _Estimate:
+        answer = self._answers[published.queries[row.case]]
+        cell = row.cell if published.grouped else None
+        if published.part == "spread":
+            return self._spread(published, answer, row.cell if published.grouped else 0)
+        if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
+            return self._cell(published.part, answer, cell or 0)
+        return self._whole(published.part, answer)
+
+    def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
+        """Returns a part of an answer without groups."""
+        match part, answer:
+            case "found", FoundAnswer(found=found):
+                return _Estimate(None if found is None else found.label, None)
+            case "total", SumAnswer():
+                return _Estimate(answer.total, answer.total_bar)
+            case "mean", SumAnswer():
+                return _Estimate(answer.mean, answer.mean_bar)
+            case "rows", SumAnswer():
+                return _Estimate(answer.rows, answer.rows_bar)
+            case "share", ShareAnswer():
+                return _Estimate(answer.share, answer.share_bar)
+            case "count", CountAnswer() | SumAnswer():
+                bar = answer.error_bar
+                if isinstance(answer, CountAnswer) and self._plan.chooses_by_value:
+                    bar = answer.error_bar_simultaneous or bar
+                return _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
+        raise TypeError(f"{type(answer).__name__} has no {part}")
+
+    def _cell(
+        self, part: str, answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer, cell: int
+    ) -> _Estimate:
+        """Returns a part of one cell of a table."""
+        table: Any = answer.table
+        if part == "count":
+            bars = table.error_bars
+            if self._plan.chooses_by_value and table.error_bars_simultaneous:
+                bars = table.error_bars_simultaneous
+            in_rows = None if table.count_bars is None else table.count_bars[cell]
+            return _count(table.values[cell], table.counts[cell], answer.n, bars[cell], in_rows)
+        names = {
+            "total": ("totals", "total_bars"),
+            "mean": ("means", "mean_bars"),
+            "rows": ("rows", "rows_bars"),
+            "share": ("shares", "share_bars"),
+        }
+        values, bars = (getattr(table, name) for name in names[part])
+        return _Estimate(values[cell], bars[cell])
+
+    def _spread(self, published: Published, answer: NoisyAnswer, cell: int) -> _Estimate:
+        """Returns a variance or a standard deviation from the counts of the bins.
+
+        With p the share of each bin among all bins, and r what its values count for, the variance is the mean
+        of (r - m)^2 minus the square of the mean of r - m, for any m. Its bar takes each sum at its worst.
+        """
+        assert isinstance(answer, CellsAnswer), "a spread rests on a table"
+        table = answer.table
+        n_cells = len(table.labels[-1])
+        centres = published.centres
+        counts, bars = [], []
+        for place in range(len(centres)):
+            index = cell * n_cells + place
+            counts.append(table.values[index] * answer.n)
+            all_bars = table.error_bars_simultaneous or table.error_bars
+            bar = all_bars[index]
+            bars.append(None if bar is None else bar * answer.n)
+        n_rows = sum(counts)
+        if n_rows <= 0.0:
+            return _UNKNOWN
+        middle = sum(c * r for c, r in zip(counts, centres, strict=True)) / n_rows
+        squares = sum(c * (r - middle) ** 2 for c, r in zip(counts, centres, strict=True))
+        variance = max(0.0, squares / n_rows)
+        low, high = _variance_ends(counts, bars, centres, middle)
+        if published.sample and n_rows > 1.0:
+            factor = n_rows / (n_rows - 1.0)
+            variance, low, high = variance * factor, low * factor, high * factor
+        if published.root:
+            variance, low, high = math.sqrt(variance), math.sqrt(low), math.sqrt(high)
+        bar = max(high - variance, variance - low)
+        return _Estimate(variance, bar if math.isfinite(bar) else None)
+
+    # ------------------------------------------------------------ notes
+
+    def _notes(self) -> Iterator[str]:
+        yield from self._plan.notes
+        parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
+        several = max((len(set(each)) for each in parts), default=0)
+        confidences = [a.confidence for a in self._answers if a.confidence is not None]
+        if several > 1 and confidences:
+            least = max(0.0, 1.0 - several * (1.0 - min(confidences)))
+            yield (
+                "the bar of a computed column holds where those of all its values do: with a confidence of "
+                f"at least {100 * least:g}%"
+            )
+        if any(each.part == "spread" for each in itertools.chain(*parts)):
+            yield _OF_BINS
+        if self._plan.chooses_by_value:
+            yield _BY_VALUE
+        for answer in self._answers:
+            if isinstance(answer, FoundAnswer) and answer.error_bar:
+                yield f"the rank of a QUANTILE is within {100 * answer.error_bar:.2g}% of the rows"
+            if answer.path == "unverified":
+                yield "some values rest on no affordable look and may be further off than their bars say"
+            if answer.note:
+                yield answer.note
+            if answer.surplus_at_most is not None:
+                yield "counts and shares are of the rows that count"
+
+
+def _variance_ends(
+    counts: Sequence[float],
+    bars: Sequence[float | None],
+    centres: Sequence[float],
+    middle: float,
+) -> tuple[float, float]:
+    """Returns the smallest and the largest variance that the bars of the counts allow."""
+    if any(bar is None for bar in bars):
+        return 0.0, math.inf
+    least = [max(0.0, c - (b or 0.0)) for c, b in zip(counts, bars, strict=True)]
+    most = [max(0.0, c + (b or 0.0)) for c, b in zip(counts, bars, strict=True)]
+    few, many = sum(least), sum(most)
+    if few <= 0.0:
+        return 0.0, math.inf
+    squares = [(r - middle) ** 2 for r in centres]
+    high = sum(c * s for c, s in zip(most, squares, strict=True)) / few
+    upwards, downwards = 0.0, 0.0  # how far the mean may be off, times the rows
+    for count, fewest, largest, centre in zip(counts, least, most, centres, strict=True):
+        away = abs(centre - middle)
+        more, less = (largest - count) * away, (count - fewest) * away
+        upwards += more if centre > middle else less
+        downwards += less if centre > middle else more
+    low = sum(c * s for c, s in zip(least, squares, strict=True)) / many
+    return max(0.0, low - (max(upwards, downwards) / few) ** 2), high
+
+
+def _count(
+    share: float, count: int, n: int, bar: float | None, bar_in_rows: float | None
+) -> _Estimate:
+    """Returns a count, with a half width that also covers how the count was rounded."""
+    if bar_in_rows is not None:
+        return _Estimate(count, bar_in_rows)
+    return _Estimate(count, None if bar is None else bar * n + abs(share * n - count))
+
+
+def _noisy(expression: Expression) -> Iterator[Published]:
+    match expression:
+        case Published():
+            yield expression
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from _noisy(argument)
+
+
+def _applied(name: str, arguments: Sequence[_Estimate]) -> _Estimate:
+    """Returns an operator's value and the largest half width that those of its arguments allow."""
+    numbers = [each.number for each in arguments]
+    if any(number is None for number in numbers):
+        return _UNKNOWN
+    first, *others = [number for number in numbers if number is not None]
+    is_whole = all(isinstance(each.value, int) for each in arguments)
+    bars = [each.bar for each in arguments]
+    if name in ("neg", "abs"):
+        return _Estimate(
+            _as_whole(abs(first) if name == "abs" else -first, is_whole=is_whole), bars[0]
+        )
+    second = others[0]
+    if name == "round":
+        rounded = round(first, int(second))
+        return _Estimate(rounded, None if bars[0] is None else bars[0] + abs(rounded - first))
+    if name == "/":
+        return _quotient(first, second, bars[0], bars[1])
+    value = {"+": first + second, "-": first - second, "*": first * second}[name]
+    if bars[0] is None or bars[1] is None:
+        return _Estimate(_as_whole(value, is_whole=is_whole), None)
+    if name == "*":
+        bar = abs(first) * bars[1] + abs(second) * bars[0] + bars[0] * bars[1]
+    else:
+        bar = bars[0] + bars[1]
+    return _Estimate(_as_whole(value, is_whole=is_whole), bar)
+
+
+def _quotient(
+    above: float, below: float, above_bar: float | None, below_bar: float | None
+) -> _Estimate:
+    """Returns a quotient. Its bar is not known where the divisor may be 0."""
+    if below == 0.0:
+        return _UNKNOWN
+    value = above / below
+    if above_bar is None or below_bar is None or below_bar >= abs(below):
+        return _Estimate(value, None)
+    corners = [
+        (above + i * above_bar) / (below + j * below_bar)
+        for i, j in itertools.product((-1, 1), repeat=2)
+    ]
+    return _Estimate(value, max(max(corners) - value, value - min(corners)))
+
+
+def _as_whole(value: float, *, is_whole: bool) -> Value:
+    return int(value) if is_whole else value
+
+
+def _typed(value: Value, column_type: str) -> Value:
+    return float(value) if column_type == "real" and isinstance(value, int) else value
+
+
+def _key(group: Group, label: str, *, is_last: bool) -> Value:
+    """Returns the value of a group column by the label of its cell."""
+    if group.has_missing and is_last:
+        return None
+    return label == "true" if group.type == "boolean" else label
+
+
+def _phases(answers: Sequence[NoisyAnswer]) -> tuple[int, int] | None:
+    if not answers:
+        return None
+    firsts, lasts = zip(*(answer.window for answer in answers), strict=True)
+    return min(firsts), max(lasts)

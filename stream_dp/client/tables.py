@@ -1,0 +1,157 @@
+"""What a SQL statement gives: named columns and rows, with the half width of each value next to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from stream_dp.client.exchange import Rejection
+from stream_dp.errors import StreamDPError
+from stream_dp.messages import Answer, NoisyAnswer, RefusedAnswer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "answered"]
+
+BAR: Final = "_error_bar"
+"""The end of the name of a column that holds the half widths around another column."""
+
+Value: TypeAlias = str | int | float | bool | None
+"""One value of a row. None stands for a missing value, and for a bar that is not known."""
+
+ColumnType: TypeAlias = Literal["text", "integer", "real", "boolean", "date"]
+
+
+class Refusal(StreamDPError):
+    """A query of a statement was refused, so that the statement has no table.
+
+    Attributes:
+        answer: The refusal. ``answer.reason`` says why.
+    """
+
+    code = "refused"
+
+    def __init__(self, answer: RefusedAnswer) -> None:
+        self.answer = answer
+        self.reason = answer.reason
+        super().__init__(answer.reason.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: The alias, or the expression as the statement has it. A bar has the name of its column and
+            ``_error_bar``.
+        type: The type of the values. Each value may also be None.
+        bar_of: The name of the column whose half widths this one holds. None in every other column.
+    """
+
+    name: str
+    type: ColumnType
+    bar_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """The table that a statement gives.
+
+    Attributes:
+        dataset: The data set that was asked.
+        columns: The columns in the order of the SELECT list. Each column of published values is followed by
+            its bars.
+        rows: The rows, each with one value for each column.
+        phases: The first and the last phase that the answers speak of. None where nothing was asked.
+        notes: What the reader should know, each a sentence.
+        answers: The answers that the values come from, in the order in which they were asked.
+    """
+
+    dataset: str
+    columns: tuple[Column, ...]
+    rows: list[tuple[Value, ...]]
+    phases: tuple[int, int] | None
+    notes: tuple[str, ...] = ()
+    answers: tuple[NoisyAnswer, ...] = ()
+
+    @property
+    def cost(self) -> float:
+        """The largest share of any phase's budget that the answers took together, or a little more."""
+        return sum(answer.privacy_loss.share for answer in self.answers)
+
+    def column(self, name: str) -> list[Value]:
+        """Returns the values of one column.
+
+        Raises:
+            KeyError: There is no column of that name.
+        """
+        for index, column in enumerate(self.columns):
+            if column.name == name:
+                return [row[index] for row in self.rows]
+        raise KeyError(name)
+
+    def records(self) -> list[dict[str, Value]]:
+        """Returns each row as a mapping from the names of the columns."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+    def to_csv(self) -> str:
+        """Returns the table as CSV with a line of names. A missing value is an empty field."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([column.name for column in self.columns])
+        writer.writerows([_plain(row) for row in self.rows])
+        return text.getvalue()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns the table as a data frame, in which a missing value is missing.
+
+        Raises:
+            StreamDPError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise StreamDPError("data frames need pandas: pip install pandas") from None
+        return pd.DataFrame(
+            {
+                index: pd.array([row[index] for row in self.rows], dtype=_DTYPES[column.type])
+                for index, column in enumerate(self.columns)
+            }
+        ).set_axis([column.name for column in self.columns], axis="columns")
+
+
+def answered(replies: Sequence[Answer | Rejection]) -> list[NoisyAnswer]:
+    """Returns the answers to the queries of a statement.
+
+    Raises:
+        Refusal: One of the queries was refused.
+        Rejection: One of them was rejected.
+    """
+    answers: list[NoisyAnswer] = []
+    for reply in replies:
+        if isinstance(reply, Rejection):
+            raise reply
+        if isinstance(reply, RefusedAnswer):
+            raise Refusal(reply)
+        assert isinstance(reply, NoisyAnswer), "no quote was asked for"
+        answers.append(reply)
+    return answers
+
+
+_DTYPES: Final[dict[ColumnType, Any]] = {
+    "text": "object",
+    "date": "object",
+    "integer": "Int64",
+    "real": "Float64",
+    "boolean": "boolean",
+}
+
+
+def _plain(row: Sequence[Value]) -> list[Value]:
+    """Returns a row with booleans as SQL writes them."""
+    return [str(value).lower() if isinstance(value, bool) else value for value in row]

@@ -1,0 +1,19 @@
+"""SQL, on the analyst's side: what a statement asks, as the JSON of query messages."""
+
+from stream_dp.sql.parsing import MAX_LENGTH, MAX_NESTING, example, parse
+from stream_dp.sql.plans import Dimension, Plan
+from stream_dp.sql.statements import MOST_QUERIES, Names, is_statement, names_of, plan
+
+__all__ = [
+    "MAX_LENGTH",
+    "MAX_NESTING",
+    "MOST_QUERIES",
+    "Dimension",
+    "Names",
+    "Plan",
+    "example",
+    "is_statement",
+    "names_of",
+    "parse",
+    "plan",
+]

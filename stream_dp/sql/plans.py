@@ -1,0 +1,190 @@
+"""What a statement asks: queries, and how a table follows from what they publish.
+
+A plan is public: it follows from the statement, the definition of the data set and public dimensions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "Call",
+    "Constant",
+    "Dimension",
+    "Expression",
+    "Group",
+    "Key",
+    "Order",
+    "Output",
+    "Part",
+    "Plan",
+    "Published",
+    "Scalar",
+    "ValueType",
+]
+
+Scalar: TypeAlias = str | int | float | bool | None
+ValueType: TypeAlias = Literal["text", "integer", "real", "boolean", "date"]
+Part: TypeAlias = Literal["count", "rows", "total", "mean", "share", "found", "spread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of the statement."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The value of one group column in each row.
+
+    Attributes:
+        index: Which of ``Plan.groups`` it is.
+    """
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One number, or one named cell, of the answer to a query.
+
+    Attributes:
+        part: Which part of the answer it is.
+        queries: The index of its query, for each of ``Plan.cases``.
+        grouped: Whether the answer has a value for each cell. Otherwise each row has the same value.
+        centres: For a spread: what a value of each bin counts for, shape (number of bins,).
+        sample: For a spread: whether it is that of a sample, which divides by one row less.
+        root: For a spread: whether it is the standard deviation, and not the variance.
+    """
+
+    part: Part
+    queries: tuple[int, ...]
+    grouped: bool
+    centres: tuple[float, ...] = ()
+    sample: bool = False
+    root: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or a function of published values and constants.
+
+    Attributes:
+        name: ``+ - * / neg round abs coalesce`` make numbers. ``and or not = <> < <= > >= in is_null`` make
+            truth values, which may be unknown.
+        arguments: What it is applied to.
+    """
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Constant | Key | Published | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One column of GROUP BY.
+
+    Attributes:
+        type: The type of its values.
+        axis: The position among the attributes of the answers' tables, or among the values of each case.
+        by_case: Whether each value is a condition of its own, such as one of CASE.
+        has_missing: Whether the last cell of the attribute is that of missing values.
+        ranked: Whether its values sort by their position, as bins do, and not as text.
+    """
+
+    type: ValueType
+    axis: int
+    by_case: bool
+    has_missing: bool = False
+    ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of the table."""
+
+    name: str
+    type: ValueType
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One item of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The queries of a statement, and the table that follows from their answers.
+
+    Attributes:
+        queries: The fields of each query message.
+        groups: The columns of GROUP BY.
+        cases: The values of the group columns that are conditions, one tuple for each combination. A plan
+            without such columns has one empty tuple.
+        outputs: The columns of the table.
+        having: The condition on the rows of the table.
+        order: How the rows are sorted.
+        offset: The number of rows to leave out at the start.
+        limit: The largest number of rows. None for no limit.
+        at_most: The largest share of any phase's budget that the queries may take together.
+        members: The number of rows in each group, if it is published. A group that surely has none is left
+            out, as in SQL.
+        notes: What the reader should know.
+    """
+
+    queries: tuple[dict[str, Any], ...]
+    groups: tuple[Group, ...]
+    cases: tuple[tuple[Scalar, ...], ...]
+    outputs: tuple[Output, ...]
+    having: Expression | None = None
+    order: tuple[Order, ...] = ()
+    offset: int = 0
+    limit: int | None = None
+    at_most: float | None = None
+    members: Published | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chooses_by_value(self) -> bool:
+        """Whether published values decide which rows the table has."""
+        if self.having is not None and _has_published(self.having):
+            return True
+        is_cut = self.limit is not None or self.offset > 0
+        return is_cut and any(_has_published(each.expression) for each in self.order)
+
+
+def _has_published(expression: Expression) -> bool:
+    match expression:
+        case Published():
+            return True
+        case Call(arguments=arguments):
+            return any(map(_has_published, arguments))
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A public table that statements can join.
+
+    Attributes:
+        name: Its name.
+        key: The column that a join compares with an attribute. Its values are unique.
+        columns: The names of its columns, the key among them.
+        rows: The values of the other columns for each value of the key.
+    """
+
+    name: str
+    key: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, Scalar]]
