@@ -146,11 +146,12 @@ class StreamDPDialect(default.DefaultDialect):
             for attribute in definition.attributes
         ]
 
+    @reflection.cache  # type: ignore[untyped-decorator]
     def has_table(
-        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
         """Returns whether there is a data set of that name."""
-        return table_name in self.get_table_names(connection, schema)
+        return table_name in self.get_table_names(connection, schema, **kw)
 
     def get_schema_names(self, connection: Connection, **_: Any) -> list[str]:
         """Returns nothing: data sets are not in schemas."""

@@ -42,11 +42,16 @@ class WorldClient(Client):
         self._loop.close()
 
     def catalog(self) -> dict[str, Definition]:
-        return {
-            one.outgoing.key: Definition.read(json.loads(one.outgoing.value))
-            for one in self._world.trail
-            if isinstance(one, Sent) and one.outgoing.role == "catalog"
-        }
+        found: dict[str, Definition] = {}
+        for one in self._world.trail:
+            if isinstance(one, Sent) and one.outgoing.role == "catalog":
+                found.pop(one.outgoing.key, None)
+                if one.outgoing.value:
+                    found[one.outgoing.key] = Definition.read(json.loads(one.outgoing.value))
+        return found
+
+    def retire(self, dataset: str, **_: Any) -> None:
+        self._run(lambda world: world.produce("datasets", None, key=dataset))
 
     def definition(self, dataset: str) -> Definition:
         if dataset not in (known := self.catalog()):
