@@ -114,14 +114,14 @@ class StreamDPDialect(default.DefaultDialect):
 
     # ------------------------------------------------------------ introspection
 
-    @reflection.cache  # type: ignore[untyped-decorator]
+    @reflection.cache
     def get_table_names(
         self, connection: Connection, schema: str | None = None, **_: Any
     ) -> list[str]:
         """Returns the names of the data sets."""
         return [] if schema else sorted(_client(connection).catalog())
 
-    @reflection.cache  # type: ignore[untyped-decorator]
+    @reflection.cache
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
     ) -> list[ReflectedColumn]:
@@ -146,7 +146,7 @@ class StreamDPDialect(default.DefaultDialect):
             for attribute in definition.attributes
         ]
 
-    @reflection.cache  # type: ignore[untyped-decorator]
+    @reflection.cache
     def has_table(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:

@@ -39,6 +39,7 @@ from stream_dp.web.documents import (
     PhaseBudget,
     QueryList,
     SqlQuery,
+    State,
 )
 from stream_dp.web.openapi import LONGEST_WAIT_S, OPERATIONS, openapi
 from stream_dp.web.problems import NotFound, answer_problems
@@ -361,10 +362,10 @@ def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary | None:
     """Returns the entry of a data set in the list. None if no such data set was ever defined."""
     if dataset.definition is None and not dataset.retired:
         return None
-    live = "quarantined" if dataset.quarantined else "live"
+    state: State = "quarantined" if dataset.quarantined else "live"
     return DatasetSummary(
         dataset=name,
-        state="retired" if dataset.retired else live,
+        state="retired" if dataset.retired else state,
         phases=len(dataset.odometer.blocks),
         rows=dataset.odometer.rows,
         waiting=dataset.waiting,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
@@ -10,6 +10,9 @@ from stream_dp.messages import MOST_QUOTED, AttributeName, DatasetName, Id, Last
 from stream_dp.messages.base import Reply, Request, tupled
 from stream_dp.messages.precision import ErrorSpec, ShareOfLine
 from stream_dp.sql import MAX_LENGTH
+
+State: TypeAlias = Literal["live", "quarantined", "retired"]
+"""Whether a data set answers, is in quarantine, or is retired."""
 
 __all__ = [
     "DatasetBudget",
@@ -20,6 +23,7 @@ __all__ = [
     "Problem",
     "QueryList",
     "SqlQuery",
+    "State",
 ]
 
 
@@ -71,7 +75,7 @@ class DatasetSummary(Reply):
     """
 
     dataset: DatasetName
-    state: Literal["live", "quarantined", "retired"]
+    state: State
     phases: int
     rows: int
     waiting: int | None = None

@@ -25,7 +25,7 @@ class WorldClient(Client):
         self._loop = asyncio.new_event_loop()
         self._world = World()
         self._process: Process | None = None
-        self.define("flights")  # type: ignore[arg-type]
+        self.define("flights")
         self._run(lambda world: world.cells("flights", "first"))
 
     def define(self, name: str, **changes: Any) -> None:  # type: ignore[override]

@@ -141,7 +141,7 @@ def test_averages_subqueries_and_names_that_need_quotes(
     with engine.connect() as connection:
         mean = connection.execute(sa.select(sa.func.avg(flights.c.delay).label("m"))).one()
         assert mean.m_error_bar > 0
-        assert connection.scalar(sa.select(sa.func.count()).select_from(late)) > 7_000
+        assert connection.execute(sa.select(sa.func.count()).select_from(late)).one()[0] > 7_000
         people = sa.Table("people-2026", sa.MetaData(), autoload_with=connection)
         query = sa.select(sa.func.count()).where(people.c["Home town"] == "Bonn")
         with pytest.raises(exc.OperationalError, match="no phase"):
@@ -159,7 +159,7 @@ def test_a_statement_is_compiled_once_for_all_values(engine: sa.Engine, flights:
     with engine.connect() as connection:
         for carrier, least in (("AA", 8_500), ("UA", 7_500), ("other", 3_500)):
             query = sa.select(sa.func.count()).where(flights.c.carrier == carrier)
-            assert least < connection.scalar(query) < least + 1_000
+            assert least < connection.execute(query).one()[0] < least + 1_000
 
 
 def test_classes_are_mapped_to_data_sets(engine: sa.Engine) -> None:

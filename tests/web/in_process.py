@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 from aiohttp import web
@@ -21,7 +21,7 @@ from stream_dp.web.published import READ, Published
 from stream_dp.web.viewers import Viewers
 from tests.pipeline.referee import Process, Sent, World
 
-_READERS = {"answers": read_answer, "events": Event.model_validate_json}
+_READERS: dict[str, Callable[[bytes], Reply]] = {"answers": read_answer, "events": Event.model_validate_json}
 
 
 class InProcess:
@@ -119,16 +119,16 @@ class WorldClient(AsyncClient):
     async def close(self) -> None:
         self.open_now = False
 
-    async def open(self) -> None:  # type: ignore[override]
+    async def open(self) -> None:
         pass
 
-    async def definition(self, dataset: str) -> Definition:  # type: ignore[override]
+    async def definition(self, dataset: str) -> Definition:
         found = self._served.published.datasets.get(dataset)
         if found is None or found.definition is None or found.retired:
             raise InvalidInput("dataset", f"there is no data set {dataset!r}", "choose another")
         return found.definition
 
-    async def as_message(self, dataset: str, query: Query[Any]) -> dict[str, Any]:  # type: ignore[override]
+    async def as_message(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
         attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
         return as_message(query, lambda text: sql.parse(text, attributes, dataset=dataset))
 
@@ -145,7 +145,7 @@ class WorldClient(AsyncClient):
         rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": items}
         return await self._send(dataset, timeout_s, **rest)
 
-    async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:  # type: ignore[override]
+    async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
         for role, value in self._served.sent():
             if role == "answers":
                 found = read_answer(value)

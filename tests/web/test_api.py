@@ -211,7 +211,8 @@ async def test_answers_and_events_arrive_on_the_stream_and_quotes_do_not(
         await api.post(f"{FLIGHTS}/queries", json={"sql": "cancelled", "query_id": "q"})
         served.world.cells("flights", "second")
         await served.run()
-        names, documents = [], []
+        names: list[str] = []
+        documents: list[dict[str, Any]] = []
         while len(documents) < 3:
             name, data, _ = [(await stream.content.readline()).decode().strip() for _ in range(3)]
             names.append(name)

@@ -16,7 +16,8 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from schemathesis import GenerationMode
-from schemathesis.checks import CHECKS, FailureGroup
+from schemathesis.checks import CHECKS
+from schemathesis.core.failures import FailureGroup
 
 from stream_dp.web.access import Access
 from stream_dp.web.openapi import OPERATIONS, Operation, openapi
@@ -33,7 +34,7 @@ def for_generation() -> dict[str, Any]:
 
 
 SCHEMA = schemathesis.openapi.from_dict(for_generation())
-CHECKED = CHECKS.get_by_names(
+CHECKED: Any = CHECKS.get_by_names(
     [
         "not_a_server_error",
         "status_code_conformance",

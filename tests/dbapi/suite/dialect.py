@@ -95,7 +95,7 @@ class CatalogDialect(StreamDPDialect):
     """The dialect that the suite tests."""
 
     supports_statement_cache = True
-    ddl_compiler = _Definitions
+    ddl_compiler = _Definitions  # type: ignore[assignment]
 
     @classmethod
     def import_dbapi(cls) -> Any:

@@ -1,5 +1,7 @@
 """The classes of SQLAlchemy's suite that ask for no rows."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy.testing import suite
 from sqlalchemy.testing.suite import ArgSignatureTest, HasTableTest, PingTest
@@ -8,5 +10,5 @@ __all__ = ["ArgSignatureTest", "ComponentReflectionTest", "HasTableTest", "PingT
 
 
 class ComponentReflectionTest(suite.ComponentReflectionTest):
-    def test_get_view_names(self) -> None:
+    def test_get_view_names(self, connection: Any, use_schema: Any) -> None:
         pytest.skip("there are no views, whatever the suite creates")
