@@ -17,6 +17,7 @@ from stream_dp.messages import (
     Answer,
     Batch,
     Definition,
+    DimensionTable,
     Event,
     QueryEnvelope,
     QueryFields,
@@ -38,6 +39,7 @@ _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "batch": Batch,
     "query": SingleQuery,
     "queries": QueryEnvelope,
+    "dimension": DimensionTable,
 }
 _REPLIES: Final[dict[str, type[BaseModel]]] = {
     "event": Event,
@@ -112,6 +114,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "catalog": ("definition",),
     "ledger": ("ledger",),
     "synthetic": ("synthetic",),
+    "dimensions": ("dimension",),
 }
 """The messages on each topic, by the role of the topic."""
 
@@ -252,7 +255,8 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
             "title": "stream_dp",
             "version": str(_VERSION),
             "description": "Noisy answers about a growing private table. The key of every record is the data "
-            "set's name, and the partition the one that Java's default partitioner picks (murmur2).",
+            "set's name, and on the channel dimensions the table's. The partition is the one that Java's "
+            "default partitioner picks (murmur2).",
         },
         "defaultContentType": "application/json",
         "channels": {

@@ -25,6 +25,7 @@ _COMMANDS = {
     "dataset": "Check, create, show, list and retire data sets.",
     "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
     "ask": "Ask a query in SQL, or ask what it would cost.",
+    "dimension": "Publish tables that statements can join.",
     "synthesize": "Write the free synthetic rows of a data set.",
     "watch": "Follow answers and events as they arrive.",
     "status": "Show the phases, rows and budget of every data set.",

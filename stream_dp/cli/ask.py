@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
 from stream_dp.cli.rendering import answer_lines, bundle_lines, busy, output, rows_of_a_phase
 from stream_dp.cli.statements import Statement, read_statements
+from stream_dp.cli.tables import Statement as TableStatement
 from stream_dp.client import Client, Query, Rejection
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import (
@@ -139,12 +141,14 @@ def command(
 ) -> None:
     """Ask a QUERY about DATASET.
 
-    QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ...
+    QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ... A whole SELECT that names
+    its data set in FROM needs no DATASET.
 
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"
     stream-dp ask people "age >= 30" --group-by city
     stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
+    stream-dp ask "SELECT city, COUNT(*) AS n FROM people GROUP BY 1 ORDER BY n DESC LIMIT 5"
     stream-dp ask people "age >= 30" --error 5% --at-most 2%
     stream-dp ask people "age >= 30" --share-of smoker --error 0.01
     stream-dp ask people smoker --window 7 --minus-previous 7
@@ -159,6 +163,9 @@ def command(
     without an answer: if the query was refused or rejected, or no worker replied.
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     more = click.get_current_context().args
+    named: str | None = dataset
+    if query is None and re.search(r"\s", dataset.strip()):  # no name holds a blank
+        named, query = None, dataset
     if file is not None:
         alone = {
             "QUERY": query,
@@ -227,10 +234,19 @@ def command(
         share_of=share_of,
         minus_window=minus,
     )
-    with busy("Asking"), connection.client(analyst) as client:
-        message = _message(client, dataset, asked, texts)
-        answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
-        refusal = _refusal(client, answer, message, texts)
+    if named is None:
+        dataset = _named_in(query or "")
+    with connection.client(analyst) as client:
+        if not group_by and kind is None and _has_table(client, dataset, asked):
+            text = f"FRESH {query}" if fresh else query or ""
+            whole = TableStatement(text, dataset, window, query_id, timeout_s, as_json=as_json)
+            explained = partial(_refusal, client, message={}, texts=())
+            done = (whole.quote if quote else whole.ask)(client, explained)
+            sys.exit(0 if done else 1)
+        with busy("Asking"):
+            message = _message(client, dataset, asked, texts)
+            answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
+            refusal = _refusal(client, answer, message, texts)
     if as_json:
         click.echo(answer.to_bytes().decode())
     elif refusal:
@@ -351,7 +367,7 @@ class _Precise:
 
     def after(self, query: str) -> str:
         """A query in SQL with the clauses at its end; the line break ends a comment."""
-        return f"{query}{self.clauses}"
+        return f"{query.rstrip().removesuffix(';')}{self.clauses}" if self.clauses else query
 
 
 def _check_options(kind: str | None, given: Mapping[str, object], query: str | None) -> None:
@@ -370,6 +386,34 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
             )
             problem = f"{named} has no --{option}" if kind else f"--{option} needs --kind"
             raise click.UsageError(problem)
+
+
+def _named_in(query: str) -> str:
+    """Returns the data set that the FROM of a statement names."""
+    from stream_dp import sql
+
+    try:
+        name = sql.names_of(query).dataset if sql.is_statement(query) else None
+    except InvalidQuery as error:
+        raise StreamDPError(pointed_error(query, error)) from None
+    if name is None:
+        raise click.UsageError(
+            "name the data set: stream-dp ask NAME QUERY, or SELECT ... FROM NAME"
+        )
+    return name.lower()  # as all names of data sets are
+
+
+def _has_table(client: Client, dataset: str, asked: Query[Any]) -> bool:
+    """Returns whether a query is a whole SELECT that no single message can hold."""
+    from stream_dp import sql
+
+    if not isinstance(asked.condition, str) or not sql.is_statement(asked.condition):
+        return False
+    try:
+        client.as_message(dataset, asked)
+    except InvalidQuery:
+        return True
+    return False
 
 
 def _message(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:

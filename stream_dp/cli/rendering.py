@@ -57,6 +57,7 @@ __all__ = [
     "difficulty",
     "event_line",
     "kinds_table",
+    "number",
     "output",
     "rejection_line",
     "rows_of_a_phase",
@@ -140,12 +141,12 @@ def _(answer: CountAnswer) -> str:
 
 @_said.register
 def _(answer: SumAnswer) -> str:
-    mean = "not known" if answer.mean is None else _number(answer.mean, answer.mean_bar)
+    mean = "not known" if answer.mean is None else number(answer.mean, answer.mean_bar)
     if answer.mean_binning is not None:
         mean += f" (bins there are ± {answer.mean_binning:g} wide, which this leaves out)"
     counted = _figures(answer)
     said = (
-        f"sum {_number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"
+        f"sum {number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"
     )
     if answer.rows is None:
         return said
@@ -340,7 +341,7 @@ def _difference(
     return f"{100 * share:+.2f} {points} percentage points", f"{count:+,} {rows}"
 
 
-def _number(value: float, bar: float | None) -> str:
+def number(value: float, bar: float | None) -> str:
     """A number and its half width, with as many decimals as that leaves sense to."""
     if bar is None:
         return f"{value:,.6g}, no error bar known"
@@ -479,8 +480,8 @@ def _sums_table(cells: SumTable) -> Table:
     for row, labels in enumerate(itertools.product(*cells.labels)):
         mean = cells.means[row]
         sums = [
-            _number(cells.totals[row], cells.total_bars[row]),
-            "-" if mean is None else _number(mean, cells.mean_bars[row]),
+            number(cells.totals[row], cells.total_bars[row]),
+            "-" if mean is None else number(mean, cells.mean_bars[row]),
         ]
         if cells.rows is not None:
             bar = None if cells.rows_bars is None else cells.rows_bars[row]

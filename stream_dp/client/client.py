@@ -51,6 +51,7 @@ from stream_dp.messages import (
     TOPICS,
     Answer,
     Definition,
+    DimensionTable,
     Event,
     NoisyAnswer,
     QuotedAnswer,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from stream_dp.sql import Plan
+    from stream_dp.sql import Dimension, Plan
 
 __all__ = ["Client"]
 
@@ -270,6 +271,56 @@ class Client:
             f"{dataset} has no synthetic rows yet: {wanted:,} come soon after its first phase opens; see: "
             "stream-dp status"
         )
+
+    def put_dimension(self, table: DimensionTable, *, timeout_s: float = 30.0) -> None:
+        """Publishes a table that statements can join, in place of an earlier one of its name.
+
+        The table is public: everyone who may ask can read it.
+
+        Args:
+            table: The table.
+            timeout_s: The seconds to wait for the broker.
+
+        Raises:
+            InvalidInput: The table is larger than a record may be.
+        """
+        value, limit = table.to_bytes(), TOPICS["dimensions"].max_value_bytes
+        if len(value) > limit:
+            raise InvalidInput(
+                "dimension", f"{len(value):,} bytes are more than {limit:,}", "leave columns out"
+            )
+        self._put("dimensions", table.dimension, value, timeout_s=timeout_s)
+
+    def delete_dimension(self, name: str, *, timeout_s: float = 30.0) -> None:
+        """Deletes a public table.
+
+        Raises:
+            InvalidInput: There is no table of that name.
+        """
+        self.dimension(name)
+        self._put("dimensions", name, None, timeout_s=timeout_s)
+
+    def dimension(self, name: str) -> DimensionTable:
+        """Returns one public table.
+
+        Raises:
+            InvalidInput: There is no table of that name. The error lists the existing ones.
+        """
+        found = self.dimensions()
+        if name not in found:
+            known = f"choose one of: {', '.join(sorted(found))}" if found else "publish one"
+            raise InvalidInput("dimension", f"there is no public table {name!r}", known)
+        return found[name]
+
+    def dimensions(self) -> dict[str, DimensionTable]:
+        """Returns the public tables that statements can join, by name."""
+        found: dict[str, DimensionTable] = {}
+        for key, value in self._reader.read("dimensions"):
+            found.pop(key, None)
+            if value:
+                with contextlib.suppress(InvalidInput, ValueError):  # a newer release wrote it
+                    found[key] = DimensionTable.read(json.loads(value))
+        return found
 
     def difficulties(self, *, latest: int = 5000) -> tuple[Counter[str], Counter[str]]:
         """Counts the easy and hard answers of each data set among the ``latest`` of each partition."""
@@ -630,8 +681,7 @@ class Client:
                 "the statement names no data set",
                 "write FROM and its name, or pass dataset",
             )
-        if dataset is None:
-            name = next((n for n in self.catalog() if n.lower() == name.lower()), name)
+        name = name if dataset is not None else name.lower()  # as all names of data sets are
         definition = self.definition(name)
         unit = definition.privacy.unit
         return name, sql.plan(
@@ -639,7 +689,19 @@ class Client:
             [attribute.model_dump() for attribute in definition.attributes],
             dataset=name,
             unit=None if unit is None else unit.model_dump(),
+            dimensions=self._joined(names.joined),
         )
+
+    def _joined(self, names: Sequence[str]) -> dict[str, Dimension]:
+        """Returns the public tables, if a statement joins any table at all."""
+        from stream_dp.sql import Dimension
+
+        if not names:
+            return {}
+        return {
+            name: Dimension(name, table.key, table.columns, table.lines())
+            for name, table in self.dimensions().items()
+        }
 
     def ask_query(
         self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0

@@ -24,7 +24,17 @@ from stream_dp.messages import (
     SumAnswer,
     SumByGroupAnswer,
 )
-from stream_dp.sql.plans import Call, Constant, Expression, Group, Key, Order, Plan, Published
+from stream_dp.sql.plans import (
+    NO_ROWS,
+    Call,
+    Constant,
+    Expression,
+    Group,
+    Key,
+    Order,
+    Plan,
+    Published,
+)
 
 __all__ = ["evaluate"]
 
@@ -130,6 +140,8 @@ class _Table:
     def _rows(self) -> Iterator[_Row]:
         """Yields the groups in the order of the declared values."""
         labels = self._labels()
+        if labels is None:
+            return
         cells = list(itertools.product(*map(enumerate, labels)))
         for case, said in enumerate(self._plan.cases):
             for index, cell in enumerate(cells):
@@ -146,13 +158,16 @@ class _Table:
                     ranks.append(rank)
                 yield _Row(case, index, tuple(keys), tuple(ranks))
 
-    def _labels(self) -> list[tuple[str, ...]]:
-        """Returns the labels of the grouped attributes, from any answer that has a cell for each group."""
+    def _labels(self) -> list[tuple[str, ...]] | None:
+        """Returns the labels of the grouped attributes, from any answer that has a cell for each group.
+
+        None if there is no such answer, because no row can satisfy the condition.
+        """
         wanted = sum(not group.by_case for group in self._plan.groups)
         if not wanted:
             return []
         tables = [answer.table for answer in self._answers if hasattr(answer, "table")]
-        return list(tables[0].labels[:wanted])
+        return list(tables[0].labels[:wanted]) if tables else None
 
     def _is_empty(self, row: _Row) -> bool:
         """Returns whether a group surely has no row, because of the condition or the declared values."""
@@ -221,7 +236,10 @@ class _Table:
             return None
 
     def _published(self, published: Published, row: _Row) -> _Estimate:
-        answer = self._answers[published.queries[row.case]]
+        query = published.queries[row.case]
+        if query == NO_ROWS:
+            return _Estimate(0) if published.part in ("count", "rows") else _UNKNOWN
+        answer = self._answers[query]
         cell = row.cell if published.grouped else None
         if published.part == "spread":
             return self._spread(published, answer, row.cell if published.grouped else 0)

@@ -107,6 +107,20 @@ class ResultTable:
         writer.writerows([_plain(row) for row in self.rows])
         return text.getvalue()
 
+    def to_document(self) -> dict[str, Any]:
+        """Returns the table as a JSON document, without the answers."""
+        return {
+            "dataset": self.dataset,
+            "columns": [
+                {"name": column.name, "type": column.type, "bar_of": column.bar_of}
+                for column in self.columns
+            ],
+            "rows": [list(row) for row in self.rows],
+            "phases": None if self.phases is None else list(self.phases),
+            "cost": self.cost,
+            "notes": list(self.notes),
+        }
+
     def to_pandas(self) -> pd.DataFrame:
         """Returns the table as a data frame, in which a missing value is missing.
 

@@ -43,6 +43,7 @@ from stream_dp.messages.definitions import (
     WholeTableSpec,
     large_delta,
 )
+from stream_dp.messages.dimensions import MOST_LINES, DimensionTable
 from stream_dp.messages.forms import (
     Answer,
     BudgetShares,
@@ -104,6 +105,7 @@ __all__ = [
     "FIELDS",
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
+    "MOST_LINES",
     "MOST_QUOTED",
     "TIMES",
     "TOPICS",
@@ -129,6 +131,7 @@ __all__ = [
     "DifferenceAnswer",
     "DifferenceByGroupAnswer",
     "DifferenceTable",
+    "DimensionTable",
     "Event",
     "FoundAnswer",
     "FoundCell",

@@ -55,6 +55,7 @@ TOPICS: Mapping[str, TopicSettings] = {
         TopicSettings("catalog", "compact", _FOR_EVER, 262_144),
         TopicSettings("ledger", "delete", _FOR_EVER, 1_048_576),
         TopicSettings("synthetic", "compact", _FOR_EVER, 6_291_456, 6_291_456),
+        TopicSettings("dimensions", "compact", _FOR_EVER, 1_000_000),
     )
 }
 

@@ -368,7 +368,7 @@ class Source:
         word = words.get(clause, clause.strip("_").upper())
         at = content[0] if isinstance(content, list) else content
         if clause in ("order", "limit", "offset", "having"):
-            fix = "ask with `stream-dp ask` or Client.sql, which sort and cut the answer"
+            fix = "ask it by itself with `stream-dp ask`, or Client.sql"
         else:
             fix = "use only aggregates, one data set, WHERE and GROUP BY"
         return self.error(
@@ -394,7 +394,8 @@ class Source:
         fix = (
             {"&&": "write AND", "!": "write NOT, or <>"}.get(piece)
             or self.quoting(piece)
-            or f"write a condition such as {example(self._attributes)}"
+            or self._dashed()
+            or f"write a condition such as {example(self._attributes) or 'age >= 30'}"
         )
         return self.error(max(offset, 0), problem, fix)
 
@@ -406,6 +407,11 @@ class Source:
             if (keyword or not _is_word(name)) and re.search(bare, self._text, re.IGNORECASE):
                 return f"write this name in double quotes: {_quoted(name)}"
         return None
+
+    def _dashed(self) -> str | None:
+        """Returns the fix if the name of a data set lacks the double quotes that a dash needs."""
+        found = re.search(r"\b(?:FROM|JOIN)\s+(\w[\w.]*-[\w.-]+)", self._text, re.IGNORECASE)
+        return None if found is None else f"write this name in double quotes: {_quoted(found[1])}"
 
     def _token_error(self) -> InvalidQuery:
         closed = _CLOSED.match(self._text)

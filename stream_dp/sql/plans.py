@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
+    "NO_ROWS",
     "Call",
     "Constant",
     "Dimension",
@@ -24,6 +25,8 @@ __all__ = [
     "Scalar",
     "ValueType",
 ]
+
+NO_ROWS: Final = -1
 
 Scalar: TypeAlias = str | int | float | bool | None
 ValueType: TypeAlias = Literal["text", "integer", "real", "boolean", "date"]
@@ -54,7 +57,8 @@ class Published:
 
     Attributes:
         part: Which part of the answer it is.
-        queries: The index of its query, for each of ``Plan.cases``.
+        queries: The index of its query, for each of ``Plan.cases``. ``NO_ROWS`` where no row can satisfy the
+            condition, so that nothing is asked.
         grouped: Whether the answer has a value for each cell. Otherwise each row has the same value.
         centres: For a spread: what a value of each bin counts for, shape (number of bins,).
         sample: For a spread: whether it is that of a sample, which divides by one row less.

@@ -20,6 +20,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
 from stream_dp.sql.plans import (
+    NO_ROWS,
     Call,
     Constant,
     Dimension,
@@ -33,6 +34,7 @@ from stream_dp.sql.plans import (
     Scalar,
     ValueType,
 )
+from stream_dp.sql.possible import is_possible
 
 __all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
 
@@ -118,7 +120,10 @@ def is_statement(sql: str) -> bool:
 
 
 def names_of(sql: str) -> Names:
-    """Returns the data set and the joined tables that a statement names, as far as it can be read.
+    """Returns the data set and the joined tables that a statement names.
+
+    Raises:
+        InvalidQuery: The statement cannot be read.
 
     Example:
         >>> from stream_dp import sql
@@ -128,9 +133,9 @@ def names_of(sql: str) -> Names:
     text = without_fresh(without_semicolon(sql))[1]
     source = Source(text, ())
     try:
-        scope = _Scope(source, source.select(_CLAUSES))
-    except (InvalidQuery, RecursionError):
-        return Names(None, ())
+        scope = _Scope(source, _checked(source))
+    except RecursionError:
+        raise source.error(0, "this is nested too deeply", "ask in parts") from None
     joined = [join.this.name for join in scope.joins if isinstance(join.this, exp.Table)]
     return Names(scope.dataset, tuple(joined))
 
@@ -439,7 +444,8 @@ class _Planner:
             (name, _), *_ = map(self._named, select.expressions)
             counted = Output(name, "integer", Published("count", (0,), grouped=False))
             return self._with_clauses(Plan((asked,), (), ((),), (counted,)))
-        self._axes = [self._axis(item) for item in self._grouped()]
+        for item in self._grouped():
+            self._axes.append(self._axis(item))
         if select.args.get("distinct") is not None:
             self._axes += self._of_distinct(select)
         items = [self._named(item) for item in select.expressions]
@@ -1075,7 +1081,10 @@ class _Planner:
         combinations = [
             combination
             for combination in itertools.product(*cases)
-            if self._conjunction([self._where, *(tree for _, tree in combination)]) != _NOTHING
+            if not cases
+            or is_possible(
+                self._conjunction([self._where, *(tree for _, tree in combination)]), self._schema
+            )
         ]
         names = [axis.attribute["name"] for axis in self._axes if axis.attribute is not None]
         queries: list[dict[str, Any]] = []
@@ -1087,6 +1096,9 @@ class _Planner:
                 asked = self._asked(
                     fields, [tree for _, tree in combination], names if grouped else []
                 )
+                if not is_possible(asked.get("where"), self._schema):
+                    indices.append(NO_ROWS)
+                    continue
                 if asked not in queries:
                     queries.append(asked)
                 indices.append(queries.index(asked))

@@ -74,6 +74,55 @@ def test_a_group_by_is_a_table_with_a_line_a_cell(served: Run, people: str) -> N
     assert served("ask", people, sql).out.splitlines()[1].startswith("false")
 
 
+def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
+    served: Run, people: str
+) -> None:
+    asked = f'SELECT city, COUNT(*) AS n FROM "{people}" GROUP BY 1 ORDER BY n DESC LIMIT 1'
+    ended = served("ask", asked)
+    assert ended.code == 0, ended.err
+    assert re.search(r"^city +n$", ended.out, re.MULTILINE)
+    assert re.search(r"^\w+ +[\d,]+ ± [\d,]+$", ended.out, re.MULTILINE)
+    assert re.search(r"1 query; .*% of the budget left; phases 1 to 2", ended.out)
+    assert "note: published values chose these rows" in ended.out
+    document = json.loads(served("ask", people, asked, "--json", "--window", 1).out)
+    assert [column["name"] for column in document["columns"]] == ["city", "n", "n_error_bar"]
+    assert document["phases"] == [2, 2]
+    shares = "SELECT COUNT(*) FILTER (WHERE age < 30) AS young, COUNT(*) AS all_of_them"
+    priced = served("ask", people, shares, "--quote")
+    assert "2 queries together would" in priced.out
+    free = served("ask", f'SELECT DISTINCT city FROM "{people}"', "--quote")
+    assert "would be free" in free.out
+    wrong = served("ask", people, "SELECT MIN(age), COUNT(*)")
+    assert wrong.code == 1
+    assert "ask for QUANTILE(x, 0.01)" in wrong.err
+    assert "^^^" in wrong.err
+    assert 'in double quotes: "a-b"' in served("ask", "SELECT COUNT(*) FROM a-b").err
+    assert "name the data set" in served("ask", "SELECT COUNT(*) WHERE age < 30").err
+    fresh = "FRESH SELECT city, COUNT(*) GROUP BY 1 COSTING AT MOST 0.000001%"
+    refused = served("ask", people, fresh)
+    assert refused.code == 1
+    assert refused.err.startswith("refused: ")
+
+
+def test_a_public_table_is_put_listed_shown_joined_and_deleted(
+    served: Run, people: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"of-{people}.csv"
+    file.write_text("town,country,people\nBonn,DE,336465\nGraz,AT,303270\n")
+    name = file.stem
+    put = served("dimension", "put", file, "--key", "town")
+    assert put.out == f"{name}: 2 rows by town; everyone who asks can read it\n"
+    assert re.search(
+        rf"^{name} +town +country, people +2 *$", served("dimension", "list").out, re.MULTILINE
+    )
+    assert "Graz  AT" in served("dimension", "show", name).out
+    asked = f'SELECT country, COUNT(*) AS n FROM "{people}" JOIN "{name}" ON city = town GROUP BY country'
+    joined = served("ask", asked)
+    assert re.search(r"^AT +[\d,]+ ± [\d,]+$", joined.out, re.MULTILINE), joined.err
+    assert served("dimension", "delete", name).out == f"{name} is deleted\n"
+    assert "is not a public table" in served("ask", asked).err
+
+
 def test_a_quote_and_a_window_longer_than_history_say_what_they_are(
     served: Run, people: str
 ) -> None:

@@ -15,8 +15,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from stream_dp.client import Client, Query, Rejection, mailbox
+from stream_dp.client import Client, Query, Refusal, Rejection, mailbox
 from stream_dp.client import client as client_module
+from stream_dp.client.tables import BAR
 from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
@@ -28,7 +29,14 @@ from stream_dp.errors import (
     ServerUnavailable,
     StreamDPError,
 )
-from stream_dp.messages import FIELDS, Answer, QueryFields, Topics
+from stream_dp.messages import (
+    FIELDS,
+    Answer,
+    DimensionTable,
+    QueryFields,
+    QuotedBundle,
+    Topics,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -333,6 +341,62 @@ def test_one_statement_counts_all_rows_and_averages_those_that_have_a_value(
     assert graz["count"].item() == pytest.approx(0, abs=600)
     counted: Any = client.ask(name, "SELECT COUNT(age)")
     assert counted.count == pytest.approx(3000, abs=600)
+
+
+def test_a_whole_statement_is_a_table_of_one_or_several_queries(
+    client: Client, people: str
+) -> None:
+    one = f'SELECT city, COUNT(*) AS n FROM "{people.upper()}" GROUP BY 1 ORDER BY n DESC LIMIT 2;'
+    found = client.sql(one, query_id=f"one-{people}")
+    assert found.dataset == people
+    assert found.column("city") == ["Bonn", "Graz"]
+    assert abs(found.column("n")[0] - 750) <= found.column(f"n{BAR}")[0]  # type: ignore[operator]
+    assert client.sql(one, query_id=f"one-{people}").rows == found.rows, "its id repeats its answer"
+    several = "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) / COUNT(*) AS part"
+    price = client.quote_sql(several, dataset=people)
+    assert isinstance(price, QuotedBundle)
+    assert len(price.queries) == 2
+    table = client.sql(several, dataset=people, last_phases=1, at_most=0.9)
+    ((n, n_bar, part, part_bar),) = table.rows
+    assert (n, n_bar) == (1000, 0.0)
+    assert abs(part - 0.5) <= part_bar  # type: ignore[operator]
+    assert table.cost <= 0.9
+    assert client.quote_sql(f'SELECT DISTINCT city FROM "{people}"') is None
+    with pytest.raises(InvalidInput, match="names no data set"):
+        client.sql(several)
+    with pytest.raises(InvalidInput, match="the SQL says it too"):
+        client.sql(f"{several} COSTING AT MOST 2%", dataset=people, at_most=0.1)
+    with pytest.raises(Refusal, match="at_most"):
+        client.sql("FRESH SELECT city, COUNT(*) GROUP BY 1", dataset=people, at_most=1e-9)
+
+
+def test_a_public_table_is_joined_until_it_is_deleted(client: Client, people: str) -> None:
+    name = f"cities-{people}"
+    document = {
+        "dimension": name, "key": "town", "columns": ["town", "country"],
+        "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
+    }  # fmt: skip
+    client.put_dimension(DimensionTable.read(document))
+    assert client.dimension(name).lines()["Linz"] == {"country": "AT"}
+    asked = (
+        f'SELECT c.country, COUNT(*) AS n FROM "{people}" p JOIN "{name}" c ON p.city = c.town '
+        "GROUP BY 1 ORDER BY 1 DESC"
+    )
+    found = client.sql(asked)
+    assert found.column("country") == ["DE", "AT"]
+    for count, bar, true in zip(
+        found.column("n"), found.column(f"n{BAR}"), (750, 250), strict=True
+    ):
+        assert abs(count - true) <= bar  # type: ignore[operator]
+    client.delete_dimension(name)
+    assert name not in client.dimensions()
+    with pytest.raises(InvalidQuery, match="is not a public table"):
+        client.sql(asked)
+    with pytest.raises(InvalidInput, match="there is no public table"):
+        client.delete_dimension(name)
+    wide = {**document, "rows": [[f"c{i}", "x" * 250] for i in range(5000)]}
+    with pytest.raises(InvalidInput, match="bytes are more than"):
+        client.put_dimension(DimensionTable.read(wide))
 
 
 def test_a_fresh_answer_is_asked_for_in_sql_or_in_python(client: Client, people: str) -> None:

@@ -23,6 +23,7 @@ from stream_dp.messages import (
     TOPICS,
     Batch,
     Definition,
+    DimensionTable,
     Event,
     KindsSpec,
     MechanismSpec,
@@ -44,6 +45,7 @@ REPLIES: dict[str, Callable[[Any], BaseModel]] = {
     "event": Event.model_validate,
     "rejected": Rejected.model_validate,
     "synthetic": SyntheticRows.model_validate,
+    "dimension": DimensionTable.read,
 }
 
 

@@ -287,7 +287,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("EXISTS (SELECT 1)", (1, 16), "subqueries are not answered"),
         ("carrier = (SELECT 1)", (1, 19), "subqueries are not answered"),
         ("arr_delay BETWEEN SYMMETRIC 3 AND 1", (1, 1), "SYMMETRIC"),
-        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; ask with `stream-dp ask`"),
+        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; ask it by itself with `stream-dp ask`"),
         ("late LIMIT 3", (1, 12), "LIMIT is not answered"),
         ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is not answered"),
         ("late GROUP BY 1", (1, 15), "GROUP BY takes attributes only"),

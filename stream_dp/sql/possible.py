@@ -1,0 +1,94 @@
+"""Which conditions no row can satisfy, by the definition alone.
+
+A group that no row can be in is left out of a table, and is not asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+__all__ = ["is_possible"]
+
+_MOST_CELLS: Final = 20_000
+_OTHER: Final = object()
+_MISSING: Final = object()
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "eq": lambda value, constant: value == constant,
+    "in": lambda value, constant: value in constant,
+    "ge": lambda value, constant: value >= constant,
+    "gt": lambda value, constant: value > constant,
+    "le": lambda value, constant: value <= constant,
+    "lt": lambda value, constant: value < constant,
+    "between": lambda value, constant: constant[0] <= value <= constant[1],
+}
+
+
+def is_possible(tree: Mapping[str, Any] | None, schema: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Returns whether a row may satisfy a condition; True where that takes too long to find out.
+
+    Args:
+        tree: The condition, as in a message.
+        schema: The attributes by name.
+    """
+    if tree is None:
+        return True
+    try:
+        names = sorted(_names(tree))
+        cells = [_cells(schema[name]) for name in names]
+        if math.prod(map(len, cells)) > _MOST_CELLS:
+            return True
+        rows = itertools.product(*cells)
+        return any(_holds(tree, dict(zip(names, row, strict=True))) for row in rows)
+    except (_Unclear, TypeError):  # a condition that cuts a bin, or one that the worker refuses
+        return True
+
+
+class _Unclear(Exception):
+    """A condition that may hold for some values of a cell only."""
+
+
+def _names(tree: Mapping[str, Any]) -> set[str]:
+    """Returns the attributes that a condition names."""
+    if "attribute" in tree:
+        return {tree["attribute"]}
+    parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
+    return set().union(*map(_names, parts))
+
+
+def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:
+    """Returns a value in each cell of an attribute."""
+    missing = [_MISSING] * bool(attribute.get("missing"))
+    if attribute["type"] == "category":
+        return [*attribute["values"], *[_OTHER] * bool(attribute.get("other", True)), *missing]
+    if attribute["type"] == "boolean":
+        return [False, True, *missing]
+    if attribute["type"] != "number":
+        raise _Unclear
+    first = attribute["edges"][0]
+    below = first - 1 if attribute.get("integer") else math.nextafter(first, -math.inf)
+    return [below, *attribute["edges"], *missing]
+
+
+def _holds(tree: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Returns whether a condition holds for a row of one value for each attribute."""
+    if "not" in tree:
+        return not _holds(tree["not"], row)
+    if "all" in tree:
+        return all(_holds(part, row) for part in tree["all"])
+    if "any" in tree:
+        return any(_holds(part, row) for part in tree["any"])
+    value = row[tree["attribute"]]
+    ((operator, constant),) = ((k, v) for k, v in tree.items() if k != "attribute")
+    if operator == "is_missing":
+        return (value is _MISSING) is constant
+    if operator == "is_other":
+        return (value is _OTHER) is constant
+    if value is _MISSING or value is _OTHER:
+        return False
+    if operator in ("eq", "in") and not isinstance(value, str | bool):
+        raise _Unclear
+    return _COMPARISONS[operator](value, constant)

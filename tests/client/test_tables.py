@@ -1,0 +1,396 @@
+"""Tables of statements: values and their bars, by brute force, and the forms that a table takes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.queries import with_last_phases
+from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, answered
+from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.messages import NoisyAnswer, read_answer
+
+PEOPLE: list[dict[str, Any]] = [
+    {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
+    {"name": "age", "type": "number", "edges": [18, 30, 65], "integer": True, "missing": True},
+    {"name": "smoker", "type": "boolean"},
+]
+LABELS = ["Bonn", "Graz", "Lyon", "other", "missing"]
+N = 1000
+
+
+def whole(count: float, bar: float | None, **more: Any) -> NoisyAnswer:
+    """An answer to a count: ``bar`` is in rows."""
+    return _answer(
+        kind="predicate",
+        value=count / N,
+        count=round(count),
+        error_bar=None if bar is None else bar / N,
+        **more,
+    )
+
+
+def table(
+    counts: list[float], bar: float, *, wide: float | None = None, **more: Any
+) -> NoisyAnswer:
+    """An answer to a table by city; ``wide`` is the bar that holds for all cells at once."""
+    bars = {"error_bars": [bar / N] * len(counts)}
+    if wide is not None:
+        bars["error_bars_simultaneous"] = [wide / N] * len(counts)
+    cells = {
+        "attributes": ["city"],
+        "labels": [LABELS],
+        "values": [c / N for c in counts],
+        "counts": [round(c) for c in counts],
+        **bars,
+        **more,
+    }
+    return _answer(kind="table", table=cells)
+
+
+def _answer(**fields: Any) -> NoisyAnswer:
+    document = {
+        "version": 1,
+        "dataset": "people",
+        "query_id": "q",
+        "analyst": "ann",
+        "status": "answered",
+        "n": N,
+        "difficulty": "hard",
+        "path": "measured",
+        "confidence": 0.99,
+        "privacy_loss": {"share": 0.01, "blocks": 1},
+        "budget": {"spent": 0.1, "left": 0.9},
+        "phase": 2,
+        "window": [1, 2],
+        **fields,
+    }
+    answer = read_answer(document)
+    assert isinstance(answer, NoisyAnswer)
+    return answer
+
+
+def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
+    plan = sql.plan(statement, PEOPLE, dataset="people")
+    assert len(plan.queries) == len(answers), plan.queries
+    return evaluate(plan, "people", answers)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+OPERATORS = [
+    ("{a} + {b}", lambda a, b: a + b),
+    ("{a} - {b}", lambda a, b: a - b),
+    ("{a} * {b}", lambda a, b: a * b),
+    ("{a} / {b}", lambda a, b: a / b),
+    ("2 * {a} - 3 * {b}", lambda a, b: 2 * a - 3 * b),
+    ("-{a} + {b} / 4", lambda a, b: -a + b / 4),
+    ("100.0 * {a} / NULLIF({b}, 0)", lambda a, b: 100 * a / b),
+]
+
+
+@pytest.mark.parametrize(("form", "compute"), OPERATORS, ids=[form for form, _ in OPERATORS])
+def test_a_bar_of_arithmetic_is_the_largest_distance_that_the_bars_allow(
+    form: str, compute: Any
+) -> None:
+    a, b = "COUNT(*) FILTER (WHERE smoker)", "COUNT(*) FILTER (WHERE city = 'Bonn')"
+    found = made(f"SELECT {form.format(a=a, b=b)} AS x FROM people", whole(300, 20), whole(500, 40))
+    ((value, bar),) = found.rows
+    assert value == pytest.approx(compute(300, 500))
+    steps = [i / 20 for i in range(-20, 21)]
+    distances = [
+        abs(compute(300 + 20 * i, 500 + 40 * j) - compute(300, 500))
+        for i, j in itertools.product(steps, repeat=2)
+    ]
+    assert isinstance(bar, float)
+    assert bar == pytest.approx(max(distances))
+    assert any("confidence of at least 98%" in note for note in found.notes)
+
+
+def test_a_quotient_whose_divisor_may_be_zero_has_no_bar() -> None:
+    ratio = "SELECT COUNT(*) FILTER (WHERE smoker) / COUNT(*) FILTER (WHERE city = 'Bonn') AS x FROM people"
+    assert made(ratio, whole(300, 20), whole(500, 499)).rows[0][1] is not None
+    assert made(ratio, whole(300, 20), whole(500, 500)).rows == [(0.6, None)]
+    assert made(ratio, whole(300, None), whole(500, 5)).rows == [(0.6, None)]
+    assert made(ratio, whole(300, 20), whole(0, 5)).rows == [(None, None)]
+
+
+def test_rounding_widens_a_bar_by_what_it_takes_off() -> None:
+    count = "COUNT(*) FILTER (WHERE smoker)"
+    found = made(
+        f"SELECT ROUND({count} / 7, 1) AS x, ABS(-{count}) AS y FROM people", whole(300, 7)
+    )
+    ((rounded, bar, size, size_bar),) = found.rows
+    assert rounded == 42.9
+    assert bar == pytest.approx(1.0 + abs(42.9 - 300 / 7))
+    assert (size, size_bar) == (300, pytest.approx(7.0))
+
+
+def test_a_bar_of_a_count_covers_how_the_count_was_rounded() -> None:
+    ((count, bar),) = made("SELECT COUNT(*) FROM people WHERE smoker", whole(300.4, 2)).rows
+    assert count == 300
+    assert bar == pytest.approx(2.4)
+
+
+def test_where_a_person_is_protected_the_bar_of_a_count_is_the_one_in_rows() -> None:
+    ((_, bar),) = made(
+        "SELECT COUNT(*) FROM people WHERE smoker", whole(300, 2, count_bar=9.0)
+    ).rows
+    assert bar == 9.0
+
+
+# ---------------------------------------------------------------- spreads
+
+
+def bins(counts: list[float], bar: float | None) -> NoisyAnswer:
+    cells = {
+        "attributes": ["age"],
+        "labels": [["< 18", "18 to 29", "30 to 64", ">= 65", "missing"]],
+        "values": [c / N for c in (*counts, 0)],
+        "counts": [round(c) for c in (*counts, 0)],
+        "error_bars": [None if bar is None else bar / N] * 5,
+        "error_bars_simultaneous": [None if bar is None else bar / N] * 5,
+    }
+    return _answer(kind="table", table=cells)
+
+
+CENTRES = [17.0, 23.5, 47.0, 65.0]
+
+
+def variance(counts: tuple[float, ...] | list[float]) -> float:
+    n = sum(counts)
+    mean = sum(c * r for c, r in zip(counts, CENTRES, strict=True)) / n
+    return sum(c * (r - mean) ** 2 for c, r in zip(counts, CENTRES, strict=True)) / n
+
+
+@pytest.mark.parametrize("counts", [[100, 200, 300, 50], [5, 0, 600, 0], [300, 3, 2, 300]])
+@pytest.mark.parametrize("bar", [0.0, 4.0, 20.0])
+def test_the_bar_of_a_variance_covers_all_counts_within_their_bars(
+    counts: list[float], bar: float
+) -> None:
+    ((value, half),) = made("SELECT VAR_POP(age) FROM people", bins(counts, bar)).rows
+    assert value == pytest.approx(variance(counts))
+    ends = [(max(0.0, c - bar), c, c + bar) for c in counts]
+    worst = max(abs(variance(each) - variance(counts)) for each in itertools.product(*ends))
+    assert isinstance(half, float)
+    assert worst <= half + 1e-9
+    assert half <= 12 * worst + 1e-9, "the bar is no excuse"
+
+
+def test_a_deviation_is_the_root_of_the_variance_of_a_sample() -> None:
+    counts = [100.0, 200.0, 300.0, 50.0]
+    found = made("SELECT STDDEV(age), VAR_SAMP(age) FROM people", bins(counts, 2.0))
+    ((deviation, _, sample, _),) = found.rows
+    assert sample == pytest.approx(variance(counts) * 650 / 649)
+    assert isinstance(sample, float)
+    assert deviation == pytest.approx(math.sqrt(sample))
+    assert any("middle of its bin" in note for note in found.notes)
+
+
+def test_a_spread_of_too_few_rows_has_no_bar_and_of_none_no_value() -> None:
+    assert made("SELECT VAR_POP(age) FROM people", bins([1, 1, 0, 0], 5.0)).rows[0][1] is None
+    assert made("SELECT VAR_POP(age) FROM people", bins([1, 1, 0, 0], None)).rows[0][1] is None
+    assert made("SELECT VAR_POP(age) FROM people", bins([0, 0, 0, 0], 5.0)).rows == [(None, None)]
+
+
+# ---------------------------------------------------------------- rows
+
+
+COUNTS = [50.0, 200.0, 120.0, 10.0, 70.0]
+
+
+def cities(clauses: str, **more: Any) -> list[Any]:
+    statement = f"SELECT city, COUNT(*) AS n FROM people GROUP BY city {clauses}"
+    return made(statement, table(COUNTS, 5.0, **more)).column("city")
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("", ["Bonn", "Graz", "Lyon", "other", None]),
+        ("ORDER BY n DESC", ["Graz", "Lyon", None, "Bonn", "other"]),
+        ("ORDER BY city DESC", ["other", "Lyon", "Graz", "Bonn", None]),
+        ("ORDER BY 1", [None, "Bonn", "Graz", "Lyon", "other"]),
+        ("ORDER BY city NULLS LAST LIMIT 2", ["Bonn", "Graz"]),
+        ("ORDER BY city DESC NULLS FIRST LIMIT 2", [None, "other"]),
+        ("ORDER BY n LIMIT 2 OFFSET 1", ["Bonn", None]),
+        ("LIMIT 0", []),
+        ("OFFSET 3", ["other", None]),
+        ("ORDER BY n / 100 DESC FETCH FIRST 1 ROW ONLY", ["Graz"]),
+        ("HAVING n > 60", ["Graz", "Lyon", None]),
+        ("HAVING COUNT(*) BETWEEN 60 AND 130", ["Lyon", None]),
+        ("HAVING NOT n > 60", ["Bonn", "other"]),
+        ("HAVING n < 60 OR city IS NULL", ["Bonn", "other", None]),
+        ("HAVING city IN ('Bonn', 'Graz') AND n >= 50", ["Bonn", "Graz"]),
+        ("HAVING city <> 'Bonn'", ["Graz", "Lyon", "other"]),
+        ("HAVING city > 3", []),
+    ],
+)
+def test_rows_are_sorted_cut_and_chosen_by_published_values(
+    clauses: str, expected: list[Any]
+) -> None:
+    assert cities(clauses) == expected
+
+
+def test_bins_are_sorted_by_their_values_and_not_as_text() -> None:
+    statement = "SELECT age, COUNT(*) FROM people GROUP BY age ORDER BY age DESC"
+    found = made(statement, bins([1, 2, 3, 4], 1.0)).column("age")
+    assert found == [">= 65", "30 to 64", "18 to 29", "< 18", None]
+
+
+def test_where_values_choose_the_rows_the_bars_hold_for_all_cells_at_once() -> None:
+    answer = table(COUNTS, 5.0, wide=9.0)
+    statement = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
+    plain = made(statement, answer)
+    assert plain.column(f"n{BAR}")[0] == pytest.approx(5.0)
+    assert plain.notes == ()
+    for clauses in ("HAVING COUNT(*) > 60", "ORDER BY n LIMIT 3", "ORDER BY n OFFSET 1"):
+        chosen = made(f"{statement} {clauses}", answer)
+        assert chosen.column(f"n{BAR}")[0] == pytest.approx(9.0)
+        assert any("published values chose these rows" in note for note in chosen.notes)
+    for clauses in ("ORDER BY n", "LIMIT 3", "ORDER BY city LIMIT 3", "HAVING city = 'Bonn'"):
+        assert made(f"{statement} {clauses}", answer).column(f"n{BAR}")[0] == pytest.approx(5.0)
+
+
+def test_a_group_that_surely_has_no_row_is_left_out() -> None:
+    answer = table([0.0, 200.0, 120.0, 10.0, 70.0], 0.0)
+    statement = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"
+    assert made(statement, answer).column("city") == ["Graz", "Lyon", "other", None]
+    noisy = table([0.0, 200.0, 120.0, 10.0, 70.0], 3.0)
+    assert len(made(statement, noisy).rows) == 5
+
+
+# ---------------------------------------------------------------- forms
+
+
+def small() -> ResultTable:
+    statement = "SELECT city, COUNT(*) AS n, COUNT(*) / 8 AS part FROM people GROUP BY city LIMIT 2"
+    return made(statement, table(COUNTS, 5.0))
+
+
+def test_a_table_names_its_columns_and_what_it_rests_on() -> None:
+    found = small()
+    assert found.columns == (
+        Column("city", "text"),
+        Column("n", "integer"),
+        Column(f"n{BAR}", "real", "n"),
+        Column("part", "real"),
+        Column(f"part{BAR}", "real", "part"),
+    )
+    assert (found.dataset, found.phases, found.cost) == ("people", (1, 2), 0.01)
+    assert found.records()[0] == {
+        "city": "Bonn", "n": 50, f"n{BAR}": 5.0, "part": 6.25, f"part{BAR}": 0.625,
+    }  # fmt: skip
+    with pytest.raises(KeyError):
+        found.column("nothing")
+
+
+def test_a_table_is_csv_json_and_a_data_frame() -> None:
+    found = made(
+        "SELECT city, city IS NULL AS gone, COUNT(*) AS n FROM people GROUP BY 1, 2 LIMIT 1",
+        *[table(COUNTS, 5.0)] * 2,
+    )
+    assert found.to_csv() == f"city,gone,n,n{BAR}\nBonn,false,50,5.0\n"
+    document = json.loads(json.dumps(found.to_document()))
+    assert document["rows"] == [["Bonn", False, 50, 5.0]]
+    assert document["columns"][3] == {"name": f"n{BAR}", "type": "real", "bar_of": "n"}
+    pandas = pytest.importorskip("pandas")
+    frame = small().to_pandas()
+    assert list(frame.columns) == ["city", "n", f"n{BAR}", "part", f"part{BAR}"]
+    assert frame["n"].sum() == 250
+    assert pandas.api.types.is_integer_dtype(frame["n"])
+
+
+def test_a_refusal_of_one_query_refuses_the_statement() -> None:
+    refusal = read_answer(
+        {
+            "version": 1, "dataset": "people", "query_id": "q", "analyst": "ann", "status": "refused",
+            "reason": {"code": "no_phase", "message": "no phase is open yet", "retriable": True},
+        }
+    )  # fmt: skip
+    with pytest.raises(Refusal, match="no phase is open yet") as caught:
+        answered([whole(3, 1), refusal])
+    assert caught.value.reason.code == "no_phase"
+
+
+def test_declared_values_are_given_without_asking() -> None:
+    found = made("SELECT DISTINCT city, smoker FROM people ORDER BY city DESC, smoker LIMIT 3")
+    assert found.rows == [("Lyon", False), ("Lyon", True), ("Graz", False)]
+    assert found.phases is None
+    assert found.cost == 0
+    assert "nothing was asked" in found.notes[0]
+
+
+def test_a_number_of_persons_keeps_its_phase() -> None:
+    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
+    plan = sql.plan("SELECT COUNT(DISTINCT user_id) AS n FROM people", PEOPLE, unit=unit)
+    (query,) = plan.queries
+    assert query["window"] == {"last_phases": 1}
+    assert with_last_phases(query, 1) == query
+    with pytest.raises(InvalidInput, match="a person counts again in each phase"):
+        with_last_phases(query, 2)
+    assert evaluate(plan, "people", [whole(40, 2)]).rows == [(40, pytest.approx(2.0))]
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT city, age, COUNT(*) FROM people GROUP BY city", "age is not grouped by; add GROUP BY age"),
+        ("SELECT COUNT(*) FROM people GROUP BY 3", "GROUP BY 3 is not the number of a column"),
+        ("SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY 4", "write 1 to 2, or a name"),
+        ("SELECT city, COUNT(*) FROM people GROUP BY city, city", "city is grouped by twice"),
+        ("SELECT COUNT(*) FROM people LIMIT -1", "LIMIT takes a whole number"),
+        ("SELECT COUNT(*) FROM people HAVING smoker", "smoker is not a condition on the table"),
+        ("SELECT AVG(city) FROM people", "city is a category; ask for AVG of a number"),
+        ("SELECT AVG(CASE WHEN smoker THEN 1 END) FROM people", "write ELSE 0 END"),
+        ("SELECT AVG(CASE WHEN smoker THEN age ELSE 0 END) FROM people", "omit ELSE"),
+        ("SELECT SUM(CASE WHEN smoker THEN 'a' ELSE 0 END) FROM people", "CASE WHEN ... THEN 1 ELSE 0 END"),
+        ("SELECT SUM(age + 1) FROM people", "add up one attribute"),
+        ("SELECT STDDEV(city) FROM people", "city is a category; name a number"),
+        ("SELECT age, STDDEV(age) FROM people GROUP BY age", "age is grouped by"),
+        ("SELECT MEDIAN(age), COUNT(*) FROM people WHERE smoker", "MEDIAN(age) is about all rows"),
+        ("SELECT COUNT(DISTINCT age) FROM people", "GROUP BY the attribute counts each declared value"),
+        ("SELECT DISTINCT age FROM people", "age has bins and no list of values"),
+        ("SELECT DISTINCT COUNT(*) FROM people", "DISTINCT takes attributes only"),
+        ("SELECT 5 FROM people", "nothing is counted"),
+        ("SELECT city, COUNT(*) FROM people GROUP BY CASE WHEN smoker THEN age END", "not a constant"),
+        ("SELECT SUM(COUNT(*)) OVER () FROM people GROUP BY city HAVING COUNT(*) > 3", "omit one of the two"),
+        ("SELECT COUNT(*) FROM (SELECT city FROM people LIMIT 3)", "a subquery here only filters rows"),
+        ("SELECT COUNT(*) FROM (SELECT city, COUNT(*) n FROM people GROUP BY city)", "only columns of the"),
+        ("SELECT COUNT(*), (SELECT COUNT(*) FROM others) FROM people", "others is another data set"),
+        ("SELECT COUNT(*), (SELECT city FROM people) FROM people", "city is not grouped by"),
+        ("SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker) FROM people WITHIN 5%", "WITHIN 0.5% OF ROWS"),
+        ("FRESH SELECT COUNT(*), AVG(age) FROM people", "only counts can be FRESH"),
+        ("SELECT COUNT(*) FROM people p JOIN people q ON p.city = q.city", "rows of data sets cannot be"),
+    ],
+)  # fmt: skip
+def test_what_has_no_table_is_refused_in_words(statement: str, words: str) -> None:
+    with pytest.raises(InvalidQuery, match=re.escape(words)):
+        sql.plan(statement, PEOPLE, dataset="people")
+
+
+def test_a_statement_of_more_queries_than_a_record_holds_is_refused() -> None:
+    filters = ["age >= 18", "age >= 30", "age >= 65", "city = 'Graz'", "city = 'Lyon'"]
+    counts = ", ".join(f"COUNT(*) FILTER (WHERE {e}), AVG(age) FILTER (WHERE {e})" for e in filters)
+    groups = ["city <> 'Bonn'", "age < 30", "smoker = TRUE", "city IN ('Graz', 'Lyon')", "age < 65"]
+    with pytest.raises(InvalidQuery, match="more than 100 queries"):
+        sql.plan(f"SELECT {counts} FROM people GROUP BY {', '.join(groups)}", PEOPLE)
+
+
+def test_what_no_row_can_satisfy_is_not_asked() -> None:
+    nobody = "SELECT COUNT(*) AS n, SUM(age) AS s FROM people WHERE city = 'Bonn' AND city = 'Graz'"
+    assert made(nobody).rows == [(0, 0.0, None, None)]
+    assert made("SELECT city, COUNT(*) FROM people WHERE FALSE GROUP BY city").rows == []
+    one = "COUNT(*) FILTER (WHERE age < 18)"
+    found = made(
+        f"SELECT age >= 18 AS k, {one} FROM people WHERE age IS NOT NULL GROUP BY k", whole(9, 1)
+    )
+    assert found.rows == [(False, 9, pytest.approx(1.0)), (True, 0, 0.0)]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp.core.conditions import compile_where
+from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.sql import parse
+from stream_dp.sql.possible import is_possible
+
+SCHEMA: dict[str, dict[str, Any]] = {
+    "city": {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "missing": True},
+    "age": {"name": "age", "type": "number", "edges": [18, 65], "integer": True, "missing": True},
+    "size": {"name": "size", "type": "number", "edges": [0.5, 2.0]},
+    "smoker": {"name": "smoker", "type": "boolean"},
+}
+UNIVERSE = Universe(
+    (
+        Category("city", ("Bonn", "Graz"), missing=True),
+        Number("age", (18, 65), integer=True, missing=True),
+        Number("size", (0.5, 2.0)),
+        Boolean("smoker"),
+    )
+)
+CONDITIONS = [
+    "city = 'Bonn'", "city IN ('Bonn', 'Graz')", "city = 'other'", "city IS NULL", "age >= 18", "age < 65",
+    "age > 64", "age <= 17", "age BETWEEN 18 AND 64", "age IS NULL", "size < 0.5", "size >= 2.0", "smoker",
+]  # fmt: skip
+
+
+@given(
+    chosen=st.lists(st.tuples(st.booleans(), st.sampled_from(CONDITIONS)), min_size=1, max_size=5),
+    connective=st.sampled_from([" AND ", " OR "]),
+)
+def test_a_condition_is_possible_where_the_worker_finds_a_cell(
+    chosen: list[tuple[bool, str]], connective: str
+) -> None:
+    sql = connective.join(f"NOT ({text})" if negated else text for negated, text in chosen)
+    where = parse(sql, list(SCHEMA.values()))["where"]
+    predicate = compile_where(UNIVERSE, where, max_depth=200, max_nodes=5000)
+    possible = predicate.mask.any() if predicate.constant is None else predicate.constant
+    assert is_possible(where, SCHEMA) == bool(possible)
+
+
+@pytest.mark.parametrize(
+    ("where", "possible"),
+    [
+        (None, True),
+        ({"all": []}, True),
+        ({"any": []}, False),
+        # What cuts a bin may hold for some of its values, and the worker refuses it.
+        ({"all": [{"attribute": "age", "eq": 20}, {"attribute": "age", "eq": 21}]}, True),
+        ({"attribute": "city", "ge": 3}, True),
+    ],
+)
+def test_what_is_not_clear_is_possible(where: Any, possible: bool) -> None:
+    assert is_possible(where, SCHEMA) == possible
+
+
+def test_what_would_take_long_to_find_out_is_possible() -> None:
+    many = {
+        name: {"name": name, "type": "category", "values": [f"v{i}" for i in range(1000)]}
+        for name in ("a", "b")
+    }
+    never = {"all": [{"any": []}, *({"attribute": name, "eq": "v0"} for name in many)]}
+    assert is_possible(never, many)
