@@ -24,7 +24,7 @@ from sqlalchemy.sql import compiler
 from stream_dp.client import Client
 from stream_dp.dbapi.errors import InterfaceError
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import AttributeSpec
+from stream_dp.messages import AttributeSpec, DimensionTable
 
 __all__ = ["StreamDPDialect"]
 
@@ -118,24 +118,31 @@ class StreamDPDialect(default.DefaultDialect):
     def get_table_names(
         self, connection: Connection, schema: str | None = None, **_: Any
     ) -> list[str]:
-        """Returns the names of the data sets."""
-        return [] if schema else sorted(_client(connection).catalog())
+        """Returns the names of the data sets, and of the public tables that statements can join."""
+        if schema:
+            return []
+        client = _client(connection)
+        return sorted({*client.catalog(), *client.dimensions()})
 
     @reflection.cache
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
     ) -> list[ReflectedColumn]:
-        """Returns the attributes of a data set.
+        """Returns the attributes of a data set, or the columns of a public table.
 
         Raises:
-            NoSuchTableError: There is no data set of that name.
+            NoSuchTableError: There is none of that name.
         """
         if schema:
             raise NoSuchTableError(f"{schema}.{table_name}")
+        client = _client(connection)
         try:
-            definition = _client(connection).definition(table_name)
-        except InvalidInput:
-            raise NoSuchTableError(table_name) from None
+            attributes = client.definition(table_name).attributes
+        except InvalidInput as unknown:
+            table = client.dimensions().get(table_name)
+            if table is None:
+                raise NoSuchTableError(table_name) from unknown
+            return _columns_of(table)
         return [
             {
                 "name": attribute.name,
@@ -143,14 +150,14 @@ class StreamDPDialect(default.DefaultDialect):
                 "nullable": attribute.missing,
                 "default": None,
             }
-            for attribute in definition.attributes
+            for attribute in attributes
         ]
 
     @reflection.cache
     def has_table(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
-        """Returns whether there is a data set of that name."""
+        """Returns whether there is a data set or a public table of that name."""
         return table_name in self.get_table_names(connection, schema, **kw)
 
     def get_schema_names(self, connection: Connection, **_: Any) -> list[str]:
@@ -187,6 +194,14 @@ class StreamDPDialect(default.DefaultDialect):
 
 def _client(connection: Connection) -> Client:
     return cast("Client", connection.connection.dbapi_connection.client)  # type: ignore[union-attr]
+
+
+def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
+    """Returns the columns of a public table. An entry may be a text, a number or a truth value."""
+    return [
+        {"name": one, "type": types.String(), "nullable": one != table.key, "default": None}
+        for one in table.columns
+    ]
 
 
 def _type(attribute: AttributeSpec) -> types.TypeEngine[Any]:

@@ -9,6 +9,7 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -18,7 +19,7 @@ from urllib.parse import quote as quoted
 from aiohttp import ClientConnectionError, web
 from pydantic import BaseModel
 
-from stream_dp.client import AsyncClient, Query
+from stream_dp.client import AsyncClient, Query, Refusal, ResultTable
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
     Answer,
@@ -40,6 +41,9 @@ from stream_dp.web.documents import (
     QueryList,
     SqlQuery,
     State,
+    Statement,
+    StatementColumn,
+    StatementTable,
 )
 from stream_dp.web.openapi import LONGEST_WAIT_S, OPERATIONS, openapi
 from stream_dp.web.problems import NotFound, answer_problems
@@ -178,6 +182,26 @@ class Api:
                 "again, which returns the same answer"
             )
         return _json(found)
+
+    async def table(self, request: web.Request) -> web.Response:
+        """Asks a whole SELECT statement."""
+        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        dataset = request.match_info["dataset"]
+        self._check_servers()
+        async with self._shared.ask() as client:
+            await _check_dataset(client, dataset)
+            try:
+                table = await client.sql(
+                    asked.sql,
+                    dataset=dataset,
+                    last_phases=None if asked.window is None else asked.window.last_phases,
+                    query_id=asked.query_id,
+                    at_most=asked.at_most,
+                    timeout_s=_WAIT_S,
+                )
+            except Refusal as refusal:
+                return _json(refusal.answer)
+        return _json(_table(table))
 
     async def quote(self, request: web.Request) -> web.Response:
         """Returns what the answer to a query would cost."""
@@ -393,6 +417,17 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
                 zip(odometer.blocks, dataset.opened, strict=True), start=1
             )
         ),
+    )
+
+
+def _table(table: ResultTable) -> StatementTable:
+    return StatementTable(
+        dataset=table.dataset,
+        columns=tuple(StatementColumn(**asdict(column)) for column in table.columns),
+        rows=tuple(table.rows),
+        phases=table.phases,
+        notes=table.notes,
+        cost=table.cost,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator, Field, StrictBool
 
 from stream_dp.messages import MOST_QUOTED, AttributeName, DatasetName, Id, LastPhases
 from stream_dp.messages.base import Reply, Request, tupled
@@ -24,6 +24,9 @@ __all__ = [
     "QueryList",
     "SqlQuery",
     "State",
+    "Statement",
+    "StatementColumn",
+    "StatementTable",
 ]
 
 
@@ -48,6 +51,54 @@ class QueryList(Request):
     """Queries that a quote prices together, in the order in which they will be asked."""
 
     queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
+
+
+class Statement(Request):
+    """A whole SELECT statement.
+
+    Attributes:
+        sql: The statement.
+        query_id: The id of its queries. A repeated id returns the same answers. Default: a new id.
+        at_most: The largest share of any phase's budget that the statement may take.
+    """
+
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)]
+    query_id: Id | None = None
+    at_most: ShareOfLine | None = None
+    window: LastPhases | None = None
+
+
+class StatementColumn(Reply):
+    """One column of the table of a statement.
+
+    Attributes:
+        name: The alias, or the expression as the statement has it.
+        bar_of: The name of the column whose half widths this one holds. None in every other column.
+    """
+
+    name: str
+    type: Literal["text", "integer", "real", "boolean", "date"]
+    bar_of: str | None = None
+
+
+class StatementTable(Reply):
+    """The table of a statement.
+
+    Attributes:
+        columns: The columns. Each column of published values is followed by its bars.
+        rows: The rows, each with one value for each column. None is a missing value, or an unknown bar.
+        phases: The first and the last phase that the answers speak of. None where nothing was asked.
+        notes: What the reader should know, each a sentence.
+        cost: The largest share of any phase's budget that the answers took together, or a little more.
+    """
+
+    status: Literal["answered"] = "answered"
+    dataset: DatasetName
+    columns: tuple[StatementColumn, ...]
+    rows: tuple[tuple[StrictBool | int | float | str | None, ...], ...]
+    phases: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    cost: float
 
 
 class Pending(Reply):

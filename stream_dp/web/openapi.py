@@ -24,6 +24,8 @@ from stream_dp.web.documents import (
     Problem,
     QueryList,
     SqlQuery,
+    Statement,
+    StatementTable,
 )
 
 __all__ = ["LONGEST_WAIT_S", "OPERATIONS", "Operation", "openapi"]
@@ -100,6 +102,14 @@ OPERATIONS: Final = (
         problems=(404, 409, 422, 503, 504),
     ),
     Operation(
+        "table",
+        f"{_DATASET}/tables",
+        "Asks a whole SELECT statement, and returns its table.",
+        "table",
+        body="statement",
+        problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
         "quote",
         f"{_DATASET}/quotes",
         "What the answer to a query would cost now. It spends nothing.",
@@ -168,6 +178,8 @@ def _schemas() -> dict[str, dict[str, Any]]:
     messages = schemas()
     made = {name: messages[name] for name in ("definition", "answer")}
     made |= {name: model.model_json_schema(mode="serialization") for name, model in _OWN.items()}
+    made["statement"] = Statement.model_json_schema()
+    made["table"] = _either(StatementTable, RefusedAnswer)
     made["query"] = _query()
     made["queries"] = QueryList.model_json_schema()
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/components/schemas/query"}
@@ -191,7 +203,7 @@ def _either(*models: type[BaseModel]) -> dict[str, Any]:
     made = [model.model_json_schema(mode="validation") for model in models]
     parts = {name: part for one in made for name, part in one.pop("$defs", {}).items()}
     for one in made:
-        one["required"].append("status")
+        one["required"] = sorted({*one["required"], "status"})
     return {"oneOf": made, "$defs": parts}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.client import Client, Rejection
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Answer, Definition, Rejected, read_answer
+from stream_dp.messages import Answer, Definition, DimensionTable, Rejected, read_answer
 from tests.pipeline.referee import Process, Sent, World
 
 
@@ -21,6 +21,12 @@ class WorldClient(Client):
     def __init__(self) -> None:
         self.analyst = "ann"
         self.closed = False
+        self.public = DimensionTable(
+            dimension="carriers",
+            key="code",
+            columns=("code", "region"),
+            rows=(("AA", "west"), ("UA", "east")),
+        )
         self.asked: list[Mapping[str, Any]] = []
         self._loop = asyncio.new_event_loop()
         self._world = World()
@@ -52,6 +58,9 @@ class WorldClient(Client):
 
     def retire(self, dataset: str, **_: Any) -> None:
         self._run(lambda world: world.produce("datasets", None, key=dataset))
+
+    def dimensions(self) -> dict[str, DimensionTable]:
+        return {self.public.dimension: self.public}
 
     def definition(self, dataset: str) -> Definition:
         if dataset not in (known := self.catalog()):

@@ -56,7 +56,7 @@ def test_the_package_announces_the_dialect() -> None:
 
 def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> None:
     found = sa.inspect(engine)
-    assert found.get_table_names() == ["flights", "people-2026"]
+    assert found.get_table_names() == ["carriers", "flights", "people-2026"]
     assert found.has_table("flights")
     assert not found.has_table("planes")
     columns = [
@@ -65,6 +65,8 @@ def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> N
         for column in found.get_columns(name)
     ]
     assert columns == [
+        ("code", "VARCHAR", False),
+        ("region", "VARCHAR", True),
         ("carrier", "VARCHAR", False),
         ("delay", "INTEGER", False),
         ("cancelled", "BOOLEAN", False),
@@ -87,7 +89,7 @@ def test_there_are_no_keys_schemas_or_views(engine: sa.Engine) -> None:
 def test_all_data_sets_are_reflected_at_once(engine: sa.Engine) -> None:
     metadata = sa.MetaData()
     metadata.reflect(engine)
-    assert set(metadata.tables) == {"flights", "people-2026"}
+    assert set(metadata.tables) == {"carriers", "flights", "people-2026"}
 
 
 # ---------------------------------------------------------------- statements
@@ -147,6 +149,19 @@ def test_averages_subqueries_and_names_that_need_quotes(
         with pytest.raises(exc.OperationalError, match="no phase"):
             connection.execute(query)
     assert client.asked[-1]["where"] == {"attribute": "Home town", "eq": "Bonn"}
+
+
+def test_a_public_table_is_joined_as_any_other(engine: sa.Engine, flights: sa.Table) -> None:
+    carriers = sa.Table("carriers", sa.MetaData(), autoload_with=engine)
+    query = (
+        sa.select(carriers.c.region, sa.func.count().label("n"))
+        .join_from(flights, carriers, flights.c.carrier == carriers.c.code)
+        .group_by(carriers.c.region)
+    )
+    with engine.connect() as connection:
+        found = {row.region: row.n for row in connection.execute(query)}
+    assert found.keys() >= {"west", "east"}
+    assert found["west"] > found["east"] > 7_000
 
 
 def test_plain_sql_takes_parameters_by_name(engine: sa.Engine) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Self
 from aiohttp import web
 
 from stream_dp import sql
-from stream_dp.client import AsyncClient, Query, Rejection
+from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
+from stream_dp.client.evaluating import evaluate
 from stream_dp.client.mailbox import Reply
 from stream_dp.client.queries import as_message
+from stream_dp.client.tables import answered
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.messages import Answer, Definition, Event, Rejected, read_answer
 from stream_dp.web.access import Access
@@ -21,7 +23,10 @@ from stream_dp.web.published import READ, Published
 from stream_dp.web.viewers import Viewers
 from tests.pipeline.referee import Process, Sent, World
 
-_READERS: dict[str, Callable[[bytes], Reply]] = {"answers": read_answer, "events": Event.model_validate_json}
+_READERS: dict[str, Callable[[bytes], Reply]] = {
+    "answers": read_answer,
+    "events": Event.model_validate_json,
+}
 
 
 class InProcess:
@@ -144,6 +149,28 @@ class WorldClient(AsyncClient):
         items = [await self.as_message(dataset, query) for query in queries]
         rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": items}
         return await self._send(dataset, timeout_s, **rest)
+
+    async def sql(  # type: ignore[override]
+        self,
+        statement: str,
+        *,
+        dataset: str,
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        at_most: float | None = None,
+        timeout_s: float = 60.0,
+    ) -> ResultTable:
+        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
+        plan = sql.plan(statement, attributes, dataset=dataset)
+        window = {} if last_phases is None else {"window": {"last_phases": last_phases}}
+        limit = {} if at_most is None else {"at_most": at_most}
+        answers = []
+        for number, fields in enumerate(plan.queries):
+            name = {"query_id": f"{query_id}.{number}"}
+            answers.append(
+                await self._send(dataset, timeout_s, **fields, **name, **window, **limit)
+            )
+        return evaluate(plan, dataset, answered(answers))
 
     async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
         for role, value in self._served.sent():

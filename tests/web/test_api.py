@@ -76,6 +76,34 @@ async def test_a_query_in_sql_or_as_a_message_is_answered(api: Client) -> None:
     assert answer["query_id"], "it gets an id"
 
 
+async def test_a_whole_statement_gives_a_table_with_bars(api: Client) -> None:
+    statement = "SELECT carrier, AVG(delay) AS m FROM flights GROUP BY carrier HAVING COUNT(*) > 5000 ORDER BY m"
+    body = {"sql": statement, "query_id": "t", "window": {"last_phases": 1}}
+    reply = await api.post(f"{FLIGHTS}/tables", json=body)
+    table = await reply.json()
+    assert (reply.status, table["status"], table["phases"]) == (200, "answered", [1, 1])
+    assert [(one["name"], one["type"]) for one in table["columns"]] == [
+        *(("carrier", "text"), ("m", "real"), ("m_error_bar", "real")),
+    ]
+    assert table["columns"][2]["bar_of"] == "m"
+    assert [row[0] for row in table["rows"]] == ["AA", "UA"]
+    assert table["cost"] >= 0
+
+
+async def test_a_refused_statement_is_a_reply_and_a_wrong_one_is_pointed_at(api: Client) -> None:
+    limited = {
+        "sql": "SELECT COUNT(*) FROM flights WHERE delay >= 30 WITHIN 0.1% OF ROWS",
+        "at_most": 1e-6,
+    }
+    reply = await api.post(f"{FLIGHTS}/tables", json=limited)
+    assert (reply.status, (await reply.json())["status"]) == (200, "refused")
+    reply = await api.post(f"{FLIGHTS}/tables", json={"sql": "SELECT * FROM flights"})
+    assert await problem(reply) == (422, "invalid_query")
+    assert (await reply.json())["column"] == 8
+    for body in ({}, {"sql": 7}, {"sql": "SELECT 1", "group_by": []}):
+        assert (await problem(await api.post(f"{FLIGHTS}/tables", json=body)))[0] == 400
+
+
 async def test_a_query_takes_its_window_its_error_and_its_price_next_to_its_sql(
     api: Client,
 ) -> None:

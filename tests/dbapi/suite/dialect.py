@@ -18,7 +18,7 @@ from stream_dp.client import Client, ResultTable
 from stream_dp.dbapi.connection import Connection
 from stream_dp.dbapi.dialect import StreamDPDialect
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, DimensionTable
 
 _NOTHING = ResultTable("", (), [], None)
 
@@ -31,6 +31,9 @@ class Catalog(Client):
 
     def catalog(self) -> dict[str, Definition]:
         return dict(self._definitions)
+
+    def dimensions(self) -> dict[str, DimensionTable]:
+        return {}
 
     def definition(self, dataset: str) -> Definition:
         if dataset not in self._definitions:
