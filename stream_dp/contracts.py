@@ -32,7 +32,7 @@ from stream_dp.messages import (
     SyntheticRows,
 )
 
-__all__ = ["asyncapi", "schemas"]
+__all__ = ["asyncapi", "components", "describe_query", "schemas"]
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _VERSION: Final = 1
@@ -148,9 +148,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     made["ledger"] = _LEDGER
     made["answer"] = _answer()
     made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
-    _describe_query(made["query"])
+    describe_query(made["query"])
     item = QueryFields.model_json_schema(mode="validation")
-    _describe_query(item)
+    describe_query(item)
     made["queries"]["$defs"] = item.pop("$defs") | {"Query": item}
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/$defs/Query"}
     made["queries"]["allOf"] = [_quotes_together()]
@@ -228,8 +228,8 @@ _CONDITION: Final[dict[str, Any]] = {
 }
 
 
-def _describe_query(schema: dict[str, Any]) -> None:
-    """Adds the rules that the model leaves to its validators and to the data set."""
+def describe_query(schema: dict[str, Any]) -> None:
+    """Adds to the schema of a query the rules that the model leaves to its validators and to the data set."""
     schema["$defs"]["Condition"] = _CONDITION
     condition: dict[str, Any] = {"$ref": "#/$defs/Condition"}
     schema["properties"]["where"] = {"anyOf": [condition, {"type": "null"}], "default": None}
@@ -320,13 +320,13 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
             "schemas": {
                 full_name: part
                 for name, schema in named.items()
-                for full_name, part in _schemas_in(name, schema).items()
+                for full_name, part in components(name, schema).items()
             },
         },
     }
 
 
-def _schemas_in(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def components(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Returns a schema and its definitions, each under a name that is unique in the whole document."""
 
     def moved(node: Any) -> Any:

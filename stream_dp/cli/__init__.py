@@ -36,7 +36,7 @@ _COMMANDS = {
     "ledger": "Check every price that was charged, from the topics alone.",
     "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
     "topics": "Create the topics.",
-    "contracts": "Write JSON Schemas and an AsyncAPI document for other languages.",
+    "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
     "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
 }
 

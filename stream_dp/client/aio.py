@@ -109,6 +109,7 @@ class AsyncClient:
     stand = _twin(Client.stand)
     end_standing = _twin(Client.end_standing)
     change_standing = _twin(Client.change_standing)
+    answer = _twin(Client.answer)
     waiting = _twin(Client.waiting)
     batch_events = _twin(Client.batch_events)
     worker_problem = _twin(Client.worker_problem)

@@ -467,6 +467,22 @@ class Client:
                 counts[answer.difficulty][key] += 1
         return counts["easy"], counts["hard"]
 
+    def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
+        """Returns this analyst's answer under an id from the ``latest`` answers of each partition.
+
+        It sends nothing. To get an older answer, ask the same query under the same id again.
+
+        Returns:
+            The answer or the refusal, or None if it is not among them.
+        """
+        for key, value in reversed(self._reader.read("answers", latest=latest)):
+            answer = documents.read_answer(value) if key == dataset else None
+            if isinstance(answer, QuotedAnswer | QuotedBundle) or answer is None:
+                continue
+            if (answer.analyst, answer.query_id) == (self.analyst, query_id):
+                return answer
+        return None
+
     def waiting(self) -> dict[str, int]:
         """Returns how many rows of each data set wait for the next phase, according to recent events."""
         found: dict[str, int] = {}

@@ -26,6 +26,7 @@ from stream_dp.messages import (
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    QueryFields,
     Series,
     ShareAnswer,
     ShareByGroupAnswer,
@@ -72,6 +73,10 @@ class _Precise(_More, total=False):
     error: ErrorOf | None
     at_most: float | None
     series: Series | None
+
+
+_NOT_ASKED: Final = frozenset({"quote", "standing", "alert"})
+"""The fields of a query's message that say what is done with the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,20 @@ class Query(Generic[AnswerT_co]):
     minus_window: Mapping[str, Any] | None = None
     window: Mapping[str, Any] | None = None
     series: Series | None = None
+
+    @classmethod
+    def of_message(cls, fields: QueryFields) -> Query[Any]:
+        """Returns the query of a message. ``as_message`` returns the fields of the message again."""
+        said = fields.model_dump(exclude_none=True, exclude_defaults=True)
+        window = said.pop("window", {})
+        last_phases = window.pop("last_phases", None)
+        return Query(
+            condition=said.pop("where", None),
+            conditions=said.pop("wheres", ()),
+            last_phases=last_phases,
+            window=window or None,
+            **{name: value for name, value in said.items() if name not in _NOT_ASKED},
+        )
 
     @overload
     @classmethod

@@ -140,7 +140,8 @@ class Scope:
                     "leave SELECT * FROM ... WHERE ... in it",
                 )
         for item in inner.expressions:
-            if not isinstance(item, exp.Star | exp.Column):
+            renames = isinstance(item, exp.Alias) and item.alias != item.this.name
+            if renames or not isinstance(item.unalias(), exp.Star | exp.Column):
                 raise self._source.error(
                     item,
                     "a subquery here only filters rows",

@@ -24,6 +24,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _OPEN: Final = frozenset({"/healthz", "/enter"})
 _ANALYST: Final = frozenset({"/ask", "/stream/analyst", "/question"})
 _STATIC: Final = "/static/"
+_API: Final = "/api/"
 _FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -136,7 +137,7 @@ class Access:
             if request.path in _OPEN or request.path.startswith(_STATIC):
                 return await handler(request)
             role = self.role(request)
-            if role == "operator" or (role == "analyst" and request.path in _ANALYST):
+            if role == "operator" or (role == "analyst" and _is_for_analysts(request.path)):
                 return await handler(request)
             if role == "analyst" and request.path == "/":
                 raise web.HTTPSeeOther("/ask")
@@ -158,6 +159,10 @@ class Access:
 
         app.middlewares.append(guard)
         app.on_response_prepare.append(_add_headers)
+
+
+def _is_for_analysts(path: str) -> bool:
+    return path in _ANALYST or path.startswith(_API)
 
 
 def _check_name(request: web.Request) -> None:

@@ -53,6 +53,7 @@ class Feed:
         self._idle_s = idle_s
         self._positions: dict[TopicPartition, int] = {}
         self._goals: dict[TopicPartition, int] = {}
+        self._opened = False
         self._lock = threading.Lock()
         self._viewers = 0
         self._left_s = 0.0
@@ -70,8 +71,8 @@ class Feed:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all records from before the first viewer have been read."""
-        return bool(self._positions) and not self._goals
+        """Whether all records from before the reader last started have been read."""
+        return self._opened and not self._goals
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -79,6 +80,7 @@ class Feed:
         with self._lock:
             self._viewers += 1
             if not self.running and not self._stopping.is_set():
+                self._opened = False
                 self._thread = threading.Thread(
                     target=self._run, name="stream-dp-pages", daemon=True
                 )
@@ -162,6 +164,7 @@ class Feed:
             self._positions.setdefault(partition, start)
             consumer.seek(partition, max(self._positions[partition], starts[partition]))
         self._goals = {partition: ends[partition] for partition in partitions}
+        self._opened = True
 
     def _take(self, record: Any) -> None:
         key = (record.key or b"").decode(errors="replace")

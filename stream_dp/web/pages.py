@@ -5,29 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import ClientConnectionError, web
 
 from stream_dp.broker import Broker
+from stream_dp.client import AsyncClient
+from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.health import Health
 from stream_dp.web.access import Access, Role
+from stream_dp.web.api import API_ANALYST, Api
 from stream_dp.web.asking import Asking
+from stream_dp.web.bodies import read_body
 from stream_dp.web.feed import Feed
 from stream_dp.web.published import Published
+from stream_dp.web.viewers import Viewers
 from stream_dp.web.views import Section, Views, away, health_document
 
 __all__ = ["Pages"]
 
 _TICK_S: Final = 0.5
 _STILL_HERE_S: Final = 5.0  # live.js relies on it
-_MOST_VIEWERS: Final = 32
-_FOR_OPERATORS: Final = 8
-_LARGEST_REQUEST: Final = 65_536
 _PATIENCE_S: Final = 10.0
+_BREATH_S: Final = 0.05
 _TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",
@@ -38,7 +43,7 @@ _PAGES: Final = ("enter.html", "operator.html", "analyst.html")
 
 
 class Pages:
-    """Both views, their live updates, and the question box.
+    """Both views, their live updates, the question box, and the HTTP API.
 
     They cost nothing until somebody opens a page. Then the topics are read, and each page gets the changes
     every half second.
@@ -60,19 +65,28 @@ class Pages:
         self._access = access
         self._health = health
         self._durability = durability
-        published = Published()
-        self._views = Views(published)
-        self._feed = Feed(broker, topics, published)
-        self._asking = Asking(broker, topics.prefix)
-        self._viewers = 0
+        self._viewers = Viewers()
         self._closing = asyncio.Event()
+        self._published = Published()
+        self._views = Views(self._published)
+        self._feed = Feed(broker, topics, self._published)
+        self._asking = Asking(broker, topics.prefix)
+        self._api = Api(
+            partial(AsyncClient, broker, analyst=API_ANALYST, topic_prefix=topics.prefix),
+            published=self._caught_up,
+            gone=self._gone,
+            role=access.role,
+            viewers=self._viewers,
+            closing=self._closing,
+        )
         self._files = {
             file.name: (_TYPES["." + file.name.rpartition(".")[2]], file.read_bytes())
             for file in (files(__package__) / "static").iterdir()
         }
 
     def install(self, app: web.Application) -> None:
-        """Adds the pages to a web server that has not started."""
+        """Adds the pages and the API to a web server that has not started."""
+        self._api.install(app)
         self._access.install(app, enter=self._page("enter.html"))
         app.router.add_get("/", self._page("operator.html"))
         app.router.add_get("/ask", self._page("analyst.html"))
@@ -130,20 +144,18 @@ class Pages:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Streams server-sent events: the documents that have changed, by name."""
         role = self._access.role(request)
-        if self._viewers >= _MOST_VIEWERS - (0 if role == "operator" else _FOR_OPERATORS):
-            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
         view: Role = "operator" if request.path.endswith("operator") else "analyst"
         dataset = request.query.get("dataset", "")[:64]
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         )
-        self._viewers += 1
-        try:
-            with self._feed.watched(), contextlib.suppress(ClientConnectionError, ConnectionError):
-                await response.prepare(request)
-                await self._tell(response, view, role, dataset)
-        finally:
-            self._viewers -= 1
+        with (
+            self._viewers.place(role),
+            self._feed.watched(),
+            contextlib.suppress(ClientConnectionError, ConnectionError),
+        ):
+            await response.prepare(request)
+            await self._tell(response, view, role, dataset)
         return response
 
     async def _tell(
@@ -184,11 +196,27 @@ class Pages:
             return state | self._views.public(dataset)
         return state | self._views.operator(dataset)
 
+    async def _caught_up(self) -> Published:
+        """Returns the state of all data sets, once what was there before has been read.
+
+        Raises:
+            ServerUnavailable: The topics cannot be read.
+        """
+        with self._feed.watched():
+            end = time.monotonic() + _PATIENCE_S
+            while self._feed.problem or not self._feed.caught_up:
+                if self._feed.problem or self._closing.is_set() or time.monotonic() > end:
+                    problem = self._feed.problem or "the topics are not read yet"
+                    raise ServerUnavailable(f"{problem}; ask again in a moment")
+                await asyncio.sleep(_BREATH_S)
+        return self._published
+
     async def _close(self, _: web.Application) -> None:
         """Ends the streams, because the server waits for open ones when it stops."""
         self._closing.set()
         await asyncio.to_thread(self._feed.close)
-        await asyncio.to_thread(self._asking.close)
+        await self._asking.close()
+        await self._api.close()
 
 
 def _error(message: str) -> web.Response:
@@ -196,17 +224,10 @@ def _error(message: str) -> web.Response:
 
 
 async def _document(request: web.Request) -> Mapping[str, Any]:
-    """Reads the JSON object that a page sent. A form of another site cannot send this type."""
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="send application/json\n")
-    if (request.content_length or 0) > _LARGEST_REQUEST:
-        raise web.HTTPRequestEntityTooLarge(_LARGEST_REQUEST, request.content_length or 0)
+    """Reads the JSON object that a page sent."""
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            found = await request.json()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout from None
-    except (web.RequestPayloadError, ValueError, RecursionError):
+        found = json.loads(await read_body(request))
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise web.HTTPBadRequest(text="send one JSON object\n")

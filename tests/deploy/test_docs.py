@@ -38,7 +38,7 @@ from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.messages.standing import LONGEST_ID
 from stream_dp.pipeline import backlog, dataset, standing
 from stream_dp.profiles.lines import epsilon_of_person
-from stream_dp.web import pages, runner
+from stream_dp.web import bodies, runner
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -163,7 +163,7 @@ def test_the_page_for_contributors_links_every_decision() -> None:
             runner._MOST_CONNECTIONS,
         ),
         ("head of a request to these ports", int(runner._HEAD_S)),
-        ("body of such a request", pages._LARGEST_REQUEST),
+        ("body of such a request", bodies.LARGEST),
         ("connection that asks for nothing, or does not read what it is sent", int(runner._IDLE_S)),
     ],
 )

@@ -99,6 +99,7 @@ ANSWERED: list[tuple[str, str | None]] = [
         None,
     ),
     ("SELECT COUNT(*) FROM (SELECT * FROM sales WHERE paid) AS p WHERE p.country = 'DE'", None),
+    ("SELECT COUNT(*) FROM (SELECT sales.paid AS paid FROM sales WHERE sales.paid) AS p", None),
     (
         "WITH p AS (SELECT * FROM sales WHERE paid) SELECT country, COUNT(*) FROM p GROUP BY country",
         None,

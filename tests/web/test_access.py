@@ -22,6 +22,7 @@ from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.health import Health
 from stream_dp.settings import WorkerSettings
 from stream_dp.web.access import Access, is_loopback
+from stream_dp.web.openapi import openapi
 from stream_dp.web.pages import Pages
 from stream_dp.web.scraping import serve_metrics
 
@@ -208,6 +209,7 @@ async def test_nothing_is_served_but_what_this_project_has_written() -> None:
     assert {route.resource.canonical for route in app.web.web_app.router.routes()} == {
         *("/", "/ask", "/enter", "/question", "/static/{name}"),
         *("/stream/operator", "/stream/analyst", "/healthz", "/metrics"),
+        *openapi()["paths"],
     }
 
 

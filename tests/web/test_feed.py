@@ -67,6 +67,7 @@ def test_a_flood_of_answers_is_read_in_part_and_the_ledger_in_full(deployment: A
     send(*map(answer, range(1, 6001)), *map(phase, range(3, 1203)))
     assert published.version == 4
     with feed.watched():
+        assert not feed.caught_up, "there are records that it has not read"
         until(lambda: len(people.odometer.blocks) == 1203)
         until(lambda: people.answers[0]["query_id"] == "q6000")
     assert feed.skipped > 0

@@ -1,0 +1,213 @@
+"""The dialect of SQLAlchemy for data sets: ``streamdp://ann@host:port/?topic_prefix=stream-dp.``.
+
+A data set is a table, and its attributes are the columns. After each column of published values, a result has
+a column with their error bars, whose name ends in ``_error_bar``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, cast
+
+from sqlalchemy import Connection, types
+from sqlalchemy.engine import ConnectArgsType, default, reflection
+from sqlalchemy.engine.interfaces import (
+    DBAPIModule,
+    ReflectedColumn,
+    ReflectedForeignKeyConstraint,
+    ReflectedIndex,
+    ReflectedPrimaryKeyConstraint,
+)
+from sqlalchemy.engine.url import URL
+from sqlalchemy.exc import ArgumentError, CompileError, NoSuchTableError
+from sqlalchemy.sql import compiler
+
+from stream_dp.client import Client
+from stream_dp.dbapi.errors import InterfaceError
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import AttributeSpec, DimensionTable
+
+__all__ = ["StreamDPDialect"]
+
+_OPTIONS: Final = {
+    "topic_prefix": str,
+    "last_phases": int,
+    "at_most": float,
+    "timeout_s": float,
+}
+
+
+class _ReadOnly(compiler.SQLCompiler):
+    """Writes SELECT, and says why there is nothing else."""
+
+    def visit_insert(self, *_: Any, **__: Any) -> NoReturn:
+        raise CompileError("rows are sent with `stream-dp ingest`, or by a producer on Kafka")
+
+    def visit_update(self, *_: Any, **__: Any) -> NoReturn:
+        raise CompileError("a row never changes once it is sent")
+
+    def visit_delete(self, *_: Any, **__: Any) -> NoReturn:
+        raise CompileError("rows are erased with their data set: stream-dp dataset delete")
+
+    def visit_empty_set_op_expr(self, *_: Any, **__: Any) -> NoReturn:
+        raise CompileError("no row satisfies IN with an empty list; name at least one value")
+
+
+class _NoDefinitions(compiler.DDLCompiler):
+    """Says how data sets are defined."""
+
+    def process(self, *_: Any, **__: Any) -> NoReturn:
+        raise CompileError(
+            "a data set is defined with its promise of privacy: stream-dp dataset create"
+        )
+
+
+class StreamDPDialect(default.DefaultDialect):
+    """Asks data sets in SQL, through ``stream_dp.dbapi``."""
+
+    name = "streamdp"
+    driver = "kafka"
+    default_paramstyle = "qmark"
+    statement_compiler = _ReadOnly
+    ddl_compiler = _NoDefinitions
+    supports_statement_cache = True
+    supports_native_boolean = True
+    supports_alter = False
+    supports_sane_rowcount = False
+    supports_empty_insert = False
+    postfetch_lastrowid = False
+    requires_name_normalize = False
+
+    @classmethod
+    def import_dbapi(cls) -> DBAPIModule:
+        """Returns the driver."""
+        from stream_dp import dbapi
+
+        return cast("DBAPIModule", dbapi)
+
+    def create_connect_args(self, url: URL) -> ConnectArgsType:
+        """Returns the arguments of ``connect`` that an address stands for.
+
+        Raises:
+            ArgumentError: The address has a part that means nothing here.
+        """
+        if url.password or url.database:
+            part = "a password" if url.password else f"/{url.database}"
+            raise ArgumentError(
+                f"url: {part} means nothing here; the data set stands in FROM, and TLS and passwords are set "
+                "by STREAM_DP_KAFKA_* for an address without a host"
+            )
+        unknown = sorted(url.query.keys() - _OPTIONS.keys())
+        if unknown:
+            raise ArgumentError(f"url: {unknown[0]} is unknown; use {', '.join(_OPTIONS)}")
+        options: dict[str, Any] = {
+            name: read(url.query[name]) for name, read in _OPTIONS.items() if name in url.query
+        }
+        if url.host is not None:
+            options["bootstrap_servers"] = f"{url.host}:{url.port or 9092}"
+        if url.username is not None:
+            options["analyst"] = url.username
+        return [], options
+
+    def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
+        """Returns whether an error says that the connection is lost."""
+        return isinstance(e, InterfaceError) or isinstance(e.__cause__, ServerUnavailable)
+
+    # ------------------------------------------------------------ introspection
+
+    @reflection.cache
+    def get_table_names(
+        self, connection: Connection, schema: str | None = None, **_: Any
+    ) -> list[str]:
+        """Returns the names of the data sets, and of the public tables that statements can join."""
+        if schema:
+            return []
+        client = _client(connection)
+        return sorted({*client.catalog(), *client.dimensions()})
+
+    @reflection.cache
+    def get_columns(
+        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[ReflectedColumn]:
+        """Returns the attributes of a data set, or the columns of a public table.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        if schema:
+            raise NoSuchTableError(f"{schema}.{table_name}")
+        client = _client(connection)
+        try:
+            attributes = client.definition(table_name).attributes
+        except InvalidInput as unknown:
+            table = client.dimensions().get(table_name)
+            if table is None:
+                raise NoSuchTableError(table_name) from unknown
+            return _columns_of(table)
+        return [
+            {
+                "name": attribute.name,
+                "type": _type(attribute),
+                "nullable": attribute.missing,
+                "default": None,
+            }
+            for attribute in attributes
+        ]
+
+    @reflection.cache
+    def has_table(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> bool:
+        """Returns whether there is a data set or a public table of that name."""
+        return table_name in self.get_table_names(connection, schema, **kw)
+
+    def get_schema_names(self, connection: Connection, **_: Any) -> list[str]:
+        """Returns nothing: data sets are not in schemas."""
+        return []
+
+    def get_view_names(
+        self, connection: Connection, schema: str | None = None, **_: Any
+    ) -> list[str]:
+        """Returns nothing: there are no views."""
+        return []
+
+    def get_pk_constraint(
+        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+    ) -> ReflectedPrimaryKeyConstraint:
+        """Returns no key: rows cannot be told apart."""
+        self.get_columns(connection, table_name, schema)
+        return {"constrained_columns": [], "name": None}
+
+    def get_foreign_keys(
+        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[ReflectedForeignKeyConstraint]:
+        """Returns nothing: no row refers to another one."""
+        self.get_columns(connection, table_name, schema)
+        return []
+
+    def get_indexes(
+        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+    ) -> list[ReflectedIndex]:
+        """Returns nothing: there are no indexes."""
+        self.get_columns(connection, table_name, schema)
+        return []
+
+
+def _client(connection: Connection) -> Client:
+    return cast("Client", connection.connection.dbapi_connection.client)  # type: ignore[union-attr]
+
+
+def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
+    """Returns the columns of a public table. An entry may be a text, a number or a truth value."""
+    return [
+        {"name": one, "type": types.String(), "nullable": one != table.key, "default": None}
+        for one in table.columns
+    ]
+
+
+def _type(attribute: AttributeSpec) -> types.TypeEngine[Any]:
+    """Returns the type of an attribute. Grouped by a number, a result has the names of its bins instead."""
+    if attribute.type == "boolean":
+        return types.Boolean()
+    if attribute.type == "number":
+        return types.Integer() if attribute.integer else types.Float()
+    return types.String()

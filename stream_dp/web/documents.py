@@ -1,0 +1,201 @@
+"""The documents of the HTTP API that are not messages on Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AwareDatetime, BeforeValidator, Field, StrictBool
+
+from stream_dp.messages import MOST_QUOTED, AttributeName, DatasetName, Id, LastPhases
+from stream_dp.messages.base import Reply, Request, tupled
+from stream_dp.messages.precision import ErrorSpec, ShareOfLine
+from stream_dp.sql import MAX_LENGTH
+
+State: TypeAlias = Literal["live", "quarantined", "retired"]
+"""Whether a data set answers, is in quarantine, or is retired."""
+
+__all__ = [
+    "DatasetBudget",
+    "DatasetList",
+    "DatasetSummary",
+    "Pending",
+    "PhaseBudget",
+    "Problem",
+    "QueryList",
+    "SqlQuery",
+    "State",
+    "Statement",
+    "StatementColumn",
+    "StatementTable",
+]
+
+
+class SqlQuery(Request):
+    """A query in SQL. The other fields mean what they mean in a query message.
+
+    Attributes:
+        sql: A condition, or SELECT. An empty string asks about every row.
+        query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
+        group_by: The attributes of a table, if the SQL has no GROUP BY.
+    """
+
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)]
+    query_id: Id | None = None
+    group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
+    error: ErrorSpec | None = None
+    at_most: ShareOfLine | None = None
+    window: LastPhases | None = None
+
+
+class QueryList(Request):
+    """Queries that a quote prices together, in the order in which they will be asked."""
+
+    queries: Annotated[list[Any], Field(min_length=1, max_length=MOST_QUOTED)]
+
+
+class Statement(Request):
+    """A whole SELECT statement.
+
+    Attributes:
+        sql: The statement.
+        query_id: The id of its queries. A repeated id returns the same answers. Default: a new id.
+        at_most: The largest share of any phase's budget that the statement may take.
+    """
+
+    sql: Annotated[str, Field(max_length=MAX_LENGTH)]
+    query_id: Id | None = None
+    at_most: ShareOfLine | None = None
+    window: LastPhases | None = None
+
+
+class StatementColumn(Reply):
+    """One column of the table of a statement.
+
+    Attributes:
+        name: The alias, or the expression as the statement has it.
+        bar_of: The name of the column whose half widths this one holds. None in every other column.
+    """
+
+    name: str
+    type: Literal["text", "integer", "real", "boolean", "date"]
+    bar_of: str | None = None
+
+
+class StatementTable(Reply):
+    """The table of a statement.
+
+    Attributes:
+        columns: The columns. Each column of published values is followed by its bars.
+        rows: The rows, each with one value for each column. None is a missing value, or an unknown bar.
+        phases: The first and the last phase that the answers speak of. None where nothing was asked.
+        notes: What the reader should know, each a sentence.
+        cost: The largest share of any phase's budget that the answers took together, or a little more.
+    """
+
+    status: Literal["answered"] = "answered"
+    dataset: DatasetName
+    columns: tuple[StatementColumn, ...]
+    rows: tuple[tuple[StrictBool | int | float | str | None, ...], ...]
+    phases: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    cost: float
+
+
+class Pending(Reply):
+    """A query whose answer is not there yet.
+
+    Attributes:
+        query_id: The id of the query.
+        answer: The address of its answer.
+    """
+
+    status: Literal["pending"] = "pending"
+    dataset: DatasetName
+    query_id: Id
+    answer: str
+
+
+class DatasetSummary(Reply):
+    """A data set.
+
+    Attributes:
+        phases: The number of open phases.
+        rows: The number of rows in them.
+        waiting: The number of rows that wait for the next phase. None until an event reports it.
+        spent: The largest spent share of any phase's budget.
+    """
+
+    dataset: DatasetName
+    state: State
+    phases: int
+    rows: int
+    waiting: int | None = None
+    spent: float
+
+
+class DatasetList(Reply):
+    """All data sets, by name."""
+
+    datasets: tuple[DatasetSummary, ...]
+
+
+class PhaseBudget(Reply):
+    """The budget of one phase.
+
+    Attributes:
+        phase: The number of the phase, from 1.
+        opened: The time at which it opened.
+        rows: The number of its rows.
+        spent: The spent share of its budget, in [0, 1].
+        left: The remaining share.
+        looks: The number of paid looks at its rows.
+    """
+
+    phase: int
+    opened: AwareDatetime
+    rows: int
+    spent: float
+    left: float
+    looks: int
+
+
+class DatasetBudget(Reply):
+    """The budget of a data set, according to its published ledger.
+
+    Attributes:
+        spent: The largest spent share of any phase's budget.
+        left: The remaining share of that phase.
+        looks: The number of looks at the rows.
+        phases: The phases, oldest first.
+    """
+
+    dataset: DatasetName
+    spent: float
+    left: float
+    looks: int
+    phases: tuple[PhaseBudget, ...]
+
+
+class Problem(Reply):
+    """A reason why a request was not served, in the form of RFC 9457.
+
+    Attributes:
+        type: Always ``about:blank``; ``code`` tells the problems apart.
+        title: The name of the status.
+        status: The status of the reply.
+        detail: The problem and how to fix it.
+        code: The machine-readable code of the problem.
+        retriable: Whether the same request may succeed later.
+        field: The part of the request that is wrong.
+        line: The line of the SQL that is wrong. ``column`` is the character.
+    """
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    retriable: bool = False
+    field: str | None = None
+    line: int | None = None
+    column: int | None = None

@@ -1,0 +1,100 @@
+"""One client for many requests to the web server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from stream_dp.client import AsyncClient, Rejection
+from stream_dp.errors import InvalidInput, RequestTimeout, StreamDPError
+
+__all__ = ["SharedClient", "TooBusy"]
+
+_MOST_QUEUED: Final = 16
+_IDLE_S: Final = 60.0
+
+
+class TooBusy(StreamDPError):
+    """Too many requests are in progress."""
+
+    code = "too_busy"
+    retriable = True
+
+    def __init__(self) -> None:
+        super().__init__("too many queries are in progress; ask again in a moment")
+
+
+class SharedClient:
+    """A client that the first request opens, and that closes after a minute without requests.
+
+    Args:
+        connect: A function that creates a client without connecting it.
+    """
+
+    def __init__(self, connect: Callable[[], AsyncClient]) -> None:
+        self._connect = connect
+        self._client: AsyncClient | None = None
+        self._opening = asyncio.Lock()
+        self._users = 0
+        self._queries = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._letting_go: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[AsyncClient]:
+        """Holds the client open while the context lasts.
+
+        An error of the connection closes the client, so that the next request connects again.
+        """
+        if self._idle is not None:
+            self._idle.cancel()
+        self._users += 1
+        try:
+            yield await self._open()
+        except (InvalidInput, Rejection):
+            raise
+        except StreamDPError as error:
+            if not isinstance(error, RequestTimeout) or self._users == 1:
+                await self.close()
+            raise
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._let_go)
+
+    @asynccontextmanager
+    async def ask(self) -> AsyncIterator[AsyncClient]:
+        """Does the same as ``use``, for a query that waits for a reply.
+
+        Raises:
+            TooBusy: 16 queries wait already.
+        """
+        if self._queries >= _MOST_QUEUED:
+            raise TooBusy
+        self._queries += 1
+        try:
+            async with self.use() as client:
+                yield client
+        finally:
+            self._queries -= 1
+
+    async def close(self) -> None:
+        """Closes the client. Requests that still wait get an error."""
+        if self._idle is not None:
+            self._idle.cancel()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _open(self) -> AsyncClient:
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._connect().__aenter__()
+            return self._client
+
+    def _let_go(self) -> None:
+        task = asyncio.get_running_loop().create_task(self.close())
+        self._letting_go.add(task)
+        task.add_done_callback(self._letting_go.discard)

@@ -1,0 +1,276 @@
+"""SQLAlchemy reads the catalog, writes statements, and gives their tables with the error bars."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.dialects import registry
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import DeclarativeBase, Session
+
+from stream_dp import dbapi
+from stream_dp.dbapi.connection import Connection
+from stream_dp.dbapi.dialect import StreamDPDialect
+from stream_dp.errors import ServerUnavailable
+from tests.dbapi.conftest import WorldClient
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+WIDE = {
+    "attributes": [
+        {"name": "Home town", "type": "category", "values": ["Bonn", "Graz"], "missing": True},
+        {"name": "height", "type": "number", "edges": [1.5, 1.8]},
+    ]
+}
+
+
+@pytest.fixture
+def engine(client: WorldClient) -> Iterator[sa.Engine]:
+    """An engine on ``flights`` and the data set ``people-2026``, of which no phase is open."""
+    registry.register("streamdp", "stream_dp.dbapi.dialect", "StreamDPDialect")
+    client.define("people-2026", **WIDE)
+    made = sa.create_engine("streamdp://", creator=lambda: Connection(client))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def flights(engine: sa.Engine) -> sa.Table:
+    return sa.Table("flights", sa.MetaData(), autoload_with=engine)
+
+
+def test_the_package_announces_the_dialect() -> None:
+    points = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]
+    module, _, name = points["sqlalchemy.dialects"]["streamdp"].partition(":")
+    assert (module, name) == (StreamDPDialect.__module__, StreamDPDialect.__name__)
+
+
+# ---------------------------------------------------------------- introspection
+
+
+def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> None:
+    found = sa.inspect(engine)
+    assert found.get_table_names() == ["carriers", "flights", "people-2026"]
+    assert found.has_table("flights")
+    assert not found.has_table("planes")
+    columns = [
+        (column["name"], str(column["type"]), column["nullable"])
+        for name in found.get_table_names()
+        for column in found.get_columns(name)
+    ]
+    assert columns == [
+        ("code", "VARCHAR", False),
+        ("region", "VARCHAR", True),
+        ("carrier", "VARCHAR", False),
+        ("delay", "INTEGER", False),
+        ("cancelled", "BOOLEAN", False),
+        ("Home town", "VARCHAR", True),
+        ("height", "FLOAT", False),
+    ]
+
+
+def test_there_are_no_keys_schemas_or_views(engine: sa.Engine) -> None:
+    found = sa.inspect(engine)
+    assert found.get_pk_constraint("flights")["constrained_columns"] == []
+    assert found.get_foreign_keys("flights") == found.get_indexes("flights") == []
+    assert found.get_schema_names() == found.get_view_names() == []
+    assert found.get_table_names(schema="main") == []
+    for name in ("planes", None):
+        with pytest.raises(exc.NoSuchTableError):
+            found.get_columns(name or "flights", schema=None if name else "main")
+
+
+def test_all_data_sets_are_reflected_at_once(engine: sa.Engine) -> None:
+    metadata = sa.MetaData()
+    metadata.reflect(engine)
+    assert set(metadata.tables) == {"carriers", "flights", "people-2026"}
+
+
+# ---------------------------------------------------------------- statements
+
+
+def test_a_select_gives_values_and_their_bars(engine: sa.Engine, flights: sa.Table) -> None:
+    count = sa.func.count().label("n")
+    query = (
+        sa.select(flights.c.carrier, count)
+        .where(flights.c.delay >= 0, sa.not_(flights.c.cancelled))
+        .group_by(flights.c.carrier)
+        .order_by(count.desc())
+        .limit(2)
+    )
+    with engine.connect() as connection:
+        result = connection.execute(query)
+        assert list(result.keys()) == ["carrier", "n", "n_error_bar"]
+        rows = result.all()
+    assert rows[0].carrier == "AA"
+    assert abs(rows[0].n - 9_000) <= rows[0].n_error_bar < 1_000
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda c: c.carrier == "AA",
+        lambda c: c.carrier.in_(["AA", "UA"]),
+        lambda c: c.carrier.not_in(["AA"]),
+        lambda c: c.cancelled,
+        lambda c: ~c.cancelled,
+        lambda c: c.cancelled.is_(True),
+        lambda c: c.cancelled == sa.true(),
+        lambda c: sa.or_(c.delay < 10, sa.and_(c.delay >= 30, c.carrier != "UA")),
+        lambda c: c.carrier.like("A%"),
+    ],
+)
+def test_conditions_are_written_so_that_they_can_be_asked(
+    engine: sa.Engine, flights: sa.Table, condition: Any
+) -> None:
+    with engine.connect() as connection:
+        query = (
+            sa.select(sa.func.count().label("n")).select_from(flights).where(condition(flights.c))
+        )
+        assert connection.execute(query).one().n > 0
+
+
+def test_averages_subqueries_and_names_that_need_quotes(
+    engine: sa.Engine, flights: sa.Table, client: WorldClient
+) -> None:
+    late = sa.select(flights).where(flights.c.delay >= 30).subquery()
+    with engine.connect() as connection:
+        mean = connection.execute(sa.select(sa.func.avg(flights.c.delay).label("m"))).one()
+        assert mean.m_error_bar > 0
+        assert connection.execute(sa.select(sa.func.count()).select_from(late)).one()[0] > 7_000
+        people = sa.Table("people-2026", sa.MetaData(), autoload_with=connection)
+        query = sa.select(sa.func.count()).where(people.c["Home town"] == "Bonn")
+        with pytest.raises(exc.OperationalError, match="no phase"):
+            connection.execute(query)
+    assert client.asked[-1]["where"] == {"attribute": "Home town", "eq": "Bonn"}
+
+
+def test_a_public_table_is_joined_as_any_other(engine: sa.Engine, flights: sa.Table) -> None:
+    carriers = sa.Table("carriers", sa.MetaData(), autoload_with=engine)
+    query = (
+        sa.select(carriers.c.region, sa.func.count().label("n"))
+        .join_from(flights, carriers, flights.c.carrier == carriers.c.code)
+        .group_by(carriers.c.region)
+    )
+    with engine.connect() as connection:
+        found = {row.region: row.n for row in connection.execute(query)}
+    assert found.keys() >= {"west", "east"}
+    assert found["west"] > found["east"] > 7_000
+
+
+def test_plain_sql_takes_parameters_by_name(engine: sa.Engine) -> None:
+    statement = sa.text("SELECT COUNT(*) AS n FROM flights WHERE carrier = :carrier")
+    with engine.connect() as connection:
+        assert connection.execute(statement, {"carrier": "UA"}).one().n > 7_000
+
+
+def test_a_statement_is_compiled_once_for_all_values(engine: sa.Engine, flights: sa.Table) -> None:
+    with engine.connect() as connection:
+        for carrier, least in (("AA", 8_500), ("UA", 7_500), ("other", 3_500)):
+            query = sa.select(sa.func.count()).where(flights.c.carrier == carrier)
+            assert least < connection.execute(query).one()[0] < least + 1_000
+
+
+def test_classes_are_mapped_to_data_sets(engine: sa.Engine) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Flight(Base):
+        __tablename__ = "flights"
+        carrier = sa.orm.mapped_column(sa.String, primary_key=True)
+
+    with Session(engine) as session:
+        query = sa.select(Flight.carrier, sa.func.count().label("n")).group_by(Flight.carrier)
+        assert {row.carrier for row in session.execute(query)} == {"AA", "UA", "other"}
+
+
+def test_pandas_reads_a_statement_through_the_engine(engine: sa.Engine) -> None:
+    statement = sa.text(
+        "SELECT carrier, AVG(delay) AS m FROM flights WHERE delay >= :low GROUP BY carrier"
+    )
+    frame = pd.read_sql(statement, engine, params={"low": 0})
+    assert list(frame.columns) == ["carrier", "m", "m_error_bar"]
+    assert list(frame["carrier"]) == ["AA", "UA", "other"]
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda t: t.insert().values(carrier="AA"), "stream-dp ingest"),
+        (lambda t: t.update().values(carrier="AA"), "never changes"),
+        (lambda t: t.delete(), "erased with their data set"),
+        (lambda t: sa.schema.CreateTable(t), "stream-dp dataset create"),
+        (lambda t: sa.select(sa.func.count()).where(t.c.carrier.in_([])), "empty list"),
+    ],
+)
+def test_nothing_is_written_through_sql(
+    engine: sa.Engine, flights: sa.Table, write: Any, words: str
+) -> None:
+    with engine.connect() as connection, pytest.raises(exc.SQLAlchemyError, match=words):
+        connection.execute(write(flights))
+
+
+def test_errors_keep_their_class_and_their_words(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        with pytest.raises(exc.ProgrammingError, match="rows are never shown") as caught:
+            connection.execute(sa.text("SELECT * FROM flights"))
+        assert isinstance(caught.value.orig, dbapi.ProgrammingError)
+        assert not caught.value.connection_invalidated
+
+
+def test_a_lost_broker_invalidates_the_connection(
+    engine: sa.Engine, client: WorldClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise ServerUnavailable("the broker was lost")
+
+    monkeypatch.setattr(client, "sql", lost)
+    with engine.connect() as connection:
+        with pytest.raises(exc.OperationalError, match="the broker was lost") as caught:
+            connection.execute(sa.text("SELECT COUNT(*) FROM flights"))
+        assert caught.value.connection_invalidated
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def arguments(url: str) -> dict[str, Any]:
+    positional, named = StreamDPDialect().create_connect_args(make_url(url))
+    assert list(positional) == []
+    return dict(named)
+
+
+def test_an_address_says_where_the_brokers_are_and_who_asks() -> None:
+    assert arguments("streamdp://") == {}
+    assert arguments("streamdp://kafka.example") == {"bootstrap_servers": "kafka.example:9092"}
+    url = "streamdp://ann@127.0.0.1:23566/?topic_prefix=a.&last_phases=7&at_most=0.01&timeout_s=5"
+    assert arguments(url) == {
+        "bootstrap_servers": "127.0.0.1:23566",
+        "analyst": "ann",
+        "topic_prefix": "a.",
+        "last_phases": 7,
+        "at_most": 0.01,
+        "timeout_s": 5.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("streamdp://ann:secret@h", "a password means nothing here"),
+        ("streamdp://h/flights", "/flights means nothing here"),
+        ("streamdp://h/?colour=red", "colour is unknown; use topic_prefix"),
+    ],
+)
+def test_a_part_of_an_address_that_means_nothing_is_refused(url: str, words: str) -> None:
+    with pytest.raises(exc.ArgumentError, match=words):
+        arguments(url)

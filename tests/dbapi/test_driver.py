@@ -1,0 +1,227 @@
+"""The driver does what PEP 249 says, and what its docstrings add."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp import dbapi, sql
+from stream_dp.client import Column, ResultTable
+from stream_dp.dbapi.binding import bound
+from stream_dp.dbapi.connection import Connection
+from stream_dp.messages import Definition
+from tests.dbapi.conftest import WorldClient
+from tests.pipeline.referee import definition
+
+BY_CARRIER = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier ORDER BY n DESC"
+
+
+@pytest.fixture
+def connection(client: WorldClient) -> Connection:
+    return Connection(client)
+
+
+def test_the_module_says_what_it_is() -> None:
+    assert (dbapi.apilevel, dbapi.threadsafety, dbapi.paramstyle) == ("2.0", 2, "qmark")
+    for name in ("Interface", "Database"):
+        assert issubclass(getattr(dbapi, f"{name}Error"), dbapi.Error)
+    for name in ("Data", "Operational", "Integrity", "Internal", "Programming", "NotSupported"):
+        assert issubclass(getattr(dbapi, f"{name}Error"), dbapi.DatabaseError)
+    assert dbapi.Date(2026, 11, 1) == date(2026, 11, 1)
+    assert dbapi.TimestampFromTicks(0).timestamp() == 0
+    assert dbapi.TimeFromTicks(0) == dbapi.TimestampFromTicks(0).time()
+
+
+def test_a_statement_gives_rows_with_error_bars_next_to_the_values(connection: Connection) -> None:
+    cursor = connection.cursor()
+    assert cursor.description is None
+    assert cursor.rowcount == -1
+    cursor.execute(BY_CARRIER)
+    assert cursor.description is not None
+    assert [name for name, *_ in cursor.description] == ["carrier", "n", "n_error_bar"]
+    kinds = [kind for _, kind, *_ in cursor.description]
+    assert kinds == [dbapi.STRING, dbapi.NUMBER, dbapi.NUMBER]
+    assert kinds[0] != dbapi.NUMBER
+    assert cursor.rowcount == 3
+    first = cursor.fetchone()
+    assert first is not None
+    carrier, count, bar = first
+    assert carrier == "AA"
+    assert abs(count - 9_000) <= bar < 1_000
+    assert len(cursor.fetchmany(5)) == 2
+    assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
+    assert cursor.table is not None
+    assert cursor.table.phases == (1, 1)
+
+
+def test_rows_are_fetched_in_pieces_or_by_iteration(connection: Connection) -> None:
+    cursor = connection.cursor().execute(BY_CARRIER)
+    assert len(cursor.fetchmany()) == 1
+    cursor.arraysize = 2
+    assert len(cursor.fetchmany()) == 2
+    assert [row[0] for row in connection.cursor().execute(BY_CARRIER)] == ["AA", "UA", "other"]
+
+
+def test_dates_become_dates(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ResultTable("flights", (Column("day", "date"),), [("2026-11-01",), (None,)], None)
+    monkeypatch.setattr(connection, "ask", lambda _: table)
+    cursor = connection.cursor().execute("SELECT day")
+    assert cursor.fetchall() == [(date(2026, 11, 1),), (None,)]
+    assert cursor.description is not None
+    assert cursor.description[0][1] == dbapi.DATETIME
+
+
+# ---------------------------------------------------------------- parameters
+
+ATTRIBUTES = [one.model_dump() for one in Definition.read(definition("flights")).attributes]
+
+
+def read_back(text: str, values: list[str]) -> Any:
+    carrier = {**ATTRIBUTES[0], "values": [text, *values]}
+    statement = bound("SELECT COUNT(*) FROM flights WHERE carrier = ?", [text])
+    (query,) = sql.plan(statement, [carrier], dataset="flights", unit=None).queries
+    return query["where"]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=50))
+def test_any_text_is_read_back_as_it_was(text: str) -> None:
+    assert read_back(text, ["a", "b"]) == {"attribute": "carrier", "eq": text}
+
+
+@pytest.mark.parametrize("text", ["'", "''", "a' OR 1 = 1 --", "\\", "\\'", "?", "/*", "%s", ":a"])
+def test_no_text_leaves_its_quotes(text: str) -> None:
+    assert read_back(text, ["x"]) == {"attribute": "carrier", "eq": text}
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [
+        (None, "NULL"),
+        (True, "TRUE"),
+        (-3, " -3"),
+        (1e-7, " 0.0000001"),
+        (1e300, f" 1{'0' * 300}"),
+        (Decimal("2.50"), " 2.50"),
+        (np.int64(7), " 7"),
+        (np.bool_(False), "FALSE"),
+        (date(2026, 11, 1), "DATE '2026-11-01'"),
+        (datetime.fromisoformat("2026-11-01T06:30"), "TIMESTAMP '2026-11-01 06:30:00'"),
+        ("O'Hare", "'O''Hare'"),
+    ],
+)
+def test_a_parameter_becomes_a_literal(value: Any, literal: str) -> None:
+    assert bound("delay > 1 -?", [value]) == f"delay > 1 -{literal}"
+
+
+def test_only_question_marks_outside_of_quotes_and_comments_are_parameters() -> None:
+    statement = "a = '?' AND \"?\" = ? -- ?\nAND b = ? /* ? */"
+    assert bound(statement, [1, "x"]) == "a = '?' AND \"?\" =  1 -- ?\nAND b = 'x' /* ? */"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0"])
+def test_what_sql_cannot_say_is_refused(value: Any) -> None:
+    with pytest.raises(dbapi.DataError, match="cannot be written in SQL"):
+        bound("a = ?", [value])
+
+
+@pytest.mark.parametrize("parameters", [[], [1, 2], {"a": 1}, "x"])
+def test_each_question_mark_needs_its_parameter(parameters: Any) -> None:
+    with pytest.raises(dbapi.ProgrammingError, match="parameters: "):
+        bound("a = ?", parameters)
+
+
+def test_parameters_reach_the_query(connection: Connection, client: WorldClient) -> None:
+    statement = "SELECT COUNT(*) AS n FROM flights WHERE carrier = ? AND delay >= ?"
+    cursor = connection.cursor().execute(statement, ("UA", 30))
+    ((count, bar),) = cursor.fetchall()
+    assert abs(count - 8_000) <= bar
+    assert client.asked[-1]["where"] == {
+        "all": [{"attribute": "carrier", "eq": "UA"}, {"attribute": "delay", "ge": 30}]
+    }
+
+
+# ---------------------------------------------------------------- errors, and the end
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "words"),
+    [
+        ("SELECT COUNT(*) FROM nothing", dbapi.ProgrammingError, "there is no data set 'nothing'"),
+        ("SELECT COUNT(*) FROM flights WHERE x", dbapi.ProgrammingError, r"line 1, column 36: "),
+        ("SELECT * FROM flights", dbapi.ProgrammingError, "rows are never shown"),
+        ("DROP TABLE flights", dbapi.ProgrammingError, "this is not a SELECT"),
+        ("SELECT MODE(carrier) FROM flights", dbapi.OperationalError, "mode"),
+    ],
+)
+def test_errors_are_those_of_the_client_under_the_names_of_pep_249(
+    connection: Connection, statement: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        connection.cursor().execute(statement)
+    assert isinstance(caught.value, dbapi.Error)
+
+
+def test_a_statement_may_take_no_more_than_the_connection_allows(client: WorldClient) -> None:
+    connection = Connection(client, at_most=1e-6)
+    with pytest.raises(dbapi.OperationalError, match="at_most"):
+        connection.cursor().execute(
+            "SELECT COUNT(*) FROM flights WHERE delay >= 30 WITHIN 0.1% OF ROWS"
+        )
+
+
+def test_the_settings_of_a_connection_hold_for_its_statements(client: WorldClient) -> None:
+    connection = Connection(client, dataset="flights", last_phases=1)
+    connection.cursor().execute("SELECT COUNT(*)")
+    assert client.asked[-1]["window"] == {"last_phases": 1}
+
+
+def test_a_ping_asks_nothing(connection: Connection, client: WorldClient) -> None:
+    assert connection.cursor().execute("select 1;").fetchall() == [(1,)]
+    assert client.asked == []
+
+
+def test_a_transaction_is_nothing_to_undo(connection: Connection) -> None:
+    connection.commit()
+    connection.rollback()
+    with pytest.raises(dbapi.NotSupportedError, match="stream-dp ingest"):
+        connection.cursor().executemany("INSERT INTO flights VALUES (?)", [])
+
+
+def test_what_is_closed_says_so(connection: Connection, client: WorldClient) -> None:
+    cursor = connection.cursor()
+    with pytest.raises(dbapi.ProgrammingError, match="call execute first"):
+        cursor.fetchall()
+    with cursor:
+        cursor.setinputsizes([])
+        cursor.setoutputsize(1)
+    with pytest.raises(dbapi.InterfaceError, match="this cursor is closed"):
+        cursor.execute(BY_CARRIER)
+    with connection:
+        pass
+    connection.close()
+    assert client.closed
+    for call in (connection.cursor, connection.commit, connection.rollback):
+        with pytest.raises(dbapi.InterfaceError, match="this connection is closed"):
+            call()
+
+
+def test_without_a_broker_there_is_no_connection() -> None:
+    with pytest.raises(dbapi.OperationalError, match="no Kafka broker answers"):
+        dbapi.connect("127.0.0.1:1")
+
+
+def test_pandas_reads_a_statement(connection: Connection) -> None:
+    with pytest.warns(UserWarning, match=re.escape("DBAPI2")):
+        frame = pd.read_sql(
+            BY_CARRIER.replace("GROUP", "WHERE delay >= ? GROUP"), connection, params=[0]
+        )  # type: ignore[call-overload]
+    assert list(frame.columns) == ["carrier", "n", "n_error_bar"]
+    assert list(frame["carrier"])[:2] == ["AA", "UA"]

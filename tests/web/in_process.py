@@ -1,0 +1,203 @@
+"""The web server on a worker of this process: no broker, no store, and real answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Self
+
+from aiohttp import web
+
+from stream_dp import sql
+from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.mailbox import Reply
+from stream_dp.client.queries import as_message
+from stream_dp.client.tables import answered
+from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
+from stream_dp.messages import Answer, Definition, Event, Rejected, read_answer
+from stream_dp.web.access import Access
+from stream_dp.web.api import Api
+from stream_dp.web.published import READ, Published
+from stream_dp.web.viewers import Viewers
+from tests.pipeline.referee import Process, Sent, World
+
+_READERS: dict[str, Callable[[bytes], Reply]] = {
+    "answers": read_answer,
+    "events": Event.model_validate_json,
+}
+
+
+class InProcess:
+    """A worker, its topics, and clients that talk to it without a broker."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.published = Published()
+        self.followers: list[asyncio.Queue[Reply]] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.clients: list[WorldClient] = []
+        self._process = process
+        self._lock = asyncio.Lock()
+        self._read = 0
+
+    async def fill(self) -> InProcess:
+        """Adds the data set ``flights``, in its first phase of 21,000 rows."""
+        self.world.define("flights")
+        await self.run()
+        self.world.cells("flights", "first")
+        await self.run()
+        return self
+
+    def app(self, access: Access, *, gone: str = "", unread: str = "") -> web.Application:
+        """The API, and the guard of the pages.
+
+        Args:
+            gone: The servers that do not answer.
+            unread: The reason why the topics cannot be read.
+        """
+        closing = asyncio.Event()
+
+        async def published() -> Published:
+            if unread:
+                raise ServerUnavailable(unread)
+            return self.published
+
+        api = Api(
+            self.connect,
+            published=published,
+            gone=lambda: gone,
+            role=access.role,
+            viewers=Viewers(),
+            closing=closing,
+        )
+
+        async def close(_: web.Application) -> None:
+            closing.set()
+            await api.close()
+
+        app = web.Application()
+        api.install(app)
+        access.install(app, enter=_enter)
+        app.on_shutdown.append(close)
+        return app
+
+    async def run(self) -> None:
+        """Lets the worker read all records."""
+        async with self._lock:
+            await self._process.run()
+            sent = [one.outgoing for one in self.world.trail[self._read :] if isinstance(one, Sent)]
+            self._read = len(self.world.trail)
+        for one in sent:
+            if one.role in READ:
+                self.published.take(one.role, one.key, one.value, 1_790_000_000_000)
+            for follower in self.followers if one.role in _READERS else ():
+                follower.put_nowait(_READERS[one.role](one.value))
+
+    def sent(self, since: int = 0) -> list[tuple[str, bytes]]:
+        """What the worker has sent, newest first: roles and values."""
+        sent = [one.outgoing for one in self.world.trail[since:] if isinstance(one, Sent)]
+        return [(one.role, one.value) for one in reversed(sent)]
+
+    def connect(self) -> WorldClient:
+        self.clients.append(WorldClient(self))
+        return self.clients[-1]
+
+
+async def _enter(_: web.Request) -> web.Response:
+    raise AssertionError("the API has no page that asks for a token")
+
+
+class WorldClient(AsyncClient):
+    """A client of the worker in this process. It waits for nothing but ``answering``."""
+
+    def __init__(self, served: InProcess) -> None:
+        self._served = served
+        self.open_now = False
+
+    async def __aenter__(self) -> Self:
+        self.open_now = True
+        return self
+
+    async def close(self) -> None:
+        self.open_now = False
+
+    async def open(self) -> None:
+        pass
+
+    async def definition(self, dataset: str) -> Definition:
+        found = self._served.published.datasets.get(dataset)
+        if found is None or found.definition is None or found.retired:
+            raise InvalidInput("dataset", f"there is no data set {dataset!r}", "choose another")
+        return found.definition
+
+    async def as_message(self, dataset: str, query: Query[Any]) -> dict[str, Any]:
+        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
+        return as_message(query, lambda text: sql.parse(text, attributes, dataset=dataset))
+
+    async def ask_query(
+        self, dataset: str, query: Query[Any], *, quote: bool = False, timeout_s: float = 30.0
+    ) -> Answer:
+        item = await self.as_message(dataset, query)
+        return await self._send(dataset, timeout_s, **item, quote=quote)
+
+    async def quote_together(  # type: ignore[override]
+        self, dataset: str, queries: Sequence[Query[Any]], *, timeout_s: float = 30.0
+    ) -> Answer:
+        items = [await self.as_message(dataset, query) for query in queries]
+        rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": items}
+        return await self._send(dataset, timeout_s, **rest)
+
+    async def sql(  # type: ignore[override]
+        self,
+        statement: str,
+        *,
+        dataset: str,
+        last_phases: int | None = None,
+        query_id: str | None = None,
+        at_most: float | None = None,
+        timeout_s: float = 60.0,
+    ) -> ResultTable:
+        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
+        plan = sql.plan(statement, attributes, dataset=dataset)
+        window = {} if last_phases is None else {"window": {"last_phases": last_phases}}
+        limit = {} if at_most is None else {"at_most": at_most}
+        answers = []
+        for number, fields in enumerate(plan.queries):
+            name = {"query_id": f"{query_id}.{number}"}
+            answers.append(
+                await self._send(dataset, timeout_s, **fields, **name, **window, **limit)
+            )
+        return evaluate(plan, dataset, answered(answers))
+
+    async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
+        for role, value in self._served.sent():
+            if role == "answers":
+                found = read_answer(value)
+                if (found.dataset, found.query_id, found.status) == (dataset, query_id, "answered"):
+                    return found
+        return None
+
+    async def follow(self, dataset: str | None = None) -> AsyncIterator[Reply]:
+        queue: asyncio.Queue[Reply] = asyncio.Queue()
+        self._served.followers.append(queue)
+        while True:
+            yield await queue.get()
+
+    async def _send(self, dataset: str, timeout_s: float, **item: Any) -> Answer:
+        try:
+            await asyncio.wait_for(self._served.answering.wait(), timeout_s)
+        except TimeoutError:
+            raise RequestTimeout("no reply in time") from None
+        head = {"version": 1, "dataset": dataset, "analyst": "api"}
+        since = len(self._served.world.trail)
+        self._served.world.produce("queries", {**head, **item})
+        await self._served.run()
+        for role, value in self._served.sent(since):
+            if role == "rejected":
+                raise Rejection(Rejected.model_validate_json(value))
+            if role == "answers" and json.loads(value)["query_id"] == item["query_id"]:
+                return read_answer(value)
+        raise RequestTimeout("no reply in time")
