@@ -577,7 +577,7 @@ async def test_days_of_a_topic_are_sent_one_after_another() -> None:
         for place, state in reversed(places.items()):
             state.sent.clear()
             state.looked = float("inf")
-            await reader._batches(None, place, state, packing, BY_DAY, "log")  # type: ignore[arg-type]
+            await reader._batches(None, place, state, packing, BY_DAY, "log")
     days = [batch["time"][:10] for batch in sent]
     assert days == sorted(days)
     assert [len(batch["columns"]["carrier"]) for batch in sent] == [2, 1, 1, 1]
