@@ -575,8 +575,14 @@ def _refusal(
         return ""
     reason = answer.reason
     if reason.code == "no_phase":
-        rows = rows_of_a_phase(client.definition(answer.dataset))
+        definition = client.definition(answer.dataset)
+        rows = rows_of_a_phase(definition)
         waiting = client.waiting().get(answer.dataset, 0)
+        if definition.phase.every is not None and waiting >= rows:
+            return (
+                f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait for the end of their period; "
+                f"to end it now: stream-dp phase close {answer.dataset}"
+            )
         return (
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "
             f"{rows:,}; send more with: stream-dp ingest FILE --dataset {answer.dataset}"

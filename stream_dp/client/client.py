@@ -64,6 +64,7 @@ from stream_dp.messages import (
     SyntheticRows,
     Topics,
 )
+from stream_dp.periods import span_of, zone_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -576,7 +577,7 @@ class Client:
                 "pass exactly one",
             )
         batch_id = batch_id or uuid.uuid4().hex
-        about = {} if at is None else {"time": at if isinstance(at, str) else at.isoformat()}
+        about = {} if at is None else {"time": _time(at)}
         if arrow is not None:
             value = frames.arrow_stream(arrow, self._columns(dataset))
             headers = [("content-type", frames.ARROW), ("batch_id", batch_id.encode())]
@@ -1133,6 +1134,21 @@ def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:
 
 def _without_standing(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name != "standing"}
+
+
+def _time(at: str | date | datetime) -> str:
+    """Returns a time as a batch names it.
+
+    Raises:
+        InvalidInput: It is not a time, or has no offset.
+    """
+    text = at if isinstance(at, str) else at.isoformat()
+    try:
+        span_of(text, zone_of(None))
+    except ValueError as error:
+        problem, _, fix = str(error).partition(": ")
+        raise InvalidInput("at", problem, fix) from None
+    return text
 
 
 def _unknown_dataset(name: str, known: Sequence[str]) -> InvalidInput:

@@ -14,7 +14,7 @@ from stream_dp.core.packing import identity_from, identity_head
 from stream_dp.core.query import EVERYTHING, AnyQuery
 from stream_dp.errors import InvalidMessage, InvalidQuery
 from stream_dp.messages import Answer, QueryFields
-from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query
+from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
@@ -23,6 +23,7 @@ from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
 
 __all__ = [
     "MOST_PAID",
+    "MOST_PARTS",
     "TOO_MANY_PHASES",
     "answer",
     "answer_name",
@@ -36,6 +37,11 @@ __all__ = [
 
 MOST_PAID = 8192
 """Phases that one query is paid in: the ledger's entry of its charges still fits into one record."""
+
+MOST_PARTS = 400
+"""Parts of a series: as many looks at the most are taken for one query, and a year of days has fewer."""
+
+_VALUES_A_PART = 10  # a part says as much about itself as so many values take
 
 _BITS_A_VALUE = 512  # a value of a table takes about as many
 
@@ -63,7 +69,7 @@ _NO_PHASE = Refused(
 def values_of(dataset: Dataset, query: QueryFields) -> int:
     """Returns the most values that an answer to this query has. It follows from public facts alone."""
     if query.series is not None:
-        return max(1, dataset.phase) * values_of(dataset, _part(query))
+        return max(1, min(dataset.phase, MOST_PARTS)) * values_of(dataset, _part(query))
     if query.wheres:
         return len(query.wheres)
     if query.group_by:
@@ -175,9 +181,11 @@ async def _series(
     dataset, query = replying.dataset, replying.query
     assert query.series is not None, "the caller has checked it"
     single = replace(replying, query=_part(query))
+    periods = parts_of(dataset, window, query.series)
+    _check_size(dataset, query, len(periods))
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
-    for phases in parts_of(dataset, window, query.series):
+    for phases in periods:
         asked = compiled.on(phases)
         if query.quote:
             quote = _quote(dataset, asked)
@@ -193,6 +201,24 @@ async def _series(
         parts.append((phases, single.answered(asked, outcome, paid, None)))
         charges += paid
     return replying.series(window, parts, charges, note)
+
+
+def _check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
+    """Refuses a series whose answer would not fit into one record, or that takes too long."""
+    if n_parts > MOST_PARTS:
+        raise InvalidQuery(
+            "series",
+            f"it has more than {MOST_PARTS} parts",
+            "ask about fewer phases, or by longer periods",
+        )
+    most = most_cells(query)
+    if n_parts * (_VALUES_A_PART + values_of(dataset, _part(query))) > most:
+        raise InvalidQuery(
+            "series",
+            f"its parts have more than {most:,} values together",
+            "ask about fewer phases, or group by fewer attributes",
+            reason=RefusalCode.TOO_MANY_CELLS.value,
+        )
 
 
 def _refused_part(error: InvalidMessage) -> Refused:

@@ -21,7 +21,15 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.windows import minus_window_of
 from stream_dp.profiles.kinds import setting_of
 
-__all__ = ["MOST_CELLS", "MOST_SUMS", "MOST_SUMS_AND_ROWS", "Compiled", "as_sent", "compile_query"]
+__all__ = [
+    "MOST_CELLS",
+    "MOST_SUMS",
+    "MOST_SUMS_AND_ROWS",
+    "Compiled",
+    "as_sent",
+    "compile_query",
+    "most_cells",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +135,7 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
 def _count(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
     predicate = dataset.conditions.compiled(query.where)
-    group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
+    group_by = _grouped(universe, query, predicate)
     target, fresh = _checked_target(dataset, query), bool(query.fresh)
     if fresh and target.relative is not None:
         raise InvalidQuery(
@@ -146,12 +154,18 @@ def _fresh(query: QueryFields) -> tuple[str, ...]:
     return ("fresh",) if query.fresh else ()
 
 
-def _grouped(
-    universe: Universe, query: QueryFields, predicate: Predicate, *, most: int
-) -> tuple[int, ...]:
+def most_cells(query: QueryFields) -> int:
+    """Returns the most cells of a table of this kind whose answer still fits into one record."""
+    if query.kind == "sum":
+        return MOST_SUMS_AND_ROWS if query.count_rows else MOST_SUMS
+    return MOST_SUMS if query.kind == "share" else MOST_CELLS
+
+
+def _grouped(universe: Universe, query: QueryFields, predicate: Predicate) -> tuple[int, ...]:
     """Returns the axes of a table after checking its number of cells."""
     if not query.group_by:
         return ()
+    most = most_cells(query)
     group_by = compile_group_by(universe, query.group_by, predicate)
     if math.prod(universe.shape[attribute] for attribute in group_by) > most:
         raise InvalidQuery(
@@ -179,8 +193,7 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     total, every, predicate = compile_total(universe, query.attribute, query.where, query.group_by)
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
-    most = MOST_SUMS_AND_ROWS if query.count_rows else MOST_SUMS
-    group_by = _grouped(universe, query, predicate, most=most)
+    group_by = _grouped(universe, query, predicate)
     rows = every if query.count_rows else None
     target = _checked_target(dataset, query)
     counted = () if rows is None else (rows.key,)
@@ -199,7 +212,7 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
         )
     assert query.share_of is not None, "the message was checked"
     part, predicate = compile_share(universe, query.share_of, query.where)
-    group_by = _grouped(universe, query, predicate, most=MOST_SUMS)
+    group_by = _grouped(universe, query, predicate)
     target = _checked_target(dataset, query)
     return Compiled(
         ("share", part.predicate.key, predicate.key, group_by, *_identity(target)),
@@ -222,7 +235,7 @@ def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
         )
     assert minus is not None, "the message was checked"
     predicate = dataset.conditions.compiled(query.where)
-    group_by = _grouped(universe, query, predicate, most=MOST_CELLS)
+    group_by = _grouped(universe, query, predicate)
     if predicate.constant is not None and not (group_by and predicate.constant):
         rows = "every row satisfies it" if predicate.constant else "no row can satisfy it"
         raise InvalidQuery("where", f"{rows}, so the difference is 0", "name another condition")

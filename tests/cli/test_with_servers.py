@@ -692,3 +692,55 @@ def test_topics_are_made_once_and_inputs_stay_alike(
 def test_unlocking_what_is_not_locked_says_so(served: Run, people: str) -> None:
     assert served("dataset", "unlock", people).out == f"{people} is not in quarantine\n"
     assert "there is no data set 'zzz'" in served("dataset", "unlock", "zzz").err
+
+
+# ---------------------------------------------------------------- time
+
+BY_DAY = {"min_rows": 2000, "every": "1 day"}
+
+
+def test_a_file_is_a_day_which_is_closed_on_request(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define(phase=BY_DAY)
+    file = write_people(name, 2500)
+    ended = served("ingest", file, "--time", "2026-11-01")
+    assert ended.code == 0, ended.err
+    assert f"to end it now: stream-dp phase close {name}" in ended.out
+    ended = served("phase", "close", name)
+    assert ended.out == "phase 1 is open; it covers from 2026-11-01 until 2026-11-02\n"
+    second = ("ingest", file, "--batch-id", "second", "--time", "2026-11-02", "--close")
+    ended = served(*second, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert (found["phase"], found["waiting"], found["since"]) == (2, 0, "2026-11-02")
+    ended = served("ask", name, "city = 'Bonn'", "--series", "day")
+    assert ended.code == 0, ended.err
+    assert "2026-11-01 until 2026-11-02" in ended.out
+    assert "phases 1 to 2, from 2026-11-01 until 2026-11-03" in ended.out
+    ended = served("ask", name, "city = 'Bonn'", "--window", "1 day")
+    assert "phase 2, from 2026-11-02 until 2026-11-03" in ended.out
+    ended = served("ask", name, "city = 'Bonn'", "--since", "2026-11-02", "--until", "2026-11-04")
+    assert ended.code == 1
+    assert "it is not complete yet: phases are open until 2026-11-03" in ended.err
+    assert "from 2026-11-01 until 2026-11-02" in served("budget", name).out
+    status = [line for line in served("status").out.splitlines() if name in line]
+    assert status[0].rstrip().endswith("2026-11-03")
+    assert served("phase", "close", name).code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--time", "Sunday"), "--time: it is neither a date"),
+        (("--close",), "open by their number of rows, not by the calendar"),
+    ],
+)
+def test_a_time_that_cannot_be_is_named_before_anything_is_sent(
+    served: Run, define: Define, write_people: Write, words: tuple[str, ...], fault: str
+) -> None:
+    name = define()
+    ended = served("ingest", write_people(name), *words)
+    assert ended.code == 1
+    assert fault in ended.err
+    assert counted(served, name) == 0

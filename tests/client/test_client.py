@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
 import signal
@@ -32,9 +33,11 @@ from stream_dp.errors import (
 from stream_dp.messages import (
     FIELDS,
     Answer,
+    CountAnswer,
     DimensionTable,
     QueryFields,
     QuotedBundle,
+    SeriesAnswer,
     Topics,
 )
 
@@ -598,3 +601,26 @@ def test_an_interrupt_while_a_client_connects_is_not_lost(monkeypatch: pytest.Mo
             Client("127.0.0.1:1")
     finally:
         finish.set()
+
+
+def test_a_day_is_closed_by_the_next_one_or_by_a_message(client: Client, definition: Words) -> None:
+    phase = {"min_rows": 500, "every": "1 day", "timezone": "Europe/Berlin"}
+    client.define({**definition, "phase": phase})
+    name = definition["dataset"]
+    client.send(name, columns=columns(500), at="2026-11-01")
+    client.send(name, columns=columns(500, bonn=0.75), at=dt.date(2026, 11, 2))
+    with pytest.raises(InvalidInput, match="at: it is neither a date"):
+        client.send(name, columns=columns(500), at="tomorrow")
+    closed = client.close_phase(name)
+    assert (closed.phase, closed.since, closed.until) == (2, "2026-11-02", "2026-11-03")
+    with pytest.raises(Rejection, match="fewer rows wait"):
+        client.close_phase(name)
+    answer = client.ask(name, Query("day >= DATE '2026-11-02'"))
+    assert isinstance(answer, CountAnswer)
+    assert (answer.n, answer.since, answer.until) == (500, "2026-11-02", "2026-11-03")
+    asked = Query("SELECT city, COUNT(*) GROUP BY city", series="day")
+    frame = client.table(name, asked)
+    assert frame["since"].unique().tolist() == ["2026-11-01", "2026-11-02"]
+    series = client.ask(name, Query("city = 'Bonn'", series="phase", window={"last": "1 day"}))
+    assert isinstance(series, SeriesAnswer)
+    assert [part.window for part in series.parts] == [(2, 2)]

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.messages import PhaseSpec, SeriesAnswer, read_answer
+from stream_dp.messages import PhaseSpec, QueryFields, SeriesAnswer, read_answer
+from stream_dp.pipeline import answering, compiling
 from stream_dp.pipeline.dataset import _opening
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
+from tests.noise import SeededNoise
 from tests.pipeline.scenarios import BY_DAY, CALENDAR, DAY_MS, NOV_1
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -25,6 +27,18 @@ OF_FLIGHTS = [
     (84_000, "2026-11-06", "2026-11-07", 0),
     (280, "2026-11-07", "2026-11-07", 2),
 ]
+
+
+DIGESTS = {
+    "all": "c581b5f0fb38a78461b47424cf82aabb",
+    "last_phases": "79370eef2ea12ca2ca277775b54cac1f",
+    "last": "2be4660eb46259a6b1e5a1d843724339",
+    "phases": "f2319765c955212cf3cbd5bfc48786ad",
+    "since": "a858c998a8c64a45144cc97571b42beb",
+    "until": "7a9294fd5c7f98efa092a98e3268c42b",
+    "series": "25a299075ff235a3a356fa1314dc4256",
+    "series of a window": "0ddc895963c656b6ca8f9a8296f1ae4a",
+}
 
 
 def rows(n_rows: int) -> dict[str, list[Any]]:
@@ -403,3 +417,65 @@ async def test_other_kinds_have_no_series(days: Any, process: Any, kind: str) ->
     asked = days.ask("flights", "q", None, kind=kind, series="day", **fields[kind])
     await process.run()
     assert "has no series" in days.rejection(asked)["reason"]["message"]
+
+
+async def test_a_series_that_would_not_fit_into_a_record_is_refused(
+    days: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "MOST_PARTS", 7)
+    days.ask("flights", "long", AA, series="day")
+    monkeypatch.setattr(compiling, "MOST_CELLS", 40)
+    days.ask("flights", "wide", None, kind="table", group_by=["delay"], series="week")
+    days.ask("flights", "fits", None, kind="table", group_by=["delay"], series="month")
+    await process.run()
+    assert "more than 7 parts" in days.answer("long")["reason"]["message"]
+    assert days.answer("wide")["reason"]["code"] == "too_many_cells"
+    assert days.answer("fits")["status"] == "answered"
+
+
+async def test_bars_of_windows_that_end_before_the_newest_phase_cover_the_truth(
+    make_world: Callable[..., Any],
+) -> None:
+    """Each day has another share, so the answer about another window would be outside."""
+    world = make_world()
+    world.make_noise = SeededNoise
+    accuracy = {"error": 0.02, "failure_probability": 1e-6}
+    world.define("flights", mechanism={"base_share": 0.002}, phase=BY_DAY, accuracy=accuracy)
+    for day in range(1, 7):
+        late = [n % 10 < day for n in range(6_000)]
+        columns = {"carrier": ["AA"] * 6_000, "delay": [3] * 6_000, "cancelled": late}
+        world.batch("flights", f"{day}", columns=columns, time=f"2026-11-{day:02}")
+    windows = [(first, last) for last in range(1, 6) for first in range(1, last + 1)]
+    process = world.process()
+    await process.assign()
+    await process.run()
+    for first, last in windows:
+        window = {"window": {"phases": [first, last]}}
+        world.ask("flights", f"{first}-{last}", {"attribute": "cancelled", "eq": True}, **window)
+    await process.run()
+    await process.kill()
+    for first, last in windows:
+        answer = world.answer(f"{first}-{last}")
+        assert answer["window"] == [first, last]
+        assert answer["error_bar"] <= 0.02
+        assert abs(answer["value"] - (first + last) / 20) <= answer["error_bar"]
+    assert world.complaints() == []
+
+
+def test_the_digest_of_a_request_is_for_ever() -> None:
+    """Answers are stored with it: those to the windows of earlier releases, and to these."""
+    digests = {}
+    for name, fields in {
+        "all": {},
+        "last_phases": {"window": {"last_phases": 7}},
+        "last": {"window": {"last": "7 days"}},
+        "phases": {"window": {"phases": [3, 7]}},
+        "since": {"window": {"since": "2026-11-01"}},
+        "until": {"window": {"until": "2026-11-01"}},
+        "series": {"series": "day"},
+        "series of a window": {"window": {"last_phases": 7}, "series": "day"},
+    }.items():
+        query = QueryFields.read({"query_id": "q", **fields})
+        digests[name] = answering._digest(query, (b"key",)).hex()
+    assert len(set(digests.values())) == len(digests)
+    assert digests == DIGESTS

@@ -237,8 +237,13 @@ def test_a_query_is_priced_asked_and_remembered(visit: Open) -> None:
     assert 0 < bar < 10
     assert abs(share - 50) < 2 * bar + 2  # five sigma of the noise, and the rows' own chance
     assert "city = 'Bonn'" in page.text("#history")
-    page.click("#answer button")
+    page.evaluate("document.querySelector('#series').value = 'phase'")
+    page.click("#ask")
     page.until("document.querySelectorAll('#answer svg circle').length === 2")
+    shown = page.evaluate("document.querySelector('#answer svg').getAttribute('aria-label')")
+    assert len(re.findall(r"[\d.]+% ± [\d.]+%", shown)) == 2
+    page.until_text("2 parts by phase", "#answers")
+    page.evaluate("document.querySelector('#series').value = ''")
     page.write("#question", "SELECT city, COUNT(*) GROUP BY city")
     page.click("#ask")
     page.until("document.querySelector('#answer details')")
