@@ -16,6 +16,7 @@ from rich.markup import escape
 from stream_dp.cli.connection import Connection, connected, store
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import (
+    column_option,
     decimal_option,
     delimiter_option,
     encoding_option,
@@ -113,6 +114,7 @@ def create(connection: Connection, definition: Path) -> None:
     help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
 @person_option
+@column_option
 @delimiter_option
 @decimal_option
 @encoding_option
@@ -124,6 +126,7 @@ def check(
     records: int,
     public: bool,  # noqa: FBT001 - click
     person: str | None,
+    columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
@@ -143,6 +146,8 @@ def check(
         raise click.UsageError("Give FILE or '--source', not both.")
     if person is not None and file is None:
         raise click.UsageError("--person needs FILE.")
+    if columns and file is None:
+        raise click.UsageError("--column needs FILE.")
     from stream_dp.cli.worker import source_of
     from stream_dp.profiles.building import universe_of
 
@@ -180,6 +185,7 @@ def check(
                 delimiter=delimiter,
                 decimal=decimal,
                 person=person_column(read, person),
+                renamed=columns,
             ),
             file,
             read,

@@ -14,7 +14,7 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,9 +178,10 @@ class RowFile:
         decimal: The decimal mark in number strings, see ``pointed``. None takes a point and no thousands
             separator.
         person: The column that says whose row it is, where persons are protected. None leaves it out.
+        renamed: Attribute -> the column of the file that it is read from, where the names differ.
 
     Raises:
-        InvalidInput: The name of the file does not tell its format.
+        InvalidInput: The name of the file does not tell its format, or ``renamed`` names no attribute.
     """
 
     def __init__(
@@ -193,6 +194,7 @@ class RowFile:
         delimiter: str | None = None,
         decimal: str | None = None,
         person: str | None = None,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         self._file = file
         self._definition = definition
@@ -218,7 +220,15 @@ class RowFile:
         self._reader = readers[kind[0]]
         self._decimal = decimal
         self._names = [attribute.name for attribute in definition.attributes]
-        self._in_file = list(self._names)
+        renamed = renamed or {}
+        for name in renamed:
+            if name not in self._names:
+                raise InvalidInput(
+                    "--column",
+                    f"{definition.dataset} has no such attribute",
+                    f"use {', '.join(self._names)}",
+                )
+        self._in_file = [renamed.get(name, name) for name in self._names]
         self._person, self._key = person, None
         if person is not None:
             assert definition.privacy.unit is not None, (

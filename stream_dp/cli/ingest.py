@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stream_dp.client import Client
 
 __all__ = [
+    "column_option",
     "command",
     "decimal_option",
     "delimiter_option",
@@ -75,6 +76,25 @@ encoding_option = click.option(
 )
 
 
+def _columns(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    columns = {}
+    for pair in given:
+        attribute, mark, column = pair.partition("=")
+        if not (attribute and mark and column):
+            raise click.BadParameter("write ATTRIBUTE=COLUMN, such as hour=ordered_at")
+        columns[attribute] = column
+    return columns
+
+
+column_option = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="ATTRIBUTE=COLUMN",
+    callback=_columns,
+    help="Read an attribute from a column of another name, such as hour=ordered_at. Several attributes may "
+    "read one column. Repeat the option for each attribute.",
+)
 person_option = click.option(
     "--person",
     help="The column that says whose row it is, for a data set that protects persons.  "
@@ -100,6 +120,7 @@ person_option = click.option(
     "[default: derived from the rows, with a key that stays on this machine]",
 )
 @person_option
+@column_option
 @delimiter_option
 @decimal_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
@@ -132,6 +153,7 @@ def command(
     batch_rows: int,
     prefix: str | None,
     person: str | None,
+    columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
     encoding: str,
@@ -162,16 +184,17 @@ def command(
             delimiter=delimiter,
             decimal=decimal,
             person=person_column(definition, person),
+            renamed=columns,
         )
         universe = universe_of(definition)
         survey = Survey(universe, decimal=decimal)
         digest = None if prefix else RowsDigest(batch_key(connection.state_dir), name, source.names)
         with bar() as progress:
             task = progress.add_task(f"Reading {file.name}", total=file.stat().st_size)
-            for columns, read_bytes in source.columns():
-                survey.take(columns, source.values(columns))
+            for found, read_bytes in source.columns():
+                survey.take(found, source.values(found))
                 if digest is not None:
-                    digest.take(columns)
+                    digest.take(found)
                 progress.update(task, completed=read_bytes)
             total = survey.rows
             if total == 0:

@@ -683,12 +683,10 @@ def _cuts_bin(attribute: Number | Date, number: float, operator: str) -> Invalid
         fix = " or ".join(f"< {e}" for e in near)
     else:
         fix = f">= and < at edges, such as {' or '.join(near)}"
-    return _fault(
-        f"this cuts the {'bin' if isinstance(attribute, Number) else 'period'} {attribute.labels[cell]} "
-        f"of {attribute.name}",
-        f"ask {fix}",
-        reason="cuts_bin",
-    )
+    which = f"{attribute.labels[cell]} of {attribute.name}"
+    is_number = isinstance(attribute, Number)
+    problem = f"this cuts the bin {which}" if is_number else f"this cuts the period {which}"
+    return _fault(problem, f"ask {fix}", reason="cuts_bin")
 
 
 def _number(value: object) -> float:

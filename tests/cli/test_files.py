@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import math
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,28 @@ def test_ndjson_and_parquet_keep_their_types(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     found = read(tmp_path / "a.parquet")
     assert found == {"city": ["Bonn", None], "age": [None, 7.0], "smoker": [True, None]}
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
+def test_several_attributes_may_read_one_column_of_another_name(tmp_path: Path, kind: str) -> None:
+    month = {"name": "month", "type": "date", "by": "month", "from": "2026-01-01"}
+    described = definition(month, {"name": "hour", "type": "date", "by": "hour_of_day"}, CITY)
+    file, times = tmp_path / f"a.{kind}", ["2026-03-14T10:00:00", "2026-04-01T00:30:00"]
+    if kind == "csv":
+        file.write_text("at,city\n" + "".join(f"{time},Bonn\n" for time in times))
+    elif kind == "ndjson":
+        rows = ({"at": time, "city": "Bonn"} for time in times)
+        file.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        moments = [datetime.fromisoformat(time) for time in times]
+        pq.write_table(pa.table({"at": moments, "city": ["Bonn"] * 2}), file)
+    source = RowFile(file, described, 10, renamed={"month": "at", "hour": "at"})
+    (batch,) = source.batches()
+    assert batch.columns == {"month": times, "hour": times, "city": ["Bonn"] * 2}
+    with pytest.raises(InvalidInput, match="month"):
+        list(RowFile(file, described, 10, renamed={"hour": "at"}).columns())
+    with pytest.raises(InvalidInput, match="use month, hour, city"):
+        RowFile(file, described, 10, renamed={"year": "at"})
 
 
 def test_reading_goes_on_behind_rows_that_were_counted(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def test_every_message_that_the_page_explains_is_one_that_is_printed() -> None:
         "stream-dp: command not found",
         "appendonly is no: ...",
         "STREAM_DP_...: Input should be ...",
-        "there is no 'type' 'date'",  # put together; test_commands.py sees it printed of another type
     }
     missing = [
         message

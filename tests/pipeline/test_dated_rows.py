@@ -11,6 +11,8 @@ import pytest
 
 from stream_dp import sql
 from stream_dp.audit.looks import sizes_of
+from stream_dp.client.documents import to_json
+from stream_dp.client.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.sources import Packing, Source
@@ -101,6 +103,44 @@ async def test_conditions_and_groups_are_about_whole_periods_in_each_form_of_a_b
     synthetic = world.released("synthetic")[-1]["columns"]
     assert synthetic["month"]["labels"] == [*table["labels"][0][:-1], None]
     assert synthetic["hour"]["labels"][:2] == ["00", "01"]
+
+
+@pytest.mark.parametrize("form", ["arrow", "frame"])
+async def test_times_of_data_frames_and_arrow_tables_count_alike(world: Any, form: str) -> None:
+    """The client sends a frame as text, and a table as it is."""
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    times = pd.to_datetime(["2026-01-31T23:30Z", "2026-03-14T09:00Z", None, "2026-03-14T09:59Z"])
+    frame = pd.DataFrame({"month": times, "hour": times, "size": ["S", "M", "L", "S"]})
+    names = list(frame.columns)
+    frame = pd.concat([frame] * 5_000, ignore_index=True)
+
+    def send(world: Any) -> None:
+        if form == "arrow":
+            headers = {"content-type": ARROW, "batch_id": b"all"}
+            value = arrow_stream(pa.Table.from_pandas(frame, preserve_index=False), names)
+            world.produce("batches", value, key="flights", headers=headers)
+        else:
+            columns = json.loads(to_json(frame_columns(frame, names)))
+            world.batch("flights", "all", columns=columns)
+
+    def ask(world: Any) -> None:
+        for name in ("month", "hour"):
+            world.ask("flights", name, kind="table", group_by=[name])
+
+    define = {"attributes": ATTRIBUTES, "mechanism": {"base_share": 0.0}}
+    await world.run(rounds=(lambda world: world.define("flights", **define),))
+    await world.run(rounds=(send,))
+    await world.run(rounds=(ask,))
+    if form == "frame":  # the referee reads batches in JSON alone
+        assert world.complaints() == []
+    truths = {
+        "month": {"2026-02": 0.25, "2026-03": 0.5, "missing": 0.25},
+        "hour": {"00": 0.5, "10": 0.5},  # a missing one counts in the first cell
+    }
+    for name, truth in truths.items():
+        table = world.answer(name)["table"]
+        for label, value in zip(table["labels"][0], table["values"], strict=True):
+            assert value == pytest.approx(truth.get(label, 0.0), abs=0.03)
 
 
 async def test_ranges_of_many_days_are_measured_in_groups_whose_prices_can_be_checked(
