@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
+from stream_dp.messages import AlertSpec, Figure, QueryFields
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
 
@@ -187,9 +190,6 @@ async def test_many_are_answered_in_several_steps(waiting: Any, process: Any) ->
 # ---------------------------------------------------------------- alerts
 
 
-ALL = {"any": [AA, {"not": AA}]}
-
-
 async def _alerts(world: Any, process: Any, alert: dict[str, float], where: Any = LATE) -> Any:
     world.ask("flights", "late", where, standing=True, alert=alert, window={"last_phases": 1})
     await process.run()
@@ -272,13 +272,36 @@ async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:
     assert event["cells"] == ["AA, false", "UA, true"]
 
 
+def _on_the_value(alert: AlertSpec, figure: Figure) -> bool:
+    """A broken copy: it looks at the value alone, and noise raises it every second time."""
+    return figure.value > alert.above if alert.above is not None else figure.value < alert.below
+
+
+@pytest.mark.parametrize("raises", [AlertSpec.holds, _on_the_value])
+def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure], bool]) -> None:
+    """So it comes at most as often as bars miss, whatever the truth is, as docs/guarantee.md says."""
+    eighths = [n / 8 for n in range(9)]
+    misses = []
+    for number, truth, value, bar in product(eighths, eighths, eighths, [0.0, 0.125, 0.25]):
+        figure = Figure("", value, bar)
+        false_above = truth <= number and raises(AlertSpec(above=number), figure)
+        false_below = truth >= number and raises(AlertSpec(below=number), figure)
+        if false_above or false_below:
+            misses.append(abs(value - truth) > bar)
+    assert misses
+    assert all(misses) == (raises is AlertSpec.holds)
+
+
+def test_an_answer_without_a_bar_raises_no_alert() -> None:
+    assert not AlertSpec(above=0.1).holds(Figure("", 0.9, None))
+    assert not AlertSpec(below=0.9).holds(Figure("", 0.1, None))
+
+
 # ---------------------------------------------------------------- what is stored
 
 
 def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     meta: dict[str, str] = {}
-    from stream_dp.messages import QueryFields
-
     queries = StandingQueries(meta, meta.__setitem__)
     for name in ("a", "b", "c"):
         query = QueryFields.read({"query_id": name, "standing": True})
