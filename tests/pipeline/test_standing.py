@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.errors import CorruptState
 from stream_dp.messages import AlertSpec, Figure, QueryFields
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
@@ -302,7 +304,7 @@ def test_an_answer_without_a_bar_raises_no_alert() -> None:
 
 def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     meta: dict[str, str] = {}
-    queries = StandingQueries(meta, meta.__setitem__)
+    queries = StandingQueries("flights", meta, meta.__setitem__)
     for name in ("a", "b", "c"):
         query = QueryFields.read({"query_id": name, "standing": True})
         queries.begin("ana", query, phase=0, since_ms=5)
@@ -312,23 +314,32 @@ def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     query = QueryFields.read({"query_id": "d", "standing": True})
     queries.begin("ana", query, phase=3, since_ms=6)
     assert sorted(name for name in meta if meta[name]) == ["standing 0", "standing 1", "standing 2"]
-    again = StandingQueries(meta, meta.__setitem__)
+    again = StandingQueries("flights", meta, meta.__setitem__)
     assert [entry.query_id for entry in again] == ["a", "c", "d"]
 
 
-def test_stored_standing_queries_stay_readable() -> None:
-    """Written by the first release that had any."""
-    text = (
-        '{"serial":2,"analyst":"ana","query":{"query_id":"late","where":{"attribute":"delay","ge":10},'
-        '"alert":{"above":0.2}},"since_phase":3,"since_ms":1700000000000,"alert_since":4}'
-    )
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:
+    """Version by version, and the newest is written byte for byte the same."""
+    text = (GOLDEN / "standing-v1.json").read_text()
     meta = {"standing 7": text, "standing 3": "", "standing answered": "4 2 1700000000001"}
-    queries = StandingQueries(meta, meta.__setitem__)
+    queries = StandingQueries("flights", meta, meta.__setitem__)
     (entry,) = queries
-    assert entry.to_text() == text
-    assert (queries.phase, queries.dated_ms, queries.due(4), queries.due(5)) == (
+    assert (entry.analyst, entry.query_id, entry.since_phase, entry.alert_since) == (
+        "ana",
+        "late",
+        3,
         4,
-        1_700_000_000_001,
-        [],
-        [entry],
     )
+    assert entry.to_text() == text
+    assert (queries.phase, queries.dated_ms) == (4, 1_700_000_000_001)
+    assert (queries.due(4), queries.due(5)) == ([], [entry])
+    assert (queries.is_due(4), queries.is_due(5)) == (False, True)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"version":2,"serial":1}', "[]"])
+def test_what_cannot_be_read_stops_its_data_set(text: str) -> None:
+    with pytest.raises(CorruptState, match="flights: .* slot 3"):
+        StandingQueries("flights", {"standing 3": text}, {}.__setitem__)

@@ -260,6 +260,9 @@ def test_tiles_show_their_answers_history_and_cost(
     assert sum("Bonn" in label for label in pictures) == 1
     assert page.evaluate("document.querySelectorAll('#standing details tbody tr').length") == 3
     page.until_text("alert: smokers@3", "#events")
+    page.evaluate(
+        "document.querySelectorAll('#standing details').forEach((one) => { one.open = true; })"
+    )
     shots(page, f"tiles-{width}")
     assert (page.overflow(), page.pale(), page.errors()) == ([], [], [])
 
