@@ -276,7 +276,9 @@ async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:
 
 def _on_the_value(alert: AlertSpec, figure: Figure) -> bool:
     """A broken copy: it looks at the value alone, and noise raises it every second time."""
-    return figure.value > alert.above if alert.above is not None else figure.value < alert.below
+    if alert.above is not None:
+        return figure.value > alert.above
+    return figure.value < (alert.below or 0.0)
 
 
 @pytest.mark.parametrize("raises", [AlertSpec.holds, _on_the_value])
@@ -341,5 +343,6 @@ def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"version":2,"serial":1}', "[]"])
 def test_what_cannot_be_read_stops_its_data_set(text: str) -> None:
-    with pytest.raises(CorruptState, match="flights: .* slot 3"):
-        StandingQueries("flights", {"standing 3": text}, {}.__setitem__)
+    meta = {"standing 3": text}
+    with pytest.raises(CorruptState, match=r"flights: .* slot 3"):
+        StandingQueries("flights", meta, meta.__setitem__)
