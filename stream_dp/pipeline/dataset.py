@@ -191,7 +191,7 @@ class Dataset:
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
         self._lost = sorted(snapshot.intents.items())
-        self.standing_queries = StandingQueries(self.meta, self._set_meta)
+        self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
             self._replay(snapshot)

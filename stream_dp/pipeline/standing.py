@@ -27,6 +27,8 @@ _ANSWERED = (
     "standing answered"  # the phase, the serial number up to which it was answered, and when
 )
 
+_VERSION = 1  # of the stored text; what a version means never changes
+
 _ENVELOPE = {"version", "dataset", "analyst", "standing"}
 
 
@@ -88,6 +90,7 @@ class Entry:
     def to_text(self) -> str:
         """Writes it as it is stored."""
         written = {
+            "version": _VERSION,
             "serial": self.serial,
             "analyst": self.analyst,
             "query": self.fields,
@@ -99,7 +102,7 @@ class Entry:
         return json.dumps(written, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, slot: int, text: str) -> Entry:
+    def from_text(cls, dataset: str, slot: int, text: str) -> Entry:
         """Reads what ``to_text`` wrote.
 
         Raises:
@@ -107,6 +110,8 @@ class Entry:
         """
         try:
             written = json.loads(text)
+            if written["version"] != _VERSION:
+                raise ValueError("a newer release wrote it")
             return cls(
                 slot=slot,
                 serial=written["serial"],
@@ -117,7 +122,10 @@ class Entry:
                 alert_since=written.get("alert_since"),
             )
         except (KeyError, TypeError, ValueError):
-            raise CorruptState(f"the standing query in slot {slot} cannot be read") from None
+            raise CorruptState(
+                f"{dataset}: the standing query in slot {slot} cannot be read; if a newer release wrote it, "
+                "start that one"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +150,18 @@ class StandingQueries:
         latest: (analyst, id of a standing query) -> what the gauges show of it.
 
     Args:
+        dataset: The name of the data set.
         meta: The stored facts of the data set.
         keep: A function that keeps one of them with the next commit.
     """
 
-    def __init__(self, meta: Mapping[str, str], keep: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, dataset: str, meta: Mapping[str, str], keep: Callable[[str, str], None]
+    ) -> None:
         self._keep = keep
         self._phase, self._serial, self.dated_ms = _answered(meta.get(_ANSWERED, "0 0 -1"))
         found = [
-            Entry.from_text(int(name.removeprefix(_SLOT)), text)
+            Entry.from_text(dataset, int(name.removeprefix(_SLOT)), text)
             for name, text in meta.items()
             if name.startswith(_SLOT) and name != _ANSWERED and text
         ]

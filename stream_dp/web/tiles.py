@@ -24,16 +24,17 @@ from stream_dp.web.wording import sql_of, words_of
 __all__ = ["Tiles"]
 
 _MOST_SHOWN: Final = 48
-_MOST_REMEMBERED: Final = 1_000
+_MOST_REMEMBERED: Final = 200
 _MOST_PHASES: Final = 60
 _MOST_CELLS: Final = 40
+_CELLS_OF_A_PHASE: Final = 12
 _LONGEST: Final = 200
 _OF_PHASE: Final = re.compile(r"(.+)@([0-9]{1,10})")
 
 
 @dataclass(slots=True)
 class _History:
-    """The answers under one name: one number for each phase, and the cells of the newest."""
+    """The answers under one name: a number or some cells for each phase, and more cells of the newest."""
 
     phases: dict[int, dict[str, Any]] = field(default_factory=dict)
     newest: int = 0
@@ -50,6 +51,8 @@ class _History:
             entry |= {"difficulty": answer.difficulty, "window": answer.window}
         if len(found) == 1 and not found[0].cell:
             entry |= {"value": found[0].value, "error_bar": found[0].error_bar}
+        elif found:
+            entry["cells"] = found[:_CELLS_OF_A_PHASE]
         self.phases[phase] = entry
         while len(self.phases) > _MOST_PHASES:
             del self.phases[min(self.phases)]

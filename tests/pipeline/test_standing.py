@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.errors import CorruptState
+from stream_dp.messages import AlertSpec, Figure, QueryFields
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
 
@@ -187,9 +192,6 @@ async def test_many_are_answered_in_several_steps(waiting: Any, process: Any) ->
 # ---------------------------------------------------------------- alerts
 
 
-ALL = {"any": [AA, {"not": AA}]}
-
-
 async def _alerts(world: Any, process: Any, alert: dict[str, float], where: Any = LATE) -> Any:
     world.ask("flights", "late", where, standing=True, alert=alert, window={"last_phases": 1})
     await process.run()
@@ -272,14 +274,39 @@ async def test_a_table_says_which_cells(waiting: Any, process: Any) -> None:
     assert event["cells"] == ["AA, false", "UA, true"]
 
 
+def _on_the_value(alert: AlertSpec, figure: Figure) -> bool:
+    """A broken copy: it looks at the value alone, and noise raises it every second time."""
+    if alert.above is not None:
+        return figure.value > alert.above
+    return figure.value < (alert.below or 0.0)
+
+
+@pytest.mark.parametrize("raises", [AlertSpec.holds, _on_the_value])
+def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure], bool]) -> None:
+    """So it comes at most as often as bars miss, whatever the truth is, as docs/guarantee.md says."""
+    eighths = [n / 8 for n in range(9)]
+    misses = []
+    for number, truth, value, bar in product(eighths, eighths, eighths, [0.0, 0.125, 0.25]):
+        figure = Figure("", value, bar)
+        false_above = truth <= number and raises(AlertSpec(above=number), figure)
+        false_below = truth >= number and raises(AlertSpec(below=number), figure)
+        if false_above or false_below:
+            misses.append(abs(value - truth) > bar)
+    assert misses
+    assert all(misses) == (raises is AlertSpec.holds)
+
+
+def test_an_answer_without_a_bar_raises_no_alert() -> None:
+    assert not AlertSpec(above=0.1).holds(Figure("", 0.9, None))
+    assert not AlertSpec(below=0.9).holds(Figure("", 0.1, None))
+
+
 # ---------------------------------------------------------------- what is stored
 
 
 def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     meta: dict[str, str] = {}
-    from stream_dp.messages import QueryFields
-
-    queries = StandingQueries(meta, meta.__setitem__)
+    queries = StandingQueries("flights", meta, meta.__setitem__)
     for name in ("a", "b", "c"):
         query = QueryFields.read({"query_id": name, "standing": True})
         queries.begin("ana", query, phase=0, since_ms=5)
@@ -289,23 +316,33 @@ def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     query = QueryFields.read({"query_id": "d", "standing": True})
     queries.begin("ana", query, phase=3, since_ms=6)
     assert sorted(name for name in meta if meta[name]) == ["standing 0", "standing 1", "standing 2"]
-    again = StandingQueries(meta, meta.__setitem__)
+    again = StandingQueries("flights", meta, meta.__setitem__)
     assert [entry.query_id for entry in again] == ["a", "c", "d"]
 
 
-def test_stored_standing_queries_stay_readable() -> None:
-    """Written by the first release that had any."""
-    text = (
-        '{"serial":2,"analyst":"ana","query":{"query_id":"late","where":{"attribute":"delay","ge":10},'
-        '"alert":{"above":0.2}},"since_phase":3,"since_ms":1700000000000,"alert_since":4}'
-    )
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:
+    """Version by version, and the newest is written byte for byte the same."""
+    text = (GOLDEN / "standing-v1.json").read_text()
     meta = {"standing 7": text, "standing 3": "", "standing answered": "4 2 1700000000001"}
-    queries = StandingQueries(meta, meta.__setitem__)
+    queries = StandingQueries("flights", meta, meta.__setitem__)
     (entry,) = queries
-    assert entry.to_text() == text
-    assert (queries.phase, queries.dated_ms, queries.due(4), queries.due(5)) == (
+    assert (entry.analyst, entry.query_id, entry.since_phase, entry.alert_since) == (
+        "ana",
+        "late",
+        3,
         4,
-        1_700_000_000_001,
-        [],
-        [entry],
     )
+    assert entry.to_text() == text
+    assert (queries.phase, queries.dated_ms) == (4, 1_700_000_000_001)
+    assert (queries.due(4), queries.due(5)) == ([], [entry])
+    assert (queries.is_due(4), queries.is_due(5)) == (False, True)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"version":2,"serial":1}', "[]"])
+def test_what_cannot_be_read_stops_its_data_set(text: str) -> None:
+    meta = {"standing 3": text}
+    with pytest.raises(CorruptState, match=r"flights: .* slot 3"):
+        StandingQueries("flights", meta, meta.__setitem__)

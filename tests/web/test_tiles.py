@@ -131,7 +131,7 @@ def test_a_refused_phase_says_why_and_a_table_has_the_cells_of_the_newest(
     assert late["history"][-1]["refused"] == "nothing is left"
     assert by["cells"] == [["< 30", 0.2, 0.01], [">= 30", 0.8, None]]
     assert by["in_all"] == 2
-    assert [("value" in one) for one in by["history"]] == [False, False]
+    assert [one["cells"][0] for one in by["history"]] == [["< 30", 0.1, 0.01], ["< 30", 0.2, 0.01]]
 
 
 def test_what_is_remembered_of_a_tile_is_bounded(published: Published) -> None:
@@ -258,7 +258,11 @@ def test_tiles_show_their_answers_history_and_cost(
     )
     assert sum(label.startswith("Phase by phase: 1:") for label in pictures) == 2
     assert sum("Bonn" in label for label in pictures) == 1
+    assert page.evaluate("document.querySelectorAll('#standing details tbody tr').length") == 3
     page.until_text("alert: smokers@3", "#events")
+    page.evaluate(
+        "document.querySelectorAll('#standing details').forEach((one) => { one.open = true; })"
+    )
     shots(page, f"tiles-{width}")
     assert (page.overflow(), page.pale(), page.errors()) == ([], [], [])
 
@@ -276,10 +280,12 @@ def test_a_tile_links_to_its_question_and_can_be_downloaded(visit: Open) -> None
     page.until("document.querySelector('#answer-card').hidden")
     csv = page.evaluate(
         "import('/static/tiles.js').then(({ csvOf }) => csvOf({"
-        "cells: [['=1+1', 0.5, null], ['a, \"b\"', 0.25, 0.1]],"
-        "history: [{ phase: 3, at: 0, cost: 0.01, path: 'measured' }] }))"
+        "cells: [['=1+1', 0.5, null], ['a, \"b\"', 0.25, 0.1]], history: ["
+        "{ phase: 2, at: 0, cost: 0, path: 'certified', cells: [['x', 1, 0.5]] },"
+        "{ phase: 3, at: 0, cost: 0.01, path: 'measured', cells: [['=1+1', 0.5, null]] }] }))"
     )
     assert csv.split("\r\n")[1:] == [
+        "2,1970-01-01T00:00:00.000Z,x,1,0.5,0,certified,",
         "3,1970-01-01T00:00:00.000Z,'=1+1,0.5,,0.01,measured,",
         '3,1970-01-01T00:00:00.000Z,"a, ""b""",0.25,0.1,0.01,measured,',
         "",

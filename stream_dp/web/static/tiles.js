@@ -1,8 +1,9 @@
 // Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
 
 import { draw, marginal, series } from "./charts.js";
-import { clock, fill, h, how, measured, plural, share, signed, when, why, $ } from "./dom.js";
+import { clock, fill, h, how, measured, plural, scrolling, share, signed, table, when, why, $ } from "./dom.js";
 
+const MOST_COLUMNS = 4;
 const PAGES_ANALYST = "dashboard"; // the analyst in whose name the pages ask
 
 /** Words for a number of a tile: a share, a difference of shares, or a mean in its own unit. */
@@ -27,12 +28,15 @@ function csvField(value) {
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** The answers of a tile as comma-separated values: a line for each phase, and for each cell of the newest table. */
+/** The answers of a tile as comma-separated values: a line for each phase, or for each cell of it. */
 export function csvOf(tile) {
   const newest = tile.history.at(-1);
-  const lines = tile.cells.length
-    ? tile.cells.map(([cell, value, bar]) => [newest.phase, new Date(newest.at).toISOString(), cell, value, bar, newest.cost, newest.path, ""])
-    : tile.history.map((one) => [one.phase, new Date(one.at).toISOString(), "", one.value, one.error_bar, one.cost, one.path, one.refused]);
+  const start = (one) => [one.phase, new Date(one.at).toISOString()];
+  const end = (one) => [one.cost, one.path, one.refused];
+  const lines = tile.history.flatMap((one) => {
+    const cells = one === newest && tile.cells.length ? tile.cells : one.cells;
+    return cells ? cells.map((cell) => [...start(one), ...cell, ...end(one)]) : [[...start(one), "", one.value, one.error_bar, ...end(one)]];
+  });
   return [["phase", "answered", "cell", "value", "error_bar", "cost", "path", "refused"], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
 
@@ -50,7 +54,7 @@ function picture(tile) {
     const chart = h("div", { class: "chart" });
     draw(chart, marginal(tile.cells, saying(newest.kind)));
     const more = tile.in_all > tile.cells.length ? h("p", { class: "hint" }, `the first ${tile.cells.length} of ${plural(tile.in_all, "cell")}`) : null;
-    return [chart, more];
+    return [chart, more, earlier(tile)];
   }
   if (newest.value === undefined) return [h("p", { class: "hint" }, "Published answers show this answer; a tile cannot draw it.")];
   return [h("p", { class: "figure" }, saying(newest.kind)(newest.value, newest.error_bar)), ...past(tile)];
@@ -64,6 +68,17 @@ function past(tile) {
   const chart = h("div", { class: "chart" });
   draw(chart, series(points, saying(kind), kind?.startsWith("sum") ? (value) => measured(value) : undefined));
   return [chart];
+}
+
+/** The first cells of a table in the phases so far, newest first, if there are at least two. */
+function earlier(tile) {
+  const phases = tile.history.filter((one) => one.cells).reverse();
+  if (phases.length < 2) return null;
+  const names = phases[0].cells.slice(0, MOST_COLUMNS).map(([name]) => name);
+  const say = saying(phases[0].kind);
+  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.phase), names.map((_, index) => h("td", { class: "number", title: one.cells[index] ? say(one.cells[index][1], one.cells[index][2]) : null }, one.cells[index] ? say(one.cells[index][1]) : "–")));
+  const caption = `${tile.query_id}, phase by phase`;
+  return h("details", {}, h("summary", {}, "Phase by phase"), scrolling(caption, table(caption, [["phase", ""], ...names.map((name) => [name, "number"])], phases.map(row))));
 }
 
 function costs(tile) {
