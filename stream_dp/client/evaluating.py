@@ -48,8 +48,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 _BY_VALUE: Final = (
-    "published values chose these rows, so noise may decide about a group near the limit; the bars of counts "
-    "hold for all groups at once, and other bars for each group alone"
+    "published values chose these rows, so noise may decide about a group near the limit"
 )
 _OF_BINS: Final = (
     "STDDEV and VARIANCE take each value as the middle of its bin, or the edge of an outer bin; their bars "
@@ -321,6 +320,19 @@ class _Table:
 
     # ------------------------------------------------------------ notes
 
+    def _holds_at_once(self, published: Published) -> bool:
+        """Returns whether the bars of a value hold for all groups at once."""
+        if published.part != "count":
+            return False
+        answers = [self._answers[query] for query in published.queries if query != NO_ROWS]
+        for answer in answers:
+            if isinstance(answer, CellsAnswer):
+                if not answer.table.error_bars_simultaneous or answer.table.count_bars is not None:
+                    return False
+            elif not isinstance(answer, CountAnswer) or answer.error_bar_simultaneous is None:
+                return False
+        return True
+
     def _notes(self) -> Iterator[str]:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
@@ -335,7 +347,9 @@ class _Table:
         if any(each.part == "spread" for each in itertools.chain(*parts)):
             yield _OF_BINS
         if self._plan.chooses_by_value:
-            yield _BY_VALUE
+            at_once = all(map(self._holds_at_once, itertools.chain(*parts)))
+            holds = "hold for all groups at once" if at_once else "may hold for each group alone"
+            yield f"{_BY_VALUE}; the bars {holds}"
         for answer in self._answers:
             if isinstance(answer, FoundAnswer) and answer.error_bar:
                 yield f"the rank of a QUANTILE is within {100 * answer.error_bar:.2g}% of the rows"

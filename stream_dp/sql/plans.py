@@ -45,7 +45,7 @@ class Key:
     """The value of one group column in each row.
 
     Attributes:
-        index: Which of ``Plan.groups`` it is.
+        index: The position of the column in ``Plan.groups``.
     """
 
     index: int
@@ -56,7 +56,7 @@ class Published:
     """One number, or one named cell, of the answer to a query.
 
     Attributes:
-        part: Which part of the answer it is.
+        part: The part of the answer that it is.
         queries: The index of its query, for each of ``Plan.cases``. ``NO_ROWS`` where no row can satisfy the
             condition, so that nothing is asked.
         grouped: Whether the answer has a value for each cell. Otherwise each row has the same value.

@@ -1,4 +1,4 @@
-"""Which conditions no row can satisfy, by the definition alone.
+"""Finds the conditions that no row can satisfy, by the definition alone.
 
 A group that no row can be in is left out of a table, and is not asked for.
 """

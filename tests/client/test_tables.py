@@ -255,7 +255,11 @@ def test_where_values_choose_the_rows_the_bars_hold_for_all_cells_at_once() -> N
     for clauses in ("HAVING COUNT(*) > 60", "ORDER BY n LIMIT 3", "ORDER BY n OFFSET 1"):
         chosen = made(f"{statement} {clauses}", answer)
         assert chosen.column(f"n{BAR}")[0] == pytest.approx(9.0)
-        assert any("published values chose these rows" in note for note in chosen.notes)
+        assert any("hold for all groups at once" in note for note in chosen.notes)
+    alone = made(f"{statement} LIMIT 9 OFFSET 0", answer)
+    assert alone.notes == ()
+    narrow = made(f"{statement} HAVING n > 60", table(COUNTS, 5.0))
+    assert any("may hold for each group alone" in note for note in narrow.notes)
     for clauses in ("ORDER BY n", "LIMIT 3", "ORDER BY city LIMIT 3", "HAVING city = 'Bonn'"):
         assert made(f"{statement} {clauses}", answer).column(f"n{BAR}")[0] == pytest.approx(5.0)
 
@@ -383,6 +387,20 @@ def test_a_statement_of_more_queries_than_a_record_holds_is_refused() -> None:
     groups = ["city <> 'Bonn'", "age < 30", "smoker = TRUE", "city IN ('Graz', 'Lyon')", "age < 65"]
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT {counts} FROM people GROUP BY {', '.join(groups)}", PEOPLE)
+
+
+def test_an_outer_condition_means_the_columns_of_the_subquery() -> None:
+    inner = "(SELECT city, COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) AS m FROM people GROUP BY city)"
+    few = table([5.0, 2.0, 1.0, 1.0, 7.0], 1.0)
+    found = made(
+        f"SELECT city, m AS n FROM {inner} t WHERE t.n > 60 ORDER BY n LIMIT 2",
+        few,
+        table(COUNTS, 5.0),
+    )
+    assert found.column("city") == ["Lyon", "Graz"], "n is the number of all rows in WHERE"
+    assert found.column("n") == [1, 2]
+    hidden = made(f"SELECT city FROM {inner} ORDER BY n DESC LIMIT 1", table(COUNTS, 5.0))
+    assert hidden.rows == [("Graz",)]
 
 
 def test_what_no_row_can_satisfy_is_not_asked() -> None:

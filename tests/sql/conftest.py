@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
@@ -84,9 +85,11 @@ async def ask(world: Any) -> Ask:
         rounds=(define, lambda world: world.batch("sales", "first", cells=cells)),
     )
 
+    numbers = itertools.count()
+
     async def asked(statement: str) -> ResultTable:
         plan = sql.plan(statement, SALES, dataset="sales", dimensions=DIMENSIONS)
-        items = [{"query_id": f"q{i}", **fields} for i, fields in enumerate(plan.queries)]
+        items = [{"query_id": f"q{next(numbers)}", **fields} for fields in plan.queries]
         if items:
             await world.run(rounds=(lambda world: world.ask_many("sales", items),))
         replies = [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,3 +216,13 @@ async def test_each_column_of_values_is_followed_by_its_bars(ask: Ask) -> None:
     assert table.column("five") == [5] * 4
     assert table.column(f"five{BAR}") == [0.0] * 4
     assert table.phases == (1, 1)
+
+
+PAGE = (Path(__file__).parents[2] / "docs/sql.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "statement", re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+)
+async def test_the_examples_of_the_page_are_answered(ask: Ask, statement: str) -> None:
+    assert (await ask(statement)).rows

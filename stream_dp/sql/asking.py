@@ -1,0 +1,157 @@
+"""The queries that publish the values of a statement."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from stream_dp.sql.aggregates import Atom
+from stream_dp.sql.parsing import Tree
+from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
+from stream_dp.sql.possible import is_possible
+from stream_dp.sql.trees import conjunction
+
+__all__ = ["MOST_QUERIES", "Cases", "Queries"]
+
+MOST_QUERIES: Final = 100
+"""The most queries that one statement may ask: as many as one record holds."""
+
+Cases = Sequence[tuple[Scalar, Tree]]
+"""The values of a group column that are conditions, with the condition of each."""
+
+
+class Queries:
+    """The queries of a statement. Values of the same rows share one where it publishes all of them.
+
+    Args:
+        atoms: The values that the statement needs.
+        names: The attributes that it groups by.
+        cases: The group columns whose values are conditions.
+        where: The condition on the rows.
+        schema: The attributes by name.
+
+    Attributes:
+        fields: The fields of each query.
+        combinations: The values of the columns in ``cases``, for each combination that rows can be in.
+        published: The part of an answer that each value is.
+    """
+
+    def __init__(
+        self,
+        atoms: Iterable[Atom],
+        names: Sequence[str],
+        cases: Sequence[Cases],
+        where: Tree | None,
+        schema: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._wanted = dict.fromkeys(atoms)
+        self._names = names
+        self._schema = schema
+        self.fields: list[dict[str, Any]] = []
+        self.published: dict[Atom, Published] = {}
+        self._combinations = [
+            combination
+            for combination in itertools.product(*cases)
+            if not cases
+            or is_possible(conjunction([where, *(tree for _, tree in combination)]), schema)
+        ]
+        self.combinations = tuple(
+            tuple(value for value, _ in combination) for combination in self._combinations
+        )
+        # Sums come first, so that counts of the same rows are taken from them.
+        for atom in sorted(self._wanted, key=lambda atom: atom.part not in ("total", "mean")):
+            self.published[atom] = self._publish(atom)
+            if len(self.fields) > MOST_QUERIES:
+                break
+
+    def _publish(self, atom: Atom) -> Published:
+        """Adds the queries that publish a value."""
+        fields, part = self._fields(atom)
+        names = self._names if atom.grouped else ()
+        indices = []
+        for combination in self._combinations if atom.grouped else [()]:
+            asked = self._asked(fields, [tree for _, tree in combination], names)
+            if not is_possible(asked.get("where"), self._schema):
+                indices.append(NO_ROWS)
+                continue
+            if asked not in self.fields:
+                self.fields.append(asked)
+            indices.append(self.fields.index(asked))
+        if not atom.grouped:
+            indices *= len(self._combinations)
+        centres = _centres(self._schema[atom.attribute]) if atom.part == "spread" else ()
+        return Published(part, tuple(indices), bool(names), centres, *atom.spread)
+
+    def _fields(self, atom: Atom) -> tuple[dict[str, Any], Part]:
+        """Returns the fields of the query that publishes a value, and the part of its answer."""
+        where = json.loads(atom.where)
+        if atom.part == "found":
+            return json.loads(atom.found), "found"
+        if atom.part == "share":
+            return {"kind": "share", "share_of": json.loads(atom.share_of), "where": where}, "share"
+        if atom.part in ("total", "mean"):
+            counted = self._counted_beside(atom) == atom.attribute
+            return self._sum_fields(atom.attribute, where, counted=counted), atom.part  # type: ignore[return-value]
+        if atom.part == "present":
+            beside = replace(atom, part="total"), replace(atom, part="mean")
+            if any(each in self._wanted for each in beside):
+                counted = self._counted_beside(atom) == atom.attribute
+                return self._sum_fields(atom.attribute, where, counted=counted), "count"
+            present = {"attribute": atom.attribute, "is_missing": False}
+            return {"kind": "predicate", "where": conjunction([where, present])}, "count"
+        if atom.part == "count" and not atom.share_of:
+            summed = self._counted_beside(atom)
+            if summed is not None:
+                return self._sum_fields(summed, where, counted=True), "rows"
+        if atom.share_of:
+            where = conjunction([where, json.loads(atom.share_of)])
+        if atom.part == "spread":
+            return {"kind": "predicate", "where": where, "spread": atom.attribute}, "spread"
+        return {"kind": "predicate", "where": where}, "count"
+
+    def _sum_fields(self, attribute: str, where: Any, *, counted: bool) -> dict[str, Any]:
+        extra = {"count_rows": True} if counted else {}
+        return {"kind": "sum", "attribute": attribute, **extra, "where": where}
+
+    def _counted_beside(self, atom: Atom) -> str | None:
+        """Returns the attribute whose sum also counts all of its rows; None where none needs to."""
+        count = Atom("count", atom.where, atom.grouped)
+        if count not in self._wanted:
+            return None
+        return next(
+            (
+                other.attribute
+                for other in self._wanted
+                if other.part in ("total", "mean")
+                and (other.where, other.grouped) == (atom.where, atom.grouped)
+            ),
+            None,
+        )
+
+    def _asked(
+        self, fields: Mapping[str, Any], cases: Sequence[Tree], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Returns the fields of one query: with its groups, and with the conditions of one case."""
+        asked = dict(fields)
+        names = [*names, *([asked.pop("spread")] if "spread" in asked else [])]
+        if asked["kind"] in ("quantile", "median", "mode"):
+            return asked
+        where = asked.pop("where")
+        if names:
+            asked["group_by"] = list(names)
+            if asked["kind"] == "predicate":
+                asked["kind"] = "table"
+        asked["where"] = conjunction([where, *cases]) if cases else where
+        return asked
+
+
+def _centres(attribute: Mapping[str, Any]) -> tuple[float, ...]:
+    """Returns what a value of each bin of a number counts for, as in sums: its middle, or an outer edge."""
+    if attribute.get("representatives"):
+        return tuple(attribute["representatives"])
+    edges, step = attribute["edges"], 1.0 if attribute.get("integer") else 0.0
+    middles = [(low + high - step) / 2.0 for low, high in itertools.pairwise(edges)]
+    return (edges[0] - step, *middles, edges[-1])
