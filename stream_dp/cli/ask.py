@@ -463,8 +463,8 @@ def _refusal(
         waiting = client.waiting().get(answer.dataset, 0)
         if definition.phase.every is not None and waiting >= rows:
             return (
-                f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait for the end of their period; "
-                f"to end it now: stream-dp phase close {answer.dataset}"
+                f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait for the end of their "
+                f"period; to end it now: stream-dp phase close {answer.dataset}"
             )
         return (
             f"no phase is open yet: {waiting:,} rows of {answer.dataset} wait, and the first phase opens at "

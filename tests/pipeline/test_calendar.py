@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.messages import PhaseSpec, QueryFields, SeriesAnswer, read_answer
+from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline import answering, compiling
 from stream_dp.pipeline.dataset import _opening
 from stream_dp.pipeline.fuse import CrashPoint
@@ -479,3 +480,11 @@ def test_the_digest_of_a_request_is_for_ever() -> None:
         digests[name] = answering._digest(query, (b"key",)).hex()
     assert len(set(digests.values())) == len(digests)
     assert digests == DIGESTS
+
+
+def test_a_definition_with_a_calendar_is_read_and_written_for_ever() -> None:
+    golden = Path(__file__).parents[1] / "golden/definitions/calendar-v1.json"
+    stored = golden.read_bytes()
+    definition = Definition.read(json.loads(stored))
+    assert definition.to_bytes() == stored
+    assert definition.phase == PhaseSpec(min_rows=1000, every="1 day", timezone="Europe/Berlin")
