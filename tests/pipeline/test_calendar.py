@@ -466,7 +466,7 @@ async def test_bars_of_windows_that_end_before_the_newest_phase_cover_the_truth(
 def test_the_digest_of_a_request_is_for_ever() -> None:
     """Answers are stored with it: those to the windows of earlier releases, and to these."""
     digests = {}
-    for name, fields in {
+    asked: dict[str, dict[str, Any]] = {
         "all": {},
         "last_phases": {"window": {"last_phases": 7}},
         "last": {"window": {"last": "7 days"}},
@@ -475,7 +475,8 @@ def test_the_digest_of_a_request_is_for_ever() -> None:
         "until": {"window": {"until": "2026-11-01"}},
         "series": {"series": "day"},
         "series of a window": {"window": {"last_phases": 7}, "series": "day"},
-    }.items():
+    }
+    for name, fields in asked.items():
         query = QueryFields.read({"query_id": "q", **fields})
         digests[name] = answering._digest(query, (b"key",)).hex()
     assert len(set(digests.values())) == len(digests)
