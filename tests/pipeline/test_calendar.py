@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,24 @@ async def test_so_does_a_crash_at_a_named_point(
             return
         assert world.complaints() == [], place
         assert durable(world) == durable(untouched), place
+
+
+async def test_a_worker_that_reads_a_clock_is_told_apart(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison can fail: here a batch without a time has the one at which it is taken in."""
+    span, clock = Times.span, itertools.count(NOV_1 + 4 * DAY_MS, DAY_MS // 8)
+
+    def by_clock(self: Times, time: str | None, dated_ms: int) -> Span | None:
+        return span(self, time, next(clock) if time is None else dated_ms)
+
+    monkeypatch.setattr(Times, "span", by_clock)
+    seen = []
+    for fuse in (-1, 200):
+        world = make_world(seed=1)
+        await world.run(world.Fuse(fuse), rounds=CALENDAR)
+        seen.append(durable(world))
+    assert seen[0] != seen[1]
 
 
 async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: Any) -> None:
