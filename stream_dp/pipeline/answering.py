@@ -41,7 +41,7 @@ MOST_PAID = 8192
 MOST_PARTS = 400
 """Parts of a series: as many looks at the most are taken for one query, and a year of days has fewer."""
 
-_VALUES_A_PART = 10  # a part says as much about itself as so many values take
+_VALUES_A_PART = 10  # each part also says what it is about, which takes the room of ten values
 
 _BITS_A_VALUE = 512  # a value of a table takes about as many
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.messages import PhaseSpec, QueryFields, SeriesAnswer, read_answer
+from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
 from stream_dp.pipeline import answering, compiling
 from stream_dp.pipeline.dataset import _opening
 from stream_dp.pipeline.fuse import CrashPoint
@@ -121,6 +123,26 @@ async def test_so_does_a_crash_at_a_named_point(
             return
         assert world.complaints() == [], place
         assert durable(world) == durable(untouched), place
+
+
+async def test_a_worker_that_reads_a_clock_is_told_apart(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison can fail. Here a batch without a time has the one at which it is taken in, and a worker
+    dies while it takes one.
+    """
+    span, seen = Times.span, []
+    for fuse in (-1, -1, 270):
+        clock = itertools.count(NOV_1 + 4 * DAY_MS, DAY_MS // 8)
+
+        def by_clock(self: Times, time: str | None, dated_ms: int, clock: Any = clock) -> Any:
+            return span(self, time, next(clock) if time is None else dated_ms)
+
+        monkeypatch.setattr(Times, "span", by_clock)
+        world = make_world(seed=1)
+        await world.run(world.Fuse(fuse), rounds=CALENDAR)
+        seen.append(durable(world))
+    assert seen[0] == seen[1] != seen[2]
 
 
 async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: Any) -> None:
@@ -465,7 +487,7 @@ async def test_bars_of_windows_that_end_before_the_newest_phase_cover_the_truth(
 def test_the_digest_of_a_request_is_for_ever() -> None:
     """Answers are stored with it: those to the windows of earlier releases, and to these."""
     digests = {}
-    for name, fields in {
+    asked: dict[str, dict[str, Any]] = {
         "all": {},
         "last_phases": {"window": {"last_phases": 7}},
         "last": {"window": {"last": "7 days"}},
@@ -474,8 +496,17 @@ def test_the_digest_of_a_request_is_for_ever() -> None:
         "until": {"window": {"until": "2026-11-01"}},
         "series": {"series": "day"},
         "series of a window": {"window": {"last_phases": 7}, "series": "day"},
-    }.items():
+    }
+    for name, fields in asked.items():
         query = QueryFields.read({"query_id": "q", **fields})
         digests[name] = answering._digest(query, (b"key",)).hex()
     assert len(set(digests.values())) == len(digests)
     assert digests == DIGESTS
+
+
+def test_a_definition_with_a_calendar_is_read_and_written_for_ever() -> None:
+    golden = Path(__file__).parents[1] / "golden/definitions/calendar-v1.json"
+    stored = golden.read_bytes()
+    definition = Definition.read(json.loads(stored))
+    assert definition.to_bytes() == stored
+    assert definition.phase == PhaseSpec(min_rows=1000, every="1 day", timezone="Europe/Berlin")
