@@ -863,6 +863,8 @@ class Translator:
             (value, _periods(attribute, labels, [each == value for each in values]))
             for value in dict.fromkeys(values)
         ]
+        if attribute["by"] in CYCLES and not attribute.get("missing"):
+            return found  # every date is in one of them
         return [*found, (None, _not(inside))]
 
     def _test_of_part(self, node: Any, side: Any) -> Callable[[int], bool]:

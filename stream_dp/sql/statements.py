@@ -326,7 +326,7 @@ class _Planner(Aggregates):
             return _Axis(written, kind, attribute)
         of_date = self._conditions.of_date(item)
         if isinstance(of_date, tuple):
-            whole = all(isinstance(value, int) for value, _ in of_date[:-1])
+            whole = isinstance(of_date[0][0], int)
             return _Axis(written, "integer" if whole else "text", None, _possible(of_date))
         if of_date is not None:
             return _Axis(written, "text", of_date)

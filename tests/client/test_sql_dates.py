@@ -234,3 +234,10 @@ def test_a_part_of_a_date_groups_all_periods_that_have_it() -> None:
         plan("SELECT DATE_TRUNC('week', ordered_at), COUNT(*) GROUP BY 1", ORDERS)
     with pytest.raises(InvalidQuery, match="is not the same for all dates of a month"):
         plan("SELECT EXTRACT(DAY FROM ordered_at), COUNT(*) GROUP BY 1", ORDERS)
+
+
+def test_a_period_that_comes_again_leaves_no_date_without_a_group() -> None:
+    month = {"name": "month", "type": "date", "by": "month_of_year"}
+    for attribute, n_queries in ((month, 4), ({**month, "missing": True}, 5)):
+        found = plan("SELECT QUARTER(month) AS q, COUNT(*) GROUP BY q", [attribute])
+        assert len(found.queries) == n_queries
