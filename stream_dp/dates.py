@@ -22,6 +22,7 @@ __all__ = [
     "MOST_PERIODS",
     "Zone",
     "calendar_of",
+    "cells_in",
     "cells_with",
     "label_of",
     "labels_of",
@@ -245,6 +246,33 @@ def cells_with(attribute: Mapping[str, Any], part: str) -> list[tuple[str, int]]
         monday = datetime(2024, 1, 1)  # noqa: DTZ001 - a leap year that begins with a Monday
         moments = [monday + timedelta(seconds=step * index) for index in range(len(labels))]
     return [(label, _PARTS[part](moment)) for label, moment in zip(labels, moments, strict=True)]
+
+
+def cells_in(attribute: Mapping[str, Any], unit: str) -> list[tuple[str, str]] | None:
+    """The label of each period of an attribute, and that of the longer one that it lies in.
+
+    Args:
+        attribute: The attribute, of type date, as in the catalog.
+        unit: The longer period, such as "year".
+
+    Returns:
+        The labels. None if periods do not lie in whole ones of this length.
+    """
+    by, first, until = attribute["by"], attribute.get("from"), attribute.get("until")
+    if unit not in _WITHIN.get(by, ()):
+        return None
+    starts = calendar_of(by, first, until)[:-1]
+    return [(label_of(by, start), label_of(unit, start)) for start in starts]
+
+
+_WITHIN: Final[Mapping[str, tuple[str, ...]]] = {
+    "year": ("year",),
+    "quarter": ("year", "quarter"),
+    "month": ("year", "quarter", "month"),
+    "week": ("week",),
+    "day": ("year", "quarter", "month", "week", "day"),
+    "hour": ("year", "quarter", "month", "week", "day", "hour"),
+}
 
 
 def first_number(by: str) -> int:

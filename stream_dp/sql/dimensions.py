@@ -29,6 +29,7 @@ from stream_dp.sql.parsing import (
     _listed,
     _not,
     _Truth,
+    is_group,
     like_pattern,
 )
 from stream_dp.sql.plans import Dimension, Scalar, ValueType
@@ -229,6 +230,17 @@ class JoinedConditions(Translator):
     def attribute(self, node: Any) -> Mapping[str, Any]:
         """Returns the attribute that a column names."""
         return self._column(node)
+
+    def of_date(
+        self, item: Any
+    ) -> Mapping[str, Any] | tuple[tuple[str | int | None, Tree], ...] | None:
+        """Returns what the groups of a function of a date are. None for another expression.
+
+        They are the periods of an attribute, or values with a condition each.
+        """
+        if isinstance(item, exp.Column) or not is_group(item):
+            return None
+        return self._group(item) if self._groups_alike(item) else tuple(self._longer_periods(item))
 
     def kind(self, node: Any) -> Tree:
         """Returns the fields that an aggregate of another kind asks for by itself."""

@@ -25,7 +25,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from stream_dp import sqldates
-from stream_dp.dates import CYCLES, cells_with, first_number, parts_of, period_at, span_of
+from stream_dp.dates import CYCLES, cells_in, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.when import take_time
 from stream_dp.within import Clauses, read_clauses
@@ -482,7 +482,7 @@ class Translator:
         names = self._grouped(select)
         aggregates: list[tuple[Any, Tree]] = []
         for item in (e.unalias() for e in select.expressions):
-            if not _is_group(item):
+            if not is_group(item):
                 aggregates.append((item, self._aggregate(item)))
             elif self._group(item)["name"] not in names:
                 raise self._error(
@@ -566,7 +566,7 @@ class Translator:
             raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
         grouped = group.expressions if group is not None else []
         for item in grouped:
-            if not _is_group(item):
+            if not is_group(item):
                 raise self._error(item, "GROUP BY takes attributes only", "name each attribute")
         return [self._group(item)["name"] for item in grouped]
 
@@ -585,6 +585,11 @@ class Translator:
                 reason="cuts_bin",
             )
         return attribute
+
+    def _groups_alike(self, item: Any) -> bool:
+        """Returns whether a function of a date has another value for each period of its attribute."""
+        _, of = sqldates.truncation_of(item) or sqldates.part_of(item) or ("", item)
+        return sqldates.same_groups(self._dated(item, of)["by"], item)
 
     def _dated(self, item: Any, of: Any) -> _Attribute:
         """Returns the attribute of type date of which a function is taken."""
@@ -811,16 +816,8 @@ class Translator:
             return None
         ((side, (part, of)), *_) = parts
         attribute = self._dated(side, of)
-        known = parts_of(attribute["by"])
-        if part not in known:
-            raise self._error(
-                side,
-                f"{_short(side)} is not the same for all dates of a {attribute['by']} of {attribute['name']}",
-                f"ask for {' or '.join(name.upper() for name in known)}",
-                reason="cuts_bin",
-            )
-        holds = self._test(node, side)
-        cells = cells_with(attribute, part)
+        holds = self._test_of_part(node, side)
+        cells = self._parts(attribute, part, side)
         satisfied = [holds(value) for _, value in cells]
         labels = [label for label, _ in cells]
         truth = _Truth(
@@ -831,7 +828,46 @@ class Translator:
             truth = truth.known()
         return truth.negated() if _EQUALITY.get(type(node)) else truth
 
-    def _test(self, node: Any, side: Any) -> Callable[[int], bool]:
+    def _parts(self, attribute: _Attribute, part: str, side: Any) -> list[tuple[str, int]]:
+        """Returns the label of each period of an attribute, and the part of a date that it tells."""
+        known = parts_of(attribute["by"])
+        if part in known:
+            return cells_with(attribute, part)
+        raise self._error(
+            side,
+            f"{_short(side)} is not the same for all dates of a {attribute['by']} of {attribute['name']}",
+            f"ask for {' or '.join(name.upper() for name in known)}",
+            reason="cuts_bin",
+        )
+
+    def _longer_periods(self, item: Any) -> list[tuple[str | int | None, Tree]]:
+        """Returns the values of a function of a date, with the periods of each.
+
+        They are unknown for dates outside the bounds, and for missing ones.
+        """
+        truncated, taken = sqldates.truncation_of(item), sqldates.part_of(item)
+        unit, of = truncated or taken or ("", item)
+        attribute = self._dated(item, of)
+        cells: Sequence[tuple[str, str | int]] | None
+        cells = self._parts(attribute, unit, item) if taken else cells_in(attribute, unit)
+        if cells is None:
+            raise self._error(
+                item,
+                f"a {attribute['by']} of {attribute['name']} does not lie in one group of {_short(item)}",
+                f"GROUP BY {_written(attribute['name'])}",
+                reason="cuts_bin",
+            )
+        labels, values = [label for label, _ in cells], [value for _, value in cells]
+        inside = {"attribute": attribute["name"], "between": [labels[0], labels[-1]]}
+        found: list[tuple[str | int | None, Tree]] = [
+            (value, _periods(attribute, labels, [each == value for each in values]))
+            for value in dict.fromkeys(values)
+        ]
+        if attribute["by"] in CYCLES and not attribute.get("missing"):
+            return found  # every date is in one of them
+        return [*found, (None, _not(inside))]
+
+    def _test_of_part(self, node: Any, side: Any) -> Callable[[int], bool]:
         """Returns which numbers satisfy a comparison; for <> which do not."""
 
         def number(constant: Any) -> float:
@@ -1254,7 +1290,7 @@ def _is_date(node: Any) -> bool:
     return sqldates.written(node) is not None
 
 
-def _is_group(item: Any) -> bool:
+def is_group(item: Any) -> bool:
     """Returns whether an expression may be one of the groups: a column, or a function of a date."""
     if isinstance(item, exp.Column):
         return True

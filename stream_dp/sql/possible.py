@@ -26,6 +26,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "between": lambda value, constant: constant[0] <= value <= constant[1],
 }
 
+_BY_ORDER: Final = frozenset({"ge", "gt", "le", "lt", "between"})
+
 
 def is_possible(tree: Mapping[str, Any] | None, schema: Mapping[str, Mapping[str, Any]]) -> bool:
     """Returns whether a row may satisfy a condition; True where that takes too long to find out.
@@ -42,8 +44,9 @@ def is_possible(tree: Mapping[str, Any] | None, schema: Mapping[str, Mapping[str
         if math.prod(map(len, cells)) > _MOST_CELLS:
             return True
         rows = itertools.product(*cells)
-        return any(_holds(tree, dict(zip(names, row, strict=True))) for row in rows)
-    except (_Unclear, TypeError):  # a condition that cuts a bin, or one that the worker refuses
+        return any(_holds(tree, dict(zip(names, row, strict=True)), schema) for row in rows)
+    except (_Unclear, TypeError, ValueError):
+        # a condition that cuts a bin, or one that the worker refuses
         return True
 
 
@@ -73,14 +76,16 @@ def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:
     return [below, *attribute["edges"], *missing]
 
 
-def _holds(tree: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _holds(
+    tree: Mapping[str, Any], row: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]
+) -> bool:
     """Returns whether a condition holds for a row of one value for each attribute."""
     if "not" in tree:
-        return not _holds(tree["not"], row)
+        return not _holds(tree["not"], row, schema)
     if "all" in tree:
-        return all(_holds(part, row) for part in tree["all"])
+        return all(_holds(part, row, schema) for part in tree["all"])
     if "any" in tree:
-        return any(_holds(part, row) for part in tree["any"])
+        return any(_holds(part, row, schema) for part in tree["any"])
     value = row[tree["attribute"]]
     ((operator, constant),) = ((k, v) for k, v in tree.items() if k != "attribute")
     if operator == "is_missing":
@@ -91,4 +96,8 @@ def _holds(tree: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
         return False
     if operator in ("eq", "in") and not isinstance(value, str | bool):
         raise _Unclear
+    if operator in _BY_ORDER and isinstance(value, str):  # the order is that of the list
+        place = schema[tree["attribute"]]["values"].index
+        value = place(value)
+        constant = [place(end) for end in constant] if operator == "between" else place(constant)
     return _COMPARISONS[operator](value, constant)

@@ -324,6 +324,12 @@ class _Planner(Aggregates):
             if any(axis.attribute == attribute for axis in self._axes):
                 raise self._error(item, f"{item.name} is grouped by twice", "name it once")
             return _Axis(written, kind, attribute)
+        of_date = self._conditions.of_date(item)
+        if isinstance(of_date, tuple):
+            whole = isinstance(of_date[0][0], int)
+            return _Axis(written, "integer" if whole else "text", None, _possible(of_date))
+        if of_date is not None:
+            return _Axis(written, "text", of_date)
         if isinstance(item, exp.Case):
             return _Axis(written, "text", None, self._cases(item))
         if isinstance(item, TRUTHS) and item.find(exp.AggFunc) is None:

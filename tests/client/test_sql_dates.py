@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql import example, parse
+from stream_dp.sql import example, parse, plan
 
 ORDERS: list[dict[str, Any]] = [
     {"name": "ordered_at", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-03-01"},
@@ -169,3 +169,75 @@ def test_what_cannot_be_asked_of_a_date_is_refused_with_a_way_that_can(
 @pytest.mark.parametrize("attribute", ORDERS, ids=lambda attribute: attribute["name"])
 def test_the_example_of_each_attribute_can_be_asked(attribute: dict[str, Any]) -> None:
     assert parse(example([attribute]), ORDERS)["kind"] == "predicate"
+
+
+@pytest.mark.parametrize(
+    ("sql", "queries"),
+    [
+        (
+            "SELECT DATE_TRUNC('month', ordered_at) AS m, COUNT(*) GROUP BY 1 ORDER BY m DESC LIMIT 3",
+            [{"kind": "table", "group_by": ["ordered_at"], "where": None}],
+        ),
+        (
+            "SELECT EXTRACT(HOUR FROM hour) AS h, AVG(amount) GROUP BY h",
+            [{"kind": "sum", "attribute": "amount", "group_by": ["hour"], "where": None}],
+        ),
+        (
+            "SELECT COUNT(*) FROM x WHERE EXTRACT(MONTH FROM ordered_at) = 12 AND size >= 'M'",
+            [
+                {
+                    "kind": "predicate",
+                    "where": {
+                        "all": [
+                            {"attribute": "ordered_at", "eq": "2026-12"},
+                            {"attribute": "size", "ge": "M"},
+                        ]
+                    },
+                }
+            ],
+        ),
+        (
+            "SELECT DATE_TRUNC('year', ordered_at), COUNT(*) GROUP BY 1",
+            [
+                {
+                    "kind": "predicate",
+                    "where": {"attribute": "ordered_at", "between": ["2026-01", "2026-12"]},
+                },
+                {
+                    "kind": "predicate",
+                    "where": {"attribute": "ordered_at", "between": ["2027-01", "2027-02"]},
+                },
+                {
+                    "kind": "predicate",
+                    "where": {"not": {"attribute": "ordered_at", "between": ["2026-01", "2027-02"]}},
+                },
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_statement_groups_by_periods_and_by_longer_ones(
+    sql: str, queries: list[dict[str, Any]]
+) -> None:
+    """The dates outside the bounds have no longer period, so they are a group without a value."""
+    assert list(plan(sql, ORDERS).queries) == queries
+
+
+def test_a_part_of_a_date_groups_all_periods_that_have_it() -> None:
+    found = plan("SELECT EXTRACT(QUARTER FROM ordered_at) AS q, COUNT(*) GROUP BY q", ORDERS)
+    first, *others = found.queries
+    assert first["where"] == {
+        "attribute": "ordered_at",
+        "in": ["2026-01", "2026-02", "2026-03", "2027-01", "2027-02"],
+    }
+    assert len(others) == 4  # three quarters, and the dates outside the bounds
+    with pytest.raises(InvalidQuery, match="does not lie in one group"):
+        plan("SELECT DATE_TRUNC('week', ordered_at), COUNT(*) GROUP BY 1", ORDERS)
+    with pytest.raises(InvalidQuery, match="is not the same for all dates of a month"):
+        plan("SELECT EXTRACT(DAY FROM ordered_at), COUNT(*) GROUP BY 1", ORDERS)
+
+
+def test_a_period_that_comes_again_leaves_no_date_without_a_group() -> None:
+    month = {"name": "month", "type": "date", "by": "month_of_year"}
+    for attribute, n_queries in ((month, 4), ({**month, "missing": True}, 5)):
+        found = plan("SELECT QUARTER(month) AS q, COUNT(*) GROUP BY q", [attribute])
+        assert len(found.queries) == n_queries

@@ -16,6 +16,12 @@ SCHEMA: dict[str, dict[str, Any]] = {
     "age": {"name": "age", "type": "number", "edges": [18, 65], "integer": True, "missing": True},
     "size": {"name": "size", "type": "number", "edges": [0.5, 2.0]},
     "smoker": {"name": "smoker", "type": "boolean"},
+    "grade": {
+        "name": "grade",
+        "type": "category",
+        "values": ["low", "mid", "high"],
+        "ordered": True,
+    },
 }
 UNIVERSE = Universe(
     (
@@ -23,11 +29,13 @@ UNIVERSE = Universe(
         Number("age", (18, 65), integer=True, missing=True),
         Number("size", (0.5, 2.0)),
         Boolean("smoker"),
+        Category("grade", ("low", "mid", "high"), ordered=True),
     )
 )
 CONDITIONS = [
     "city = 'Bonn'", "city IN ('Bonn', 'Graz')", "city = 'other'", "city IS NULL", "age >= 18", "age < 65",
     "age > 64", "age <= 17", "age BETWEEN 18 AND 64", "age IS NULL", "size < 0.5", "size >= 2.0", "smoker",
+    "grade > 'low'", "grade > 'high'", "grade <= 'mid'", "grade BETWEEN 'mid' AND 'high'", "grade = 'other'",
 ]  # fmt: skip
 
 
