@@ -339,10 +339,14 @@ class _Table:
             return False
         queries = [query for query in published.queries if query != NO_ROWS]
         for answer in (part[query] for part in self._parts for query in queries):
-            if isinstance(answer, CellsAnswer):
-                if not answer.table.error_bars_simultaneous or answer.table.count_bars is not None:
-                    return False
-            elif not isinstance(answer, CountAnswer) or answer.error_bar_simultaneous is None:
+            match answer:
+                case CellsAnswer(table=table):
+                    at_once = bool(table.error_bars_simultaneous) and table.count_bars is None
+                case CountAnswer():
+                    at_once = answer.error_bar_simultaneous is not None and answer.count_bar is None
+                case _:
+                    at_once = False
+            if not at_once:
                 return False
         return True
 

@@ -19,7 +19,7 @@ from stream_dp.cli import doctor
 from stream_dp.client import Query
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
-from stream_dp.messages import INPUTS
+from stream_dp.messages import INPUTS, TOPICS
 from stream_dp.state.redis import RedisStore
 
 pytestmark = pytest.mark.kafka
@@ -86,7 +86,7 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     good = "; ".join(text for text, _ in found["good"])
     assert "has the packages it was tested with" in good
     assert f"answers at {deployment.bootstrap_servers}" in good
-    assert "all 9 topics exist; the inputs have 2 partitions each" in good
+    assert f"all {len(TOPICS)} topics exist; the inputs have 2 partitions each" in good
     assert "Redis keeps every acknowledged commit (AOF always, noeviction)" in good
     ((note, fix),) = found["note"]
     assert "no worker runs" in note

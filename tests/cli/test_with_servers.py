@@ -19,6 +19,8 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
+from stream_dp.messages import TOPICS
+
 pytestmark = pytest.mark.kafka
 
 Run = Callable[..., Any]
@@ -669,7 +671,7 @@ def test_topics_are_made_once_and_inputs_stay_alike(
     run: Run, kafka_server: str, topic_prefix: str
 ) -> None:
     servers = ("--bootstrap-servers", kafka_server, "--topic-prefix", topic_prefix)
-    assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == 9
+    assert run("topics", "create", *servers, "--partitions", 2).out.count("created ") == len(TOPICS)
     assert run("topics", "create", *servers).out == "all topics exist already\n"
     batches = ConfigResource(
         ConfigResourceType.TOPIC, f"{topic_prefix}batches", {"message.timestamp.type": "CreateTime"}

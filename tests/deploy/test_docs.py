@@ -27,6 +27,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
+    MOST_LINES,
     MOST_STANDING,
     TOPICS,
     Definition,
@@ -38,6 +39,7 @@ from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.messages.standing import LONGEST_ID
 from stream_dp.pipeline import backlog, dataset, standing
 from stream_dp.profiles.lines import epsilon_of_person
+from stream_dp.sql import MOST_QUERIES
 from stream_dp.web import bodies, runner
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +138,9 @@ def test_the_page_for_contributors_links_every_decision() -> None:
     [
         ("record on `queries`", TOPICS["queries"].max_value_bytes),
         ("record on `datasets`", TOPICS["datasets"].max_value_bytes),
+        ("record on `dimensions`", TOPICS["dimensions"].max_value_bytes),
+        ("rows of a public table", MOST_LINES),
+        ("queries of one SQL statement", MOST_QUERIES),
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
