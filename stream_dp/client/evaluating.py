@@ -326,10 +326,14 @@ class _Table:
             return False
         answers = [self._answers[query] for query in published.queries if query != NO_ROWS]
         for answer in answers:
-            if isinstance(answer, CellsAnswer):
-                if not answer.table.error_bars_simultaneous or answer.table.count_bars is not None:
-                    return False
-            elif not isinstance(answer, CountAnswer) or answer.error_bar_simultaneous is None:
+            match answer:
+                case CellsAnswer(table=table):
+                    at_once = bool(table.error_bars_simultaneous) and table.count_bars is None
+                case CountAnswer():
+                    at_once = answer.error_bar_simultaneous is not None and answer.count_bar is None
+                case _:
+                    at_once = False
+            if not at_once:
                 return False
         return True
 

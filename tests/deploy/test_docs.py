@@ -25,6 +25,7 @@ from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.messages import (
     DATASET_PATTERN,
     MAX_SYNTHETIC_ROWS,
+    MOST_LINES,
     TOPICS,
     Definition,
     KindsSpec,
@@ -33,6 +34,7 @@ from stream_dp.messages import (
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.pipeline import backlog, dataset
 from stream_dp.profiles.lines import epsilon_of_person
+from stream_dp.sql import MOST_QUERIES
 from stream_dp.web import bodies, openapi, runner, sharing
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +133,9 @@ def test_the_page_for_contributors_links_every_decision() -> None:
     [
         ("record on `queries`", TOPICS["queries"].max_value_bytes),
         ("record on `datasets`", TOPICS["datasets"].max_value_bytes),
+        ("record on `dimensions`", TOPICS["dimensions"].max_value_bytes),
+        ("rows of a public table", MOST_LINES),
+        ("queries of one SQL statement", MOST_QUERIES),
         ("record on `batches`", TOPICS["batches"].max_value_bytes),
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
