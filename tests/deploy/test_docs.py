@@ -40,7 +40,7 @@ from stream_dp.messages.standing import LONGEST_ID
 from stream_dp.pipeline import backlog, dataset, standing
 from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.sql import MOST_QUERIES
-from stream_dp.web import bodies, runner
+from stream_dp.web import bodies, openapi, runner, sharing
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -169,6 +169,8 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ),
         ("head of a request to these ports", int(runner._HEAD_S)),
         ("body of such a request", bodies.LARGEST),
+        ("queries over HTTP that wait for an answer", sharing._MOST_QUEUED),
+        ("queries over HTTP that wait for an answer", int(openapi.LONGEST_WAIT_S)),
         ("connection that asks for nothing, or does not read what it is sent", int(runner._IDLE_S)),
     ],
 )
