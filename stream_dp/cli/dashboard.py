@@ -13,7 +13,7 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy
 from stream_dp.client import Client, Query
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Definition, TileTables, read_json
+from stream_dp.messages import Definition, Series, TileTables, Window, read_json
 from stream_dp.messages.base import Id, Request, tupled, validated
 from stream_dp.messages.requests import QueryFields
 from stream_dp.messages.standing import MOST_STANDING, AlertSpec
@@ -29,21 +29,23 @@ class _Tile(Request):
     Attributes:
         sql: The query in SQL.
         query: The fields of the query, as in a message.
-        last_phases: The number of latest phases that a query in SQL is about.
+        window: The window that a query in SQL is about, as in a message.
+        series: The periods that a query in SQL asks one part each for.
     """
 
     id: Id
     sql: str | None = None
     query: dict[str, Any] | None = None
-    last_phases: Annotated[int, Field(ge=1)] | None = None
+    window: Window | None = None
+    series: Series | None = None
     alert: AlertSpec | None = None
 
     @model_validator(mode="after")
     def _one_form(self) -> _Tile:
         if (self.sql is None) == (self.query is None):
             raise ValueError("write either sql or query")
-        if self.query is not None and self.last_phases is not None:
-            raise ValueError("last_phases goes with sql: write window into the query")
+        if self.query is not None and (self.window, self.series) != (None, None):
+            raise ValueError("window and series go with sql: write them into the query")
         return self
 
 
@@ -83,7 +85,7 @@ def apply(
     document such as
 
     \b
-    {"tiles": [{"id": "late", "sql": "delay >= 15", "last_phases": 1, "alert": {"above": 0.2}},
+    {"tiles": [{"id": "late", "sql": "delay >= 15", "window": {"last": "1 day"}, "alert": {"above": 0.2}},
                {"id": "carriers", "sql": "SELECT carrier, COUNT(*) GROUP BY carrier"}]}
 
     Without a FILE, the tiles are those of the workload in the definition. They get the ids tile-1, tile-2
@@ -134,7 +136,8 @@ def _item(client: Client, dataset: str, tile: _Tile) -> dict[str, Any]:
     if tile.query is not None:
         item = {**tile.query, "query_id": tile.id}
     else:
-        asked = Query(tile.sql, last_phases=tile.last_phases, query_id=tile.id)
+        window = None if tile.window is None else tile.window.model_dump(exclude_none=True)
+        asked = Query(tile.sql, window=window, series=tile.series, query_id=tile.id)
         item = client.as_message(dataset, asked)
     if tile.alert is not None:
         item["alert"] = tile.alert.model_dump(exclude_none=True)

@@ -360,7 +360,7 @@ class Daily:
         if isinstance(answer, RefusedAnswer):
             shown.history.append(None)
             return
-        assert isinstance(answer, NoisyAnswer), "a standing query is no quote"
+        assert isinstance(answer, NoisyAnswer), "a standing query asks for an answer"
         newest = answer.parts[-1].answer if isinstance(answer, SeriesAnswer) else answer
         assert isinstance(newest, NoisyAnswer), "the newest day has an answer"
         shown.newest = newest

@@ -119,7 +119,7 @@ class Dates(TypedDict):
     until: str | None
 
 
-class Standing(TypedDict):
+class WindowFacts(TypedDict):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
     n: int
@@ -186,7 +186,7 @@ class Dataset:
         self._drafted = 0
         self._committing: tuple[bytes, list[Outgoing]] = (self._head, [])
         self._durable = Releasable()
-        self._standings: dict[range, Standing] = {}
+        self._window_facts: dict[range, WindowFacts] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
@@ -285,18 +285,18 @@ class Dataset:
         worst = max((max(self.spent[block]) for block in window), default=0)
         return BudgetShares(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
 
-    def standing(self, window: range) -> Standing:
+    def facts_of(self, window: range) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it repeats."""
-        standing = self._standings.get(window)
-        if standing is None:
-            standing = self._standings[window] = Standing(
+        facts = self._window_facts.get(window)
+        if facts is None:
+            facts = self._window_facts[window] = WindowFacts(
                 n=self.rows_in(window),
                 budget=self.budget(window),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
                 **self.dates(window),
             )
-        return standing
+        return facts
 
     @property
     def times(self) -> Times:
@@ -441,7 +441,7 @@ class Dataset:
         self._times = Times(definition.phase)
         self._spans: list[Span | None] = []
         self._data = Blocks(self._universe)
-        self._standings.clear()
+        self._window_facts.clear()
         self.definition = definition
 
     def _replay(self, snapshot: Snapshot) -> None:
@@ -638,7 +638,7 @@ class Dataset:
         block = Block.seal(self._universe, rows, self.in_order, counted=counted)
         self._data.append(block)
         self.spent.append((0, 0))
-        self._standings.clear()
+        self._window_facts.clear()
         self._draft.seal = block.to_bytes()
         self._draft.pending.clear()
         self._pending.clear()
@@ -728,7 +728,7 @@ class Dataset:
         for charge in charges:
             rho, delta = self.spent[charge.block]
             self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
-        self._standings.clear()
+        self._window_facts.clear()
         releases = await self._taken(looks)
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:

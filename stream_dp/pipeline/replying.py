@@ -157,7 +157,7 @@ class Replying:
         looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
         facts = {
             **self._head(None),
-            **self.dataset.standing(window),
+            **self.dataset.facts_of(window),
             "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
             "path": SERIES,
             "privacy_loss": loss_of(charges),
@@ -211,13 +211,13 @@ class Replying:
     ) -> dict[str, Any]:
         """Returns the fields that quotes and answers of all kinds have."""
         difference = asked.difference if isinstance(asked, LinearQuery) else None
-        standing = self.dataset.standing(asked.window)
+        facts = self.dataset.facts_of(asked.window)
         if difference is not None:  # it is about a window, and the budget is that of both
-            about = self.dataset.standing(difference[0])
-            standing = {**about, "budget": standing["budget"]}
+            about = self.dataset.facts_of(difference[0])
+            facts = {**about, "budget": facts["budget"]}
         return {
             **self._head(asked),
-            **standing,
+            **facts,
             "difficulty": (
                 Difficulty.HARD if _fell_short(asked, path, charges) else path.difficulty
             ).value,

@@ -27,6 +27,7 @@ from stream_dp.messages import (
     NoisyAnswer,
     QueryFields,
     RefusedAnswer,
+    Window,
     read_json,
 )
 from stream_dp.messages.base import validated
@@ -40,6 +41,8 @@ from stream_dp.web.documents import (
     PhaseBudget,
     QueryList,
     SqlQuery,
+    StandingEnded,
+    StandingList,
     State,
     Statement,
     StatementColumn,
@@ -148,6 +151,10 @@ class Api:
         """Asks a query, and waits for its answer."""
         wait_s = _seconds(request, _WAIT_S)
         query = _query(await _document(request))
+        if query.alert is not None:
+            raise InvalidMessage(
+                "alert", "an alert goes with a standing query", "post the query to standing"
+            )
         dataset = request.match_info["dataset"]
         self._check_servers()
         async with self._shared.use() as client:
@@ -194,7 +201,7 @@ class Api:
                 table = await client.sql(
                     asked.sql,
                     dataset=dataset,
-                    last_phases=None if asked.window is None else asked.window.last_phases,
+                    window=_window(asked.window),
                     query_id=asked.query_id,
                     at_most=asked.at_most,
                     timeout_s=_WAIT_S,
@@ -223,6 +230,41 @@ class Api:
             await _check_dataset(client, dataset)
             asked = [Query.of_message(await _fields(client, dataset, one)) for one in queries]
             return _json(await client.quote_together(dataset, asked, timeout_s=_WAIT_S))
+
+    async def standing(self, request: web.Request) -> web.Response:
+        """Lists the standing queries of a data set."""
+        dataset = request.match_info["dataset"]
+        self._check_servers()
+        async with self._shared.ask() as client:
+            await _check_dataset(client, dataset)
+            return _json(StandingList(standing=tuple(await client.standing(dataset))))
+
+    async def stand(self, request: web.Request) -> web.Response:
+        """Asks a query in each phase from now on."""
+        document = await _document(request)
+        if "query_id" not in document:
+            raise InvalidMessage("query_id", "a standing query needs a name", "add query_id")
+        query = _query(document)
+        dataset = request.match_info["dataset"]
+        self._check_servers()
+        async with self._shared.ask() as client:
+            await _check_dataset(client, dataset)
+            asked = Query.of_message(await _fields(client, dataset, query))
+            alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
+            return _json(
+                await client.stand(
+                    dataset, asked, query_id=query.query_id, alert=alert, timeout_s=_WAIT_S
+                )
+            )
+
+    async def end_standing(self, request: web.Request) -> web.Response:
+        """Ends a standing query of the API."""
+        dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
+        self._check_servers()
+        async with self._shared.ask() as client:
+            await _check_dataset(client, dataset)
+            await client.end_standing(dataset, query_id, timeout_s=_WAIT_S)
+        return _json(StandingEnded(dataset=dataset, query_id=query_id))
 
     async def _ask(self, dataset: str, fields: QueryFields) -> Answer:
         async with self._shared.ask() as client:
@@ -331,11 +373,14 @@ def _query(document: object) -> SqlQuery | QueryFields:
     if isinstance(document, Mapping) and "sql" in document:
         return validated(SqlQuery, document, InvalidMessage, quoting=True)
     if isinstance(document, Mapping):
-        if "quote" in document:
-            raise InvalidMessage(
-                "quote", "quotes have an address of their own", "post the query to quotes"
-            )
-        document = {"query_id": uuid.uuid4().hex, **document}
+        for field, place in (("quote", "quotes"), ("standing", "standing")):
+            if field in document:
+                raise InvalidMessage(
+                    field, f"it has an address of its own, {place}", f"post the query to {place}"
+                )
+        named = {"query_id": uuid.uuid4().hex, **document}
+        standing = {"standing": True} if "alert" in document else {}
+        return QueryFields.read({**named, **standing})
     return QueryFields.read(document)
 
 
@@ -350,12 +395,17 @@ async def _fields(client: AsyncClient, dataset: str, query: SqlQuery | QueryFiel
     asked: Query[Any] = Query(
         query.sql or None,
         query.group_by,
-        None if query.window is None else query.window.last_phases,
-        query.query_id,
+        query_id=query.query_id,
+        window=_window(query.window),
+        series=query.series,
         error=query.error.model_dump() if isinstance(query.error, BaseModel) else query.error,
         at_most=query.at_most,
     )
     return QueryFields.read(await client.as_message(dataset, asked))
+
+
+def _window(window: Window | None) -> dict[str, Any] | None:
+    return None if window is None else window.model_dump(exclude_none=True)
 
 
 def _seconds(request: web.Request, default: float) -> float:

@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StrictBool
 
-from stream_dp.messages import MOST_QUOTED, AttributeName, DatasetName, Id, LastPhases
+from stream_dp.messages import (
+    MOST_QUOTED,
+    AlertSpec,
+    AttributeName,
+    DatasetName,
+    Id,
+    Series,
+    StandingQuery,
+    Window,
+)
 from stream_dp.messages.base import Reply, Request, tupled
 from stream_dp.messages.precision import ErrorSpec, ShareOfLine
 from stream_dp.sql import MAX_LENGTH
@@ -23,6 +32,8 @@ __all__ = [
     "Problem",
     "QueryList",
     "SqlQuery",
+    "StandingEnded",
+    "StandingList",
     "State",
     "Statement",
     "StatementColumn",
@@ -37,6 +48,7 @@ class SqlQuery(Request):
         sql: A condition, or SELECT. An empty string asks about every row.
         query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
         group_by: The attributes of a table, if the SQL has no GROUP BY.
+        alert: When an answer raises an alert. For standing queries only.
     """
 
     sql: Annotated[str, Field(max_length=MAX_LENGTH)]
@@ -44,7 +56,9 @@ class SqlQuery(Request):
     group_by: Annotated[tuple[AttributeName, ...], BeforeValidator(tupled)] = ()
     error: ErrorSpec | None = None
     at_most: ShareOfLine | None = None
-    window: LastPhases | None = None
+    window: Window | None = None
+    series: Series | None = None
+    alert: AlertSpec | None = None
 
 
 class QueryList(Request):
@@ -65,7 +79,7 @@ class Statement(Request):
     sql: Annotated[str, Field(max_length=MAX_LENGTH)]
     query_id: Id | None = None
     at_most: ShareOfLine | None = None
-    window: LastPhases | None = None
+    window: Window | None = None
 
 
 class StatementColumn(Reply):
@@ -113,6 +127,20 @@ class Pending(Reply):
     dataset: DatasetName
     query_id: Id
     answer: str
+
+
+class StandingList(Reply):
+    """The standing queries of a data set, those of all analysts."""
+
+    standing: tuple[StandingQuery, ...]
+
+
+class StandingEnded(Reply):
+    """A standing query that has ended, or that there was none of this id."""
+
+    status: Literal["ended"] = "ended"
+    dataset: DatasetName
+    query_id: Id
 
 
 class DatasetSummary(Reply):

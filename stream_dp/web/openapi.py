@@ -24,6 +24,8 @@ from stream_dp.web.documents import (
     Problem,
     QueryList,
     SqlQuery,
+    StandingEnded,
+    StandingList,
     Statement,
     StatementTable,
 )
@@ -38,6 +40,8 @@ _OWN: Final[dict[str, type[BaseModel]]] = {
     "pending": Pending,
     "datasets": DatasetList,
     "budget": DatasetBudget,
+    "standing-queries": StandingList,
+    "standing-ended": StandingEnded,
     "problem": Problem,
 }
 
@@ -52,6 +56,7 @@ class Operation:
         summary: What the caller gets.
         reply: The schema of the reply, by name.
         body: The schema of the body, by name. None for GET.
+        deletes: Whether it takes DELETE.
         waits: Whether the caller may choose how long to wait, and may get a pending reply.
         problems: The statuses of the problems, next to those that every operation can have.
     """
@@ -61,12 +66,15 @@ class Operation:
     summary: str
     reply: str
     body: str | None = None
+    deletes: bool = False
     waits: bool = False
     problems: tuple[int, ...] = ()
 
     @property
     def method(self) -> str:
         """The method of HTTP, in capitals."""
+        if self.deletes:
+            return "DELETE"
         return "GET" if self.body is None else "POST"
 
 
@@ -126,6 +134,29 @@ OPERATIONS: Final = (
         problems=_OF_QUERIES,
     ),
     Operation(
+        "standing",
+        f"{_DATASET}/standing",
+        "The standing queries, which are answered again in each phase.",
+        "standing-queries",
+        problems=(404, 503),
+    ),
+    Operation(
+        "stand",
+        f"{_DATASET}/standing",
+        "Asks a query in each phase from now on, under the ids `query_id@phase`.",
+        "standing",
+        body="query",
+        problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
+        "end_standing",
+        f"{_DATASET}/standing/{{query_id}}",
+        "Ends a standing query that was begun here. Its answers stay.",
+        "standing-ended",
+        deletes=True,
+        problems=(404, 503, 504),
+    ),
+    Operation(
         "stream",
         f"{_DATASET}/stream",
         "Answers and events from now on, as server-sent events of the types `answer` and `event`. "
@@ -153,7 +184,7 @@ def openapi() -> dict[str, Any]:
         "security": [{"bearer": []}, {}],
         "paths": {
             "/api/openapi.json": {"get": _describes_itself()},
-            **{one.path: {one.method.lower(): _operation(one)} for one in OPERATIONS},
+            **_paths(),
         },
         "components": {
             "schemas": {
@@ -173,10 +204,17 @@ def openapi() -> dict[str, Any]:
     }
 
 
+def _paths() -> dict[str, dict[str, Any]]:
+    paths: dict[str, dict[str, Any]] = {}
+    for one in OPERATIONS:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return paths
+
+
 def _schemas() -> dict[str, dict[str, Any]]:
     """Returns the schema of each body and reply. Queries and answers are those of the messages."""
     messages = schemas()
-    made = {name: messages[name] for name in ("definition", "answer")}
+    made = {name: messages[name] for name in ("definition", "answer", "standing")}
     made |= {name: model.model_json_schema(mode="serialization") for name, model in _OWN.items()}
     made["statement"] = Statement.model_json_schema()
     made["table"] = _either(StatementTable, RefusedAnswer)
@@ -192,7 +230,8 @@ def _query() -> dict[str, Any]:
     """Returns the schema of a query: the fields of a message, whose id may be omitted, or SQL."""
     fields = QueryFields.model_json_schema(mode="validation")
     describe_query(fields)
-    fields["properties"].pop("quote")
+    for name in ("quote", "standing"):
+        fields["properties"].pop(name)
     fields["required"].remove("query_id")
     in_sql = SqlQuery.model_json_schema(mode="validation")
     parts = fields.pop("$defs") | in_sql.pop("$defs")

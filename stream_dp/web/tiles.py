@@ -108,14 +108,15 @@ class Tiles:
         phases = [history.phases[phase] for phase in sorted(history.phases)]
         query = _query(listed)
         window = None if query is None else query.window
-        last = getattr(window, "last_phases", None)
+        last = None if window is None else window.last_phases or window.last
         sql = None if query is None or (window is not None and last is None) else sql_of(query)
         return {
             "analyst": listed.analyst,
             "query_id": listed.query_id,
             "words": _words(listed),
             "sql": sql,
-            "last_phases": last,
+            "last": last,
+            "series": None if query is None else query.series,
             "alert": listed.query.get("alert"),
             "since_ms": listed.since_ms,
             "next_loss": None if listed.next_loss is None else listed.next_loss.share,

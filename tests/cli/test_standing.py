@@ -62,7 +62,7 @@ def test_tiles_fill_themselves(
     name = define()
     file = tmp_path / "tiles.json"
     tiles = [
-        {"id": "young", "sql": "age < 30", "last_phases": 1, "alert": {"below": 0.9}},
+        {"id": "young", "sql": "age < 30", "window": {"last_phases": 1}, "alert": {"below": 0.9}},
         {"id": "cities", "query": {"kind": "table", "group_by": ["city"]}},
     ]
     file.write_text(json.dumps({"tiles": tiles}))
@@ -88,7 +88,7 @@ def test_tiles_fill_themselves(
     assert table["n"] == 2500
 
     tiles = [
-        {"id": "young", "sql": "age < 30", "last_phases": 1},
+        {"id": "young", "sql": "age < 30", "window": {"last_phases": 1}},
         {"id": "old", "sql": "age >= 45"},
     ]
     file.write_text(json.dumps({"tiles": tiles}))

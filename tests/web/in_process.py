@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 
 from aiohttp import web
@@ -16,7 +16,7 @@ from stream_dp.client.mailbox import Reply
 from stream_dp.client.queries import as_message
 from stream_dp.client.tables import answered
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
-from stream_dp.messages import Answer, Definition, Event, Rejected, read_answer
+from stream_dp.messages import Answer, Definition, Event, Rejected, StandingQuery, read_answer
 from stream_dp.web.access import Access
 from stream_dp.web.api import Api
 from stream_dp.web.published import READ, Published
@@ -155,22 +155,56 @@ class WorldClient(AsyncClient):
         statement: str,
         *,
         dataset: str,
-        last_phases: int | None = None,
+        window: Mapping[str, Any] | None = None,
         query_id: str | None = None,
         at_most: float | None = None,
         timeout_s: float = 60.0,
     ) -> ResultTable:
         attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
         plan = sql.plan(statement, attributes, dataset=dataset)
-        window = {} if last_phases is None else {"window": {"last_phases": last_phases}}
+        about = {} if window is None else {"window": window}
         limit = {} if at_most is None else {"at_most": at_most}
         answers = []
         for number, fields in enumerate(plan.queries):
             name = {"query_id": f"{query_id}.{number}"}
-            answers.append(
-                await self._send(dataset, timeout_s, **fields, **name, **window, **limit)
-            )
+            answers.append(await self._send(dataset, timeout_s, **fields, **name, **about, **limit))
         return evaluate(plan, dataset, answered(answers))
+
+    async def standing(self, dataset: str | None = None) -> list[StandingQuery]:
+        listed: dict[str, StandingQuery | None] = {}
+        for one in (sent.outgoing for sent in self._served.world.trail if isinstance(sent, Sent)):
+            if one.role == "standing":
+                value = StandingQuery.model_validate_json(one.value) if one.value else None
+                listed[one.key] = value
+        return [one for one in listed.values() if one is not None and one.dataset == dataset]
+
+    async def stand(  # type: ignore[override]
+        self,
+        dataset: str,
+        query: Query[Any],
+        *,
+        query_id: str,
+        alert: Mapping[str, float] | None,
+        timeout_s: float,
+    ) -> StandingQuery:
+        more = {} if alert is None else {"alert": alert}
+        item = {**await self.as_message(dataset, query), **more}
+        await self._change(dataset, **{**item, "query_id": query_id, "standing": True})
+        (found,) = [one for one in await self.standing(dataset) if one.query_id == query_id]
+        return found
+
+    async def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
+        await self._change(dataset, query_id=query_id, standing=False)
+
+    async def _change(self, dataset: str, **item: Any) -> None:
+        since = len(self._served.world.trail)
+        self._served.world.produce(
+            "queries", {"version": 1, "dataset": dataset, "analyst": "api", **item}
+        )
+        await self._served.run()
+        for role, value in self._served.sent(since):
+            if role == "rejected":
+                raise Rejection(Rejected.model_validate_json(value))
 
     async def answer(self, dataset: str, query_id: str, *, latest: int = 2000) -> Answer | None:
         for role, value in self._served.sent():

@@ -120,6 +120,46 @@ async def test_a_query_takes_its_window_its_error_and_its_price_next_to_its_sql(
     assert "the SQL says it too; say it once" in await reply.text()
 
 
+async def test_a_window_and_a_series_are_asked_in_any_form(api: Client) -> None:
+    body = {"sql": "cancelled", "window": {"phases": [1, 1]}, "series": "phase"}
+    answer = await (await api.post(f"{FLIGHTS}/queries", json=body)).json()
+    assert (answer["kind"], [part["window"] for part in answer["parts"]]) == ("series", [[1, 1]])
+    whole = {"sql": "SELECT phase, COUNT(*) AS n FROM flights WHERE cancelled GROUP BY phase"}
+    table = await (await api.post(f"{FLIGHTS}/tables", json={**whole, "query_id": "t"})).json()
+    assert [one["name"] for one in table["columns"]] == ["phase", "n", "n_error_bar"]
+    assert [row[0] for row in table["rows"]] == [1]
+
+
+async def test_a_standing_query_begins_is_listed_and_ends(api: Client) -> None:
+    body = {"sql": "cancelled", "window": {"last_phases": 1}, "alert": {"above": 0.9}}
+    assert await problem(await api.post(f"{FLIGHTS}/queries", json=body)) == (
+        400,
+        "invalid_message",
+    )
+    assert await problem(await api.post(f"{FLIGHTS}/standing", json=body)) == (
+        400,
+        "invalid_message",
+    )
+    reply = await api.post(f"{FLIGHTS}/standing", json={**body, "query_id": "tile"})
+    begun = await reply.json()
+    assert (reply.status, begun["query_id"], begun["query"]["alert"]) == (
+        200,
+        "tile",
+        {"above": 0.9},
+    )
+    where = {"attribute": "carrier", "eq": "AA"}
+    await api.post(f"{FLIGHTS}/standing", json={"where": where, "query_id": "other"})
+    listed = (await (await api.get(f"{FLIGHTS}/standing")).json())["standing"]
+    assert [one["query_id"] for one in listed] == ["tile", "other"]
+    answer = await (await api.get(f"{FLIGHTS}/answers/tile@1")).json()
+    assert (answer["query_id"], answer["analyst"]) == ("tile@1", "api")
+    for name in ("tile", "never"):
+        ended = await (await api.delete(f"{FLIGHTS}/standing/{name}")).json()
+        assert ended == {"status": "ended", "dataset": "flights", "query_id": name}
+    listed = (await (await api.get(f"{FLIGHTS}/standing")).json())["standing"]
+    assert [one["query_id"] for one in listed] == ["other"]
+
+
 async def test_the_same_query_under_the_same_id_gets_the_same_answer_and_another_one_none(
     api: Client,
 ) -> None:

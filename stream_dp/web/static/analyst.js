@@ -12,6 +12,7 @@ const MOST_ROWS = 500;
 const MOST_LINES = 6;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
+const LENGTH = /^[1-9][0-9]{0,3} (hour|day|week|month)s?$/;
 const LENGTHS = ["1 day", "7 days", "28 days"];
 const COMPARED = { category: "=", number: ">=", boolean: "IS", date: ">=" };
 
@@ -392,7 +393,7 @@ function showAnswer({ question, answer }) {
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }
-  place.append(h("p", {}, h("a", { href: linkTo(question.dataset, question.sql, question.last_phases) }, "Link to this question")));
+  place.append(h("p", {}, h("a", { href: linkTo(question.dataset, question.sql, question.last_phases ?? question.window?.last, question.series) }, "Link to this question")));
   $("answer-card").hidden = false;
   $("answer").replaceChildren(...place.childNodes);
 }
@@ -480,10 +481,13 @@ function takeLink() {
   if (!wanted || wanted.get("q") === null || !schema || (wanted.get("last") && !phases)) return;
   $("question").value = wanted.get("q");
   const last = wanted.get("last");
-  if (last && Number(last) > 0) {
-    if (![...$("window").options].some((one) => one.value === last)) $("window").append(h("option", { value: last }, `the latest ${Number(last)}`));
+  if (last && (Number(last) > 0 || LENGTH.test(last))) {
+    const words = LENGTH.test(last) ? `the last ${last}` : `the latest ${Number(last)}`;
+    if (![...$("window").options].some((one) => one.value === last)) $("window").append(h("option", { value: last }, words));
     $("window").value = last;
   }
+  const periods = wanted.get("series");
+  if ([...$("series").options].some((one) => one.value === periods)) $("series").value = periods;
   wanted = null;
 }
 

@@ -14,8 +14,8 @@ function saying(kind) {
 }
 
 /** The address of this page with a question in its box. Nobody asks it until somebody presses the button. */
-export function linkTo(dataset, sql, last) {
-  const parameters = new URLSearchParams({ dataset, q: sql ?? "", ...(last ? { last } : {}) });
+export function linkTo(dataset, sql, last, series) {
+  const parameters = new URLSearchParams({ dataset, q: sql ?? "", ...(last ? { last } : {}), ...(series ? { series } : {}) });
   return `/ask?${parameters}`;
 }
 
@@ -108,7 +108,7 @@ export function showStanding(dataset, tiles, end) {
         h(
           "div",
           { class: "row" },
-          tile.sql === null ? null : h("a", { class: "button slight", href: linkTo(dataset, tile.sql, tile.last_phases), "data-key": `link ${name}` }, "Open the question"),
+          tile.sql === null ? null : h("a", { class: "button slight", href: linkTo(dataset, tile.sql, tile.last, tile.series), "data-key": `link ${name}` }, "Open the question"),
           newest ? h("button", { class: "button slight", type: "button", "data-key": `csv ${name}`, onclick: () => download(tile) }, "CSV") : null,
           tile.analyst === PAGES_ANALYST ? h("button", { class: "button slight", type: "button", "data-key": `end ${name}`, onclick: () => end(tile) }, "End") : h("span", { class: "hint" }, `by ${tile.analyst}`),
         ),
