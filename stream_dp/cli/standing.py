@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import bare_table, busy, output, share
 from stream_dp.messages import StandingQuery
+from stream_dp.web.wording import words_of_standing
 
 __all__ = ["command"]
 
@@ -49,7 +48,7 @@ def list_(connection: Connection, dataset: str | None, as_json: bool) -> None:  
             _since(one),
             "none yet" if one.phase is None else f"phase {one.phase}",
             "not known" if one.next_loss is None else share(one.next_loss.share),
-            _words(one.query),
+            words_of_standing(one),
         )
     output().print(table)
 
@@ -71,9 +70,3 @@ def _since(one: StandingQuery) -> str:
     if one.since_ms is None:
         return phase
     return f"{phase}, {datetime.fromtimestamp(one.since_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _words(query: dict[str, Any]) -> str:
-    """Writes the fields of a query in one line."""
-    fields = {name: value for name, value in query.items() if name != "query_id"}
-    return json.dumps(fields, ensure_ascii=False)[1:-1]

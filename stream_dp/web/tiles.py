@@ -10,16 +10,15 @@ from itertools import islice
 from typing import Any, Final
 
 from stream_dp.client import documents
-from stream_dp.errors import InvalidInput
 from stream_dp.messages import (
     Figure,
     NoisyAnswer,
-    QueryFields,
     RefusedAnswer,
+    SeriesAnswer,
     StandingQuery,
     figures,
 )
-from stream_dp.web.wording import sql_of, words_of
+from stream_dp.web.wording import sql_of, standing_of, words_of_standing
 
 __all__ = ["Tiles"]
 
@@ -43,7 +42,8 @@ class _History:
 
     def add(self, phase: int, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
         found = list(islice(figures(answer), _MOST_CELLS))
-        entry: dict[str, Any] = {"phase": phase, "at": at, "kind": answer.kind}
+        drawn = answer.parts[-1].answer if isinstance(answer, SeriesAnswer) else answer
+        entry: dict[str, Any] = {"phase": phase, "at": at, "kind": drawn.kind}
         if isinstance(answer, RefusedAnswer):
             entry["refused"] = answer.reason.message
         else:
@@ -58,7 +58,7 @@ class _History:
             del self.phases[min(self.phases)]
         if phase >= self.newest:
             self.newest, self.cells = phase, [figure for figure in found if figure.cell]
-            table = getattr(answer, "table", None)
+            table = getattr(drawn, "table", None)
             self.in_all = 0 if table is None else len(table.counts)
 
 
@@ -106,7 +106,7 @@ class Tiles:
     def _tile(self, listed: StandingQuery) -> dict[str, Any]:
         history = self._histories.get((listed.analyst, listed.query_id), _History())
         phases = [history.phases[phase] for phase in sorted(history.phases)]
-        query = _query(listed)
+        query = standing_of(listed)
         window = None if query is None else query.window
         last = None if window is None else window.last_phases or window.last
         sql = None if query is None or (window is not None and last is None) else sql_of(query)
@@ -126,14 +126,6 @@ class Tiles:
         }
 
 
-def _query(listed: StandingQuery) -> QueryFields | None:
-    try:
-        return QueryFields.read({**listed.query, "standing": True})
-    except InvalidInput:  # a newer release wrote it
-        return None
-
-
 def _words(listed: StandingQuery) -> str:
-    query = _query(listed)
-    words = "a query of a newer release" if query is None else words_of(query)
+    words = words_of_standing(listed)
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"

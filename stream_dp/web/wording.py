@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import QueryEnvelope, QueryFields, Window, read_json
+from stream_dp.messages import QueryEnvelope, QueryFields, StandingQuery, Window, read_json
 
 __all__ = ["queries", "sql_of", "words_of"]
 
@@ -61,6 +61,20 @@ def sql_of(query: QueryFields) -> str | None:
 
 def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def standing_of(listed: StandingQuery) -> QueryFields | None:
+    """Returns the query that is listed as standing; None if a newer release wrote it."""
+    try:
+        return QueryFields.read({**listed.query, "standing": True})
+    except InvalidInput:
+        return None
+
+
+def words_of_standing(listed: StandingQuery) -> str:
+    """Writes a standing query as text to read."""
+    query = standing_of(listed)
+    return "a query of a newer release" if query is None else words_of(query)
 
 
 def words_of(query: QueryFields) -> str:

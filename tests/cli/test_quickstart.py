@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -141,3 +142,32 @@ def test_the_commands_of_the_readme_do_what_it_says(
         shell(down)
     assert "nothing runs in" in shell(down)
     assert "start them with `stream-dp up`" in shell(ask, code=1)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_eight_commands_lead_from_timestamps_to_tiles_that_fill_themselves(
+    shell: Callable[..., str], tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/quickstart.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (commands,) = [block.splitlines() for block in blocks if "examples/shop.py" in block]
+    assert len(commands) == 8
+    assert commands[0].startswith("make demo ")
+    assert commands[1] == ". .venv/bin/activate"
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    try:
+        for command in commands[2:]:
+            shell(command)
+        assert json.loads(shell("stream-dp status --json"))["phases"] == 14
+        lines = shell("stream-dp standing list shop --json").splitlines()
+        assert [json.loads(line)["phase"] for line in lines] == [14] * 6
+        events = "[value.decode() for _, value in Client()._reader.read('events')]"
+        found = shell(
+            f'python -c "from stream_dp.client import Client; print(*{events}, sep=chr(10))"'
+        )
+        alerts = [line for line in found.splitlines() if '"alert"' in line]
+        assert [json.loads(line)["query_id"] for line in alerts] == ["returns@10"]
+    finally:
+        shell("stream-dp down")

@@ -256,7 +256,7 @@ def test_tiles_show_their_answers_history_and_cost(
     pictures = page.evaluate(
         "[...document.querySelectorAll('#standing svg')].map((one) => one.getAttribute('aria-label'))"
     )
-    assert sum(label.startswith("Phase by phase: 1:") for label in pictures) == 2
+    assert sum(label.startswith("Over time: 1:") for label in pictures) == 2
     assert sum("Bonn" in label for label in pictures) == 1
     assert page.evaluate("document.querySelectorAll('#standing details tbody tr').length") == 3
     page.until_text("alert: smokers@3", "#events")

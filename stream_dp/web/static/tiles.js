@@ -1,7 +1,7 @@
 // Standing queries as tiles: the newest answer, the answers of earlier phases, their cost, a link and a download.
 
 import { draw, marginal, series } from "./charts.js";
-import { clock, fill, h, how, measured, plural, scrolling, share, signed, table, when, why, $ } from "./dom.js";
+import { fill, h, how, measured, plural, scrolling, share, signed, table, when, why, $ } from "./dom.js";
 
 const MOST_COLUMNS = 4;
 const PAGES_ANALYST = "dashboard"; // the analyst in whose name the pages ask
@@ -62,11 +62,11 @@ function picture(tile) {
 
 /** The answers of the phases so far, if there are at least two. */
 function past(tile) {
-  const points = tile.history.map((one) => [one.phase, one.value ?? null, one.error_bar ?? null, clock(one.at)]);
+  const points = tile.history.map((one) => [`${one.phase}`, one.value ?? null, one.error_bar ?? null]);
   const kind = tile.history.findLast((one) => one.value !== undefined)?.kind;
   if (points.filter(([, value]) => value !== null).length < 2) return [];
   const chart = h("div", { class: "chart" });
-  draw(chart, series(points, saying(kind), kind?.startsWith("sum") ? (value) => measured(value) : undefined));
+  draw(chart, series(points, kind?.startsWith("sum") ? (value) => measured(value) : share));
   return [chart];
 }
 
