@@ -24,10 +24,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
-from stream_dp import sqldates
 from stream_dp.dates import CYCLES, cells_in, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.errors import InvalidQuery
-from stream_dp.when import take_time
+from stream_dp.sql import dates
+from stream_dp.sql.when import take_time
 from stream_dp.within import Clauses, read_clauses
 
 __all__ = [
@@ -574,9 +574,9 @@ class Translator:
         """Returns the attribute whose cells are the groups of a column, or of a function of a date."""
         if isinstance(item, exp.Column):
             return self._column(item)
-        _, of = sqldates.truncation_of(item) or sqldates.part_of(item) or ("", item)
+        _, of = dates.truncation_of(item) or dates.part_of(item) or ("", item)
         attribute = self._dated(item, of)
-        if not sqldates.same_groups(attribute["by"], item):
+        if not dates.same_groups(attribute["by"], item):
             name, by = attribute["name"], attribute["by"]
             raise self._error(
                 item,
@@ -588,8 +588,8 @@ class Translator:
 
     def _groups_alike(self, item: Any) -> bool:
         """Returns whether a function of a date has another value for each period of its attribute."""
-        _, of = sqldates.truncation_of(item) or sqldates.part_of(item) or ("", item)
-        return sqldates.same_groups(self._dated(item, of)["by"], item)
+        _, of = dates.truncation_of(item) or dates.part_of(item) or ("", item)
+        return dates.same_groups(self._dated(item, of)["by"], item)
 
     def _dated(self, item: Any, of: Any) -> _Attribute:
         """Returns the attribute of type date of which a function is taken."""
@@ -810,7 +810,7 @@ class Translator:
 
         The part of a date outside the bounds of its attribute is unknown.
         """
-        found = [(side, sqldates.part_of(side)) for side in _sides_of(node)]
+        found = [(side, dates.part_of(side)) for side in _sides_of(node)]
         parts = [(side, part) for side, part in found if part is not None]
         if not parts:
             return None
@@ -845,7 +845,7 @@ class Translator:
 
         They are unknown for dates outside the bounds, and for missing ones.
         """
-        truncated, taken = sqldates.truncation_of(item), sqldates.part_of(item)
+        truncated, taken = dates.truncation_of(item), dates.part_of(item)
         unit, of = truncated or taken or ("", item)
         attribute = self._dated(item, of)
         cells: Sequence[tuple[str, str | int]] | None
@@ -897,13 +897,13 @@ class Translator:
     def _untruncated(self, node: Any) -> Any:
         """Returns a comparison of DATE_TRUNC as one of the date itself with a whole period."""
         for side in _sides_of(node):
-            if (truncated := sqldates.truncation_of(side)) is None:
+            if (truncated := dates.truncation_of(side)) is None:
                 continue
             unit, of = truncated
             self._dated(side, of)
             node = node.copy()
             for constant in _constants_of(node):
-                text = sqldates.written(constant)
+                text = dates.written(constant)
                 label = None if text is None else period_at(unit, text)
                 if label is None:
                     raise self._error(
@@ -913,7 +913,7 @@ class Translator:
                     )
                 constant.replace(exp.Literal.string(label))
             for again in _sides_of(node):
-                if sqldates.truncation_of(again) is not None:
+                if dates.truncation_of(again) is not None:
                     again.replace(of.copy())
             return node
         return node
@@ -1038,7 +1038,7 @@ class Translator:
     def _date(self, attribute: _Attribute, node: Any) -> object:
         """Returns a period: of the calendar as text, or one that comes again, by its label or number."""
         name, node = attribute["name"], node.unnest()
-        text = sqldates.written(node)
+        text = dates.written(node)
         value = text if text is not None else self._constant(node)
         labels = CYCLES.get(attribute["by"])
         if labels is not None:
@@ -1287,14 +1287,14 @@ def _is_constant(node: Any) -> bool:
 
 
 def _is_date(node: Any) -> bool:
-    return sqldates.written(node) is not None
+    return dates.written(node) is not None
 
 
 def is_group(item: Any) -> bool:
     """Returns whether an expression may be one of the groups: a column, or a function of a date."""
     if isinstance(item, exp.Column):
         return True
-    return (sqldates.truncation_of(item) or sqldates.part_of(item)) is not None
+    return (dates.truncation_of(item) or dates.part_of(item)) is not None
 
 
 def _has(kind: str, attribute: _Attribute) -> bool:
@@ -1320,7 +1320,7 @@ def _constants_of(node: Any) -> list[Any]:
         return list(node.expressions)
     if isinstance(node, exp.Between):
         return [node.args["low"], node.args["high"]]
-    return [side for side in _sides_of(node) if sqldates.truncation_of(side) is None]
+    return [side for side in _sides_of(node) if dates.truncation_of(side) is None]
 
 
 def _periods(attribute: _Attribute, labels: Sequence[str], chosen: Sequence[bool]) -> Tree:

@@ -35,7 +35,7 @@ from stream_dp.sql.plans import (
 )
 from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
-from stream_dp.when import period_of, take_window
+from stream_dp.sql.when import period_of, take_window
 
 __all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
 
