@@ -227,7 +227,7 @@ def test_answers_about_rows_that_count_have_columns_for_them_and_others_have_non
         (
             "series-sum",
             ["value", "count", "error_bar", "total", "total_bar", "mean", "mean_bar"],
-            1,
+            2,
         ),
     ],
 )

@@ -169,7 +169,7 @@ class Batches(Answerer):
         reader.end()
         rows = dict(zip(keys, counts, strict=True))
         reader.require(attribute < len(self._universe.shape))
-        reader.require(len(rows) == size and 0 < max(counts, default=m + 1) <= m and 0 < error < 1)
+        reader.require(len(rows) == size > 0 and max(counts) <= m and 0 < error < 1)
         return BatchRelease(attribute, window, m, error, rows)
 
     # ------------------------------------------------------------ looks and answers

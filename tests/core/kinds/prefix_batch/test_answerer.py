@@ -14,7 +14,7 @@ from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.kinds.base import KindQuery
-from stream_dp.core.kinds.prefix_batch.answerer import LONGEST_S, Batches, BatchLook
+from stream_dp.core.kinds.prefix_batch.answerer import LONGEST_S, Batches, BatchLook, BatchRelease
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, Refused
 from stream_dp.core.parameters import Privacy
@@ -132,6 +132,15 @@ def test_a_restart_reads_the_same_answers_and_refuses_others(
     for bad in (b"", b"\x09" + stored[1:], stored[:-1], stored[:9], stored[:-1] + b"\xff"):
         with pytest.raises(CorruptState):
             restarted.release_from_bytes(bad)
+
+
+def test_a_histogram_in_which_no_row_satisfies_a_condition_is_read_again() -> None:
+    release = BatchRelease(0, range(1), 40, 0.2, {bytes([n] * 16): 0 for n in range(2)})
+    again = answerer(20_000).release_from_bytes(release.to_bytes())
+    assert again == release
+    for rows in ({}, {bytes(16): 41}):
+        with pytest.raises(CorruptState):
+            answerer(20_000).release_from_bytes(dataclasses.replace(release, rows=rows).to_bytes())
 
 
 def refusal(step: Outcome | object) -> str:
