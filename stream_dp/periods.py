@@ -15,12 +15,25 @@ from functools import lru_cache
 from typing import Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = ["FIRST_YEAR", "LAST_YEAR", "Calendar", "Length", "Unit", "span_of", "written", "zone_of"]
+__all__ = [
+    "FIRST_YEAR",
+    "LAST_YEAR",
+    "LATEST_MS",
+    "Calendar",
+    "Length",
+    "Unit",
+    "span_of",
+    "written",
+    "zone_of",
+]
 
 Unit = Literal["hour", "day", "week", "month"]
 
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9000
+
+LATEST_MS: Final = (date(LAST_YEAR, 1, 1) - date(1970, 1, 1)).days * 86_400_000
+"""Times from here on are none: clocks show them by mistake."""
 
 _EPOCH: Final = date(1970, 1, 1)
 _MONDAY: Final = 3  # days from 1970-01-01 to 1969-12-29, which begins week 0

@@ -648,7 +648,12 @@ class Date(_Attribute):
         texts = [v.strip() if type(v) is str else "" for v in scalars]
         moments = from_texts(texts)
         if self.epoch is not None:
-            numbers = _floats([None if type(v) is bool else v for v in scalars], types)
+            # A label of a cell, such as 07 or 2026, is not a number of seconds.
+            unlabelled = (
+                None if type(v) is bool or text in self.cell_of else v
+                for v, text in zip(scalars, texts, strict=True)
+            )
+            numbers = _floats(list(unlabelled), types)
             moments = moments.or_else(Moments.from_epoch(numbers, _PER_SECOND[self.epoch]))
         codes = self.encode_moments(moments)
         rest = np.flatnonzero(moments.precision < _PRECISION[self.by]).tolist()

@@ -150,4 +150,4 @@ def _cells(answer: NoisyAnswer) -> Iterator[str]:
         yield ""
         return
     for labels in product(*table.labels):
-        yield ", ".join(labels)
+        yield ", ".join(label.replace(",", "\\,") for label in labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import cache
@@ -28,6 +29,7 @@ __all__ = [
     "answer",
     "answer_name",
     "invalid",
+    "is_answer_to",
     "outgoing_of",
     "refusal_of",
     "released_again",
@@ -41,6 +43,7 @@ MOST_PAID = 8192
 MOST_PARTS = 400
 """Parts of a series: as many looks at the most are taken for one query, and a year of days has fewer."""
 
+_LABELS_A_VALUE = 64  # bytes of labels, which each part repeats, that take the room of a value
 _VALUES_A_PART = 10  # each part also says what it is about, which takes the room of ten values
 
 _BITS_A_VALUE = 512  # a value of a table takes about as many
@@ -69,7 +72,8 @@ _NO_PHASE = Refused(
 def values_of(dataset: Dataset, query: QueryFields) -> int:
     """Returns the most values that an answer to this query has. It follows from public facts alone."""
     if query.series is not None:
-        return max(1, min(dataset.phase, MOST_PARTS)) * values_of(dataset, _part(query))
+        most_parts = max(1, min(dataset.phase, MOST_PARTS))
+        return most_parts * (_VALUES_A_PART + values_of(dataset, _part(query)))
     if query.wheres:
         return len(query.wheres)
     if query.group_by:
@@ -100,14 +104,18 @@ def answer_name(analyst: str, query_id: str) -> str:
     return f"{analyst} {query_id}"
 
 
-def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) -> bool:
-    """Queues the stored answer again; False when it was given to another request under this id."""
-    digest, _ = answer_from_bytes(stored)
+def is_answer_to(dataset: Dataset, query: QueryFields, stored: bytes) -> bool:
+    """Returns whether a stored answer was given to this request, and not to another one under its id."""
     try:
         asked = _digest(query, compile_query(dataset, query).identity)
     except InvalidQuery:
         asked = _digest(query, as_sent(query))
-    if digest != asked:
+    return answer_from_bytes(stored).digest == asked
+
+
+def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) -> bool:
+    """Queues the stored answer again; False when it was given to another request under this id."""
+    if not is_answer_to(dataset, query, stored):
         return False
     dataset.release(released_again(dataset.name, answer_name(analyst, query.query_id), stored))
     return True
@@ -212,13 +220,23 @@ def _check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
             "ask about fewer phases, or by longer periods",
         )
     most = most_cells(query)
-    if n_parts * (_VALUES_A_PART + values_of(dataset, _part(query))) > most:
+    labels = sum(_bytes_of_labels(dataset, name) for name in query.group_by) // _LABELS_A_VALUE
+    if n_parts * (_VALUES_A_PART + values_of(dataset, _part(query)) + labels) > most:
         raise InvalidQuery(
             "series",
-            f"its parts have more than {most:,} values together",
+            f"its parts have more than {most:,} values together, labels included",
             "ask about fewer phases, or group by fewer attributes",
             reason=RefusalCode.TOO_MANY_CELLS.value,
         )
+
+
+def _bytes_of_labels(dataset: Dataset, name: str) -> int:
+    """Returns the length in JSON of the labels of an attribute's cells; 0 if there is none of this name."""
+    index = dataset.universe.positions.get(name)
+    if index is None:
+        return 0
+    labels = dataset.universe.attributes[index].labels
+    return len(json.dumps(list(labels), ensure_ascii=False).encode())
 
 
 def _refused_part(error: InvalidMessage) -> Refused:

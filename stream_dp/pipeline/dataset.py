@@ -534,7 +534,7 @@ class Dataset:
         if self._times.ends(self.gathering, span) and self._may_open:
             # What was durable before this batch opens the phase. If a crash comes in between, the batch
             # comes again and finds the phase open.
-            await self._open_phase()
+            await self._open_phase(ended_by=span)
             await self.flush()
         if source is not None:
             self.passed(source.cursor_key, source.last + 1)
@@ -632,7 +632,7 @@ class Dataset:
         )
         return rows.whose.counted(allowed)
 
-    async def _open_phase(self) -> None:
+    async def _open_phase(self, *, ended_by: Span | None = None) -> None:
         rows = Rows.concat(self._pending)
         counted = await self._counted(rows)
         block = Block.seal(self._universe, rows, self.in_order, counted=counted)
@@ -644,7 +644,7 @@ class Dataset:
         self._pending.clear()
         self._waiting = 0
         gathering = self.gathering
-        self._set_times(self._times.after_phase(gathering))
+        self._set_times(self._times.after_phase(gathering, ended_by))
         span = gathering.span
         self._spans.append(span)
         numbers = [block.n_rows] if span is None else [block.n_rows, span.since, span.until]

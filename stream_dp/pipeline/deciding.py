@@ -138,9 +138,11 @@ class Decider:
             if dataset is None:
                 return
         else:
-            if record.offset < dataset.cursor.get(record.topic_partition, 0):
-                return
             dataset.dated_ms = record.timestamp_ms
+            if record.offset < dataset.cursor.get(record.topic_partition, 0):
+                # Done before a crash, which may have cut short what became due with it.
+                piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
+                return
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
             # Standing queries come before all else that a phase is asked, also when a crash cut them short.

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from stream_dp.messages import PhaseSpec
-from stream_dp.periods import span_of, written, zone_of
+from stream_dp.periods import LATEST_MS, span_of, written, zone_of
 
 __all__ = ["Gathering", "Span", "Times"]
 
@@ -51,7 +51,10 @@ class Gathering:
 
     def to_text(self) -> str:
         """Writes what is set as JSON, to be kept with the data set."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value})
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.late:
+            del said["late"]
+        return json.dumps(said)
 
     @property
     def span(self) -> Span | None:
@@ -78,11 +81,11 @@ class Times:
 
         Args:
             time: The time that the batch names.
-            dated_ms: The timestamp of its record, or -1 if it has none.
+            dated_ms: The timestamp of its record, or -1 if it has none. One of the far future is no time.
         """
         if time is not None:
             span = Span(*span_of(time, zone_of(self.phase.timezone)))
-        elif dated_ms >= 0:
+        elif 0 <= dated_ms < LATEST_MS:
             span = Span(dated_ms, dated_ms + 1)
         else:
             return None
@@ -117,10 +120,17 @@ class Times:
         assert waiting.until is not None, "they are set together"
         return replace(waiting, until=max(waiting.until, batch.until))
 
-    def after_phase(self, waiting: Gathering) -> Gathering:
-        """Returns the facts once everything that waited has opened a phase."""
+    def after_phase(self, waiting: Gathering, batch: Span | None = None) -> Gathering:
+        """Returns the facts once everything that waited has opened a phase.
+
+        Args:
+            waiting: The facts about what waited.
+            batch: What the batch is about that has ended the periods. None if they were closed.
+        """
         if self.phase.calendar is None:
             return Gathering()
+        if batch is not None:
+            return Gathering(closed=batch.since)
         return Gathering(closed=waiting.closed if waiting.until is None else waiting.until)
 
     def written(self, time_ms: int) -> str:

@@ -127,7 +127,9 @@ class Repeating:
             names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
             found = await persistently(partial(self._store.answers, {dataset.name: [*names]}))
             for (_, name), stored in found.items():
-                _note(dataset, names[name], read_answer(answer_from_bytes(stored).answer), phase)
+                entry = names[name]
+                if answering.is_answer_to(dataset, _asked(entry, phase), stored):
+                    _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), phase)
             self._heartbeat.beat()
 
     async def _answer(
@@ -144,7 +146,11 @@ class Repeating:
             known[dataset.name, _name(entry, phase)] = stored
             self._metrics.answer(reply)
         elif answering.resend(dataset, entry.analyst, asked, before):
-            reply = read_answer(answer_from_bytes(before).answer)
+            found = read_answer(answer_from_bytes(before).answer)
+            if (
+                not isinstance(found, NoisyAnswer) or found.phase == phase
+            ):  # not asked by hand before
+                reply = found
         dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
         if reply is not None:
             _note(dataset, entry, reply, phase)

@@ -398,7 +398,7 @@ class SourceReader:
                 open_partitions = [
                     partition
                     for partition, state in self._reading.partitions.items()
-                    if len(state.sent) < _AHEAD
+                    if len(state.sent) < _AHEAD and len(state.rows) < 2 * source.batch_rows
                 ]
                 if self._reading.partitions and not open_partitions:
                     await asyncio.sleep(_PAUSE_S)

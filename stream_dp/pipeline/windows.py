@@ -95,8 +95,8 @@ def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:
     else:
         newest = max(span.until for span in spans)
         complete = newest
-        if (waiting := dataset.gathering.since) is not None and dataset.times.phase.every:
-            complete = max(complete, waiting)
+        if (closed := dataset.gathering.closed) is not None:
+            complete = max(complete, closed)
         since = (
             min(span.since for span in spans)
             if window.since is None

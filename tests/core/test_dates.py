@@ -384,3 +384,16 @@ def test_a_truncated_date_is_the_period_that_begins_there() -> None:
     assert period_at("week", "2026-01-06") is None
     assert period_at("hour", "2026-01-05T10:00") == "2026-01-05T10"
     assert period_at("decade", "2020-01-01") is None
+
+
+@pytest.mark.parametrize("epoch", ["s", "ms"])
+@pytest.mark.parametrize("has_missing", [False, True])
+@pytest.mark.parametrize(
+    ("by", "first", "until"),
+    [("hour_of_day", None, None), ("weekday", None, None), ("year", "2020-01-01", "2030-01-01")],
+)
+def test_labels_of_cells_are_read_as_such_also_where_numbers_are_seconds(
+    by: str, first: str | None, until: str | None, epoch: Any, has_missing: bool
+) -> None:
+    date = Date("d", by, first, until, zone_of("UTC"), epoch, has_missing)
+    assert date.encode(list(date.samples)).tolist() == list(range(date.size))

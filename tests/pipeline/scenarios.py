@@ -315,6 +315,10 @@ def _calendar(world: World) -> None:
     world.now_ms = NOV_1
     world.define("flights", mechanism={"base_share": 0.0005}, phase=BY_DAY)
     world.define("trains", mechanism={"base_share": 0.0}, phase=BY_DAY)
+    world.ask("flights", "tile", AA, standing=True, window={"last": "1 day"})
+    gone = {"since": "2026-11-01", "until": "2026-11-03"}
+    world.ask("trains", "dated", AA, standing=True, window=gone)
+    world.ask("trains", "each", LATE, standing=True, series="day")
 
 
 def _days(world: World, *days: tuple[str, int]) -> None:

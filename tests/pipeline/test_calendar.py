@@ -510,3 +510,31 @@ def test_a_definition_with_a_calendar_is_read_and_written_for_ever() -> None:
     definition = Definition.read(json.loads(stored))
     assert definition.to_bytes() == stored
     assert definition.phase == PhaseSpec(min_rows=1000, every="1 day", timezone="Europe/Berlin")
+
+
+def test_a_time_of_zero_is_one_and_a_time_of_the_far_future_is_none() -> None:
+    waiting = Gathering(since=0, until=86_400_000, closed=0)
+    assert Gathering.from_text(waiting.to_text()) == waiting
+    times = Times(PhaseSpec(min_rows=1))
+    assert times.span(None, 0) == Span(0, 1)
+    assert times.span(None, 1_790_000_000_000_000) is None, "these are microseconds"
+
+
+async def test_a_series_whose_labels_would_not_fit_into_a_record_is_refused(
+    world: Any, process: Any
+) -> None:
+    values = [f"{number:03}" + "x" * 250 for number in range(200)]
+    attributes = [{"name": "long", "type": "category", "values": values}]
+    world.define("flights", attributes=attributes, phase={"min_rows": 1})
+    await process.run()
+    for number in range(40):
+        world.batch("flights", f"b{number}", rows=[{"long": values[0]}])
+    await process.run()
+    table = {"kind": "table", "group_by": ["long"], "series": "phase"}
+    world.ask("flights", "few", None, **table, window={"last_phases": 2})
+    world.ask("flights", "many", None, **table)
+    await process.run()
+    found = {one["query_id"]: one for one in world.released("answers")}
+    assert found["few"]["kind"] == "series"
+    assert found["many"]["reason"]["code"] == "too_many_cells"
+    assert "labels included" in found["many"]["reason"]["message"]
