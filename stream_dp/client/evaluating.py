@@ -71,6 +71,8 @@ class _Estimate:
 
 
 _UNKNOWN: Final = _Estimate(None, None)
+_NULL: Final = _Estimate(None)
+"""What surely has no value, such as the sum of no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,12 @@ class _Table:
             case Published():
                 return self._published(expression, row)
             case Call(name="coalesce", arguments=arguments):
-                found = [self._estimate(each, row) for each in arguments]
-                return next((each for each in found if each.value is not None), _UNKNOWN)
+                for found in (self._estimate(each, row) for each in arguments):
+                    if found.value is not None:
+                        return found
+                    if found.bar is None:
+                        return _UNKNOWN  # it has a value, which nobody knows
+                return _NULL
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
 
@@ -248,7 +254,7 @@ class _Table:
     def _published(self, published: Published, row: _Row) -> _Estimate:
         query = published.queries[row.case]
         if query == NO_ROWS:
-            return _Estimate(0) if published.part in ("count", "rows") else _UNKNOWN
+            return _Estimate(0) if published.part in ("count", "rows") else _NULL
         answer = self._parts[row.part][query]
         if isinstance(answer, RefusedAnswer):
             return _UNKNOWN
@@ -371,7 +377,8 @@ class _Table:
         if any(each.part == "spread" for each in itertools.chain(*parts)):
             yield _OF_BINS
         if self._plan.chooses_by_value:
-            at_once = all(map(self._holds_at_once, itertools.chain(*parts)))
+            is_one = len(self._plan.queries) == 1 and not self._plan.is_series
+            at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
             holds = "hold for all groups at once" if at_once else "may hold for each group alone"
             yield f"{_BY_VALUE}; the bars {holds}"
         for part in itertools.chain(*self._parts):
@@ -465,7 +472,7 @@ def _quotient(
 ) -> _Estimate:
     """Returns a quotient. Its bar is not known where the divisor may be 0."""
     if below == 0.0:
-        return _UNKNOWN
+        return _NULL if below_bar == 0.0 else _UNKNOWN
     value = above / below
     if above_bar is None or below_bar is None or below_bar >= abs(below):
         return _Estimate(value, None)

@@ -160,13 +160,15 @@ class Api:
         async with self._shared.use() as client:
             await _check_dataset(client, dataset)
             fields = await _fields(client, dataset, query)
+        self._shared.check_room()
         task = asyncio.create_task(self._ask(dataset, fields))
         task.add_done_callback(_take_note)
         await asyncio.wait({task}, timeout=wait_s)
         if task.done():
             return _json(task.result())
         key = dataset, fields.query_id
-        self._asked[key] = task
+        if key not in self._asked or self._asked[key].done():
+            self._asked[key] = task
         self._asked.move_to_end(key)
         while len(self._asked) > _REMEMBERED:
             self._asked.popitem(last=False)
@@ -178,7 +180,11 @@ class Api:
         dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
         if (task := self._asked.get((dataset, query_id))) is not None:
             await asyncio.wait({task}, timeout=wait_s)
-            return _json(task.result()) if task.done() else _pending(dataset, query_id)
+            if not task.done():
+                return _pending(dataset, query_id)
+            if not task.cancelled() and task.exception() is None:
+                return _json(task.result())
+            self._asked.pop((dataset, query_id), None)  # it may have been answered all the same
         self._check_servers()
         async with self._shared.ask() as client:
             await _check_dataset(client, dataset)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from stream_dp.client import AsyncClient, Rejection
-from stream_dp.errors import InvalidInput, RequestTimeout, StreamDPError
+from stream_dp.client import AsyncClient
+from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 
 __all__ = ["SharedClient", "TooBusy"]
 
@@ -53,10 +53,11 @@ class SharedClient:
         self._users += 1
         try:
             yield await self._open()
-        except (InvalidInput, Rejection):
+        except ServerUnavailable:
+            await self.close()
             raise
-        except StreamDPError as error:
-            if not isinstance(error, RequestTimeout) or self._users == 1:
+        except RequestTimeout:
+            if self._users == 1:
                 await self.close()
             raise
         finally:
@@ -71,14 +72,22 @@ class SharedClient:
         Raises:
             TooBusy: 16 queries wait already.
         """
-        if self._queries >= _MOST_QUEUED:
-            raise TooBusy
+        self.check_room()
         self._queries += 1
         try:
             async with self.use() as client:
                 yield client
         finally:
             self._queries -= 1
+
+    def check_room(self) -> None:
+        """Checks that another query may wait.
+
+        Raises:
+            TooBusy: 16 queries wait already.
+        """
+        if self._queries >= _MOST_QUEUED:
+            raise TooBusy
 
     async def close(self) -> None:
         """Closes the client. Requests that still wait get an error."""
@@ -95,6 +104,10 @@ class SharedClient:
             return self._client
 
     def _let_go(self) -> None:
-        task = asyncio.get_running_loop().create_task(self.close())
+        task = asyncio.get_running_loop().create_task(self._close_if_idle())
         self._letting_go.add(task)
         task.add_done_callback(self._letting_go.discard)
+
+    async def _close_if_idle(self) -> None:
+        if self._users == 0:
+            await self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -357,6 +358,32 @@ async def test_what_does_not_exist_is_not_found(api: Client) -> None:
     wrong = await api.put(f"{FLIGHTS}/queries", json=ask)
     assert await problem(wrong) == (405, "method_not_allowed")
     assert wrong.headers["Allow"] == "POST"
+
+
+async def test_what_is_not_found_ends_no_other_request(api: Client, served: InProcess) -> None:
+    served.answering.clear()
+    waiting = asyncio.create_task(api.post(f"{FLIGHTS}/queries", json={"sql": "cancelled"}))
+    assert (await api.get(f"{FLIGHTS}/standing")).status == 200, "the client is open by then"
+    assert (await api.get(f"{FLIGHTS}/answers/never")).status == 404
+    assert (await api.get("/api/v1/datasets/none/standing")).status == 404
+    assert served.clients[0].open_now
+    served.answering.set()
+    assert (await waiting).status == 200
+    assert len(served.clients) == 1
+
+
+async def test_a_query_that_got_no_reply_in_time_may_be_answered_later(
+    api: Client, served: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_dp.web.api._GIVE_UP_S", 0.05)
+    served.answering.clear()
+    body = {"sql": "cancelled", "query_id": "late"}
+    assert (await api.post(f"{FLIGHTS}/queries?timeout=0", json=body)).status == 202
+    await asyncio.sleep(0.2)
+    served.answering.set()
+    assert (await api.get(f"{FLIGHTS}/answers/late")).status == 404
+    await api.post(f"{FLIGHTS}/queries", json=body)
+    assert (await api.get(f"{FLIGHTS}/answers/late")).status == 200
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "soon", ""])
