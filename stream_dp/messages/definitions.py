@@ -81,7 +81,7 @@ class CategoryAttribute(Request):
         """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
         written: dict[str, Any] = write(self)
         if not self.ordered:
-            del written["ordered"]
+            written.pop("ordered", None)
         return written
 
 

@@ -56,7 +56,8 @@ def check(frame: pd.DataFrame) -> None:
     assert list(frame.columns) == ["country", "n", "n_error_bar"]
     assert list(frame["country"])[:2] == ["DE", "FR"]
     off = (frame["n"] - pd.Series([2500, 1000])).abs()[:2]
-    assert (off <= frame["n_error_bar"][:2]).all()
+    # Twice the bar is five deviations: a false alarm in a million runs.
+    assert (off <= 2 * frame["n_error_bar"][:2]).all()
 
 
 def test_pandas_reads_a_statement_through_the_driver(deployment_with_orders: Any) -> None:

@@ -315,6 +315,9 @@ def _calendar(world: World) -> None:
     world.now_ms = NOV_1
     world.define("flights", mechanism={"base_share": 0.0005}, phase=BY_DAY)
     world.define("trains", mechanism={"base_share": 0.0}, phase=BY_DAY)
+
+
+def _calendar_stand(world: World) -> None:
     world.ask("flights", "tile", AA, standing=True, window={"last": "1 day"})
     gone = {"since": "2026-11-01", "until": "2026-11-03"}
     world.ask("trains", "dated", AA, standing=True, window=gone)
@@ -377,6 +380,7 @@ def _calendar_ask(world: World) -> None:
 
 CALENDAR = (
     _calendar,
+    _calendar_stand,
     _first_days,
     _calendar_ask,
     _by_record,
