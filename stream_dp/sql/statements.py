@@ -568,14 +568,17 @@ class _Planner(Aggregates):
         return expression != Constant(None) and self._type(expression) in ("text", "date")
 
     def _check_order(self, at: Any, values: Sequence[Any]) -> None:
-        """Refuses to compare bins by the order of their labels, which is not that of their numbers."""
+        """Refuses to compare bins by the order of their labels, which is not their own."""
         for value in values:
             attribute = self._axes[value.index].attribute if isinstance(value, Key) else None
-            if attribute is not None and attribute["type"] == "number":
+            if attribute is not None and (
+                attribute["type"] == "number" or attribute.get("by") == "weekday"
+            ):
+                example = attribute["edges"][0] if "edges" in attribute else "'Tue'"
                 raise self._error(
                     at,
-                    f"{attribute['name']} has bins here, which are texts",
-                    f"put it into WHERE, such as WHERE {attribute['name']} >= {attribute['edges'][0]}",
+                    f"the values of {attribute['name']} are texts here, which have another order",
+                    f"put it into WHERE, such as WHERE {attribute['name']} >= {example}",
                 )
 
     def _ratio(self, above: Any, below: Any) -> Any:

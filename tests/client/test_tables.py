@@ -542,3 +542,18 @@ def test_combinations_are_tried_only_until_they_are_too_many(
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {groups}", PEOPLE)
     assert tried < 500
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("wd > 'Mon'", "WHERE wd >= 'Tue'"),
+        ("wd = 1", "put it into WHERE"),
+        ("EXTRACT(DOW FROM wd) = 1", "put it into WHERE"),
+    ],
+)
+def test_weekdays_of_groups_are_texts_without_an_order(condition: str, words: str) -> None:
+    group = "EXTRACT(DOW FROM wd)" if "DOW" in condition else "wd"
+    schema = [{"name": "wd", "type": "date", "by": "weekday"}]
+    with pytest.raises(InvalidQuery, match=re.escape(words)):
+        sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {group} HAVING {condition}", schema)
