@@ -12,12 +12,15 @@ from stream_dp.sql.aggregates import Atom
 from stream_dp.sql.parsing import Tree
 from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
 from stream_dp.sql.possible import is_possible
-from stream_dp.sql.trees import conjunction
+from stream_dp.sql.trees import as_json, conjunction
 
 __all__ = ["MOST_QUERIES", "Cases", "Queries"]
 
 MOST_QUERIES: Final = 100
 """The most queries that one statement may ask: as many as one record holds."""
+
+_MOST_TRIED: Final = 10_000
+"""The most combinations of values that are conditions to look at."""
 
 Cases = Sequence[tuple[Scalar, Tree]]
 """The values of a group column that are conditions, with the condition of each."""
@@ -37,6 +40,7 @@ class Queries:
         fields: The fields of each query.
         combinations: The values of the columns in ``cases``, for each combination that rows can be in.
         published: The part of an answer that each value is.
+        too_many: Whether these are more than one statement may ask. The rest is not complete then.
     """
 
     def __init__(
@@ -52,20 +56,49 @@ class Queries:
         self._schema = schema
         self.fields: list[dict[str, Any]] = []
         self.published: dict[Atom, Published] = {}
-        self._combinations = [
-            combination
-            for combination in itertools.product(*cases)
-            if not cases
-            or is_possible(conjunction([where, *(tree for _, tree in combination)]), schema)
-        ]
+        self._is_known: dict[str, bool] = {}
+        self.too_many = False
+        self._combinations = self._possible(cases, where)
         self.combinations = tuple(
             tuple(value for value, _ in combination) for combination in self._combinations
         )
+        if self.too_many:
+            return
         # Sums come first, so that counts of the same rows are taken from them.
         for atom in sorted(self._wanted, key=lambda atom: atom.part not in ("total", "mean")):
             self.published[atom] = self._publish(atom)
             if len(self.fields) > MOST_QUERIES:
+                self.too_many = True
                 break
+
+    def _possible(
+        self, cases: Sequence[Cases], where: Tree | None
+    ) -> list[tuple[tuple[Scalar, Tree], ...]]:
+        """Returns the combinations that rows can be in, or some of too many.
+
+        It adds one column after the other, so that what is impossible already is not combined further.
+        """
+        found: list[tuple[tuple[Scalar, Tree], ...]] = [()]
+        tried = 0
+        for column in cases:
+            longer = []
+            for combination, case in itertools.product(found, column):
+                both = (*combination, case)
+                tried += 1
+                if self._may_be(conjunction([where, *(tree for _, tree in both)])):
+                    longer.append(both)
+                if len(longer) > MOST_QUERIES or tried > _MOST_TRIED:
+                    self.too_many = True
+                    return longer
+            found = longer
+        return found
+
+    def _may_be(self, tree: Tree | None) -> bool:
+        """Returns whether a row may satisfy a condition, which is worked out once."""
+        written = as_json(tree)
+        if written not in self._is_known:
+            self._is_known[written] = is_possible(tree, self._schema)
+        return self._is_known[written]
 
     def _publish(self, atom: Atom) -> Published:
         """Adds the queries that publish a value."""
@@ -74,7 +107,7 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
-            if not is_possible(asked.get("where"), self._schema):
+            if not self._may_be(asked.get("where")):
                 indices.append(NO_ROWS)
                 continue
             if asked not in self.fields:

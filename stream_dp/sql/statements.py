@@ -7,7 +7,7 @@ part of a query. Aggregates of the same rows share one where a query publishes a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, factored, number_of, short
+from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
@@ -40,6 +40,9 @@ from stream_dp.sql.when import period_of, take_window
 __all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
 
 _CLAUSES: Final = frozenset({"order", "limit", "offset", "having", "distinct", "joins", "with_"})
+
+_LONGEST: Final = 1000
+"""The most parts that an expression may have once the names in it are replaced by what they mean."""
 
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 _COMPARISONS: Final = {
@@ -133,7 +136,7 @@ def plan(
         select = _checked(source)
         window = take_window(select, [a["name"] for a in attributes], source.error)
         scope = Scope(source, select)
-        planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {})
+        planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {}, window)
         found = planner.plan().at(window | planner.series)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
@@ -189,6 +192,7 @@ class _Planner(Aggregates):
         dataset: str | None,
         unit: Mapping[str, Any] | None,
         dimensions: Mapping[str, Dimension],
+        window: Mapping[str, Any],
     ) -> None:
         schema = {a["name"]: a for a in attributes}
         joined = Joined(source, scope.joins, schema, scope.names, dimensions)
@@ -202,6 +206,8 @@ class _Planner(Aggregates):
             for item in self._select.expressions
             if isinstance(item, exp.Alias)
         }
+        self._meanings: dict[str, Any] = {}
+        self._window = window
         self._axes: list[_Axis] = []
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
@@ -220,6 +226,7 @@ class _Planner(Aggregates):
         """Returns the plan of the statement."""
         select = self._select
         if any(map(self._counts_persons, select.expressions)):
+            self._check_persons_alone()
             asked = self._conditions.query(select)
             (name, _), *_ = map(self._named, select.expressions)
             counted = Output(name, "integer", Published("count", (0,), grouped=False))
@@ -235,9 +242,11 @@ class _Planner(Aggregates):
         chosen = None if having is None else self._condition(having.this)
         order = tuple(self._order(item, outputs) for item in self._ordered())
         expressions = [*(e for _, _, e in outputs), chosen, *(each.expression for each in order)]
+        for each in expressions:
+            self._check_length(select, each)
         atoms = [atom for each in expressions for atom in _atoms_in(each)]
         if not atoms:
-            return self._declared(outputs, order)
+            return self._declared(outputs, chosen, order)
         queries = Queries(
             atoms,
             [axis.attribute["name"] for axis in self._axes if axis.attribute is not None],
@@ -245,7 +254,7 @@ class _Planner(Aggregates):
             self._where,
             self._schema,
         )
-        if len(queries.fields) > MOST_QUERIES:
+        if queries.too_many:
             raise self._error(
                 select,
                 f"this takes more than {MOST_QUERIES} queries",
@@ -275,6 +284,38 @@ class _Planner(Aggregates):
     def _counts_persons(self, item: Any) -> bool:
         count = item.unalias()
         return isinstance(count, exp.Count) and self._conditions.counts_persons(count)
+
+    def _check_persons_alone(self) -> None:
+        """Refuses what a number of persons would leave out of the statement."""
+        select = self._select
+        if self._window:
+            raise self._error(
+                select,
+                "persons are counted in the newest phase",
+                "omit the condition on time: a person counts again in each phase",
+            )
+        for clause in ("joins", "having", "order", "limit", "offset", "distinct"):
+            if select.args.get(clause):
+                raise self._error(
+                    select,
+                    f"a number of persons has no {clause.upper().replace('JOINS', 'JOIN')}",
+                    "ask COUNT(DISTINCT ...) by itself, about the data set alone",
+                )
+        if self._scope.joins or len(self._scope.wheres) > bool(select.args.get("where")):
+            raise self._error(
+                select,
+                "a number of persons is of no subquery with conditions or joins",
+                "ask COUNT(DISTINCT ...) FROM the data set itself",
+            )
+
+    def _check_length(self, at: Any, expression: Any) -> None:
+        """Refuses an expression that is too long with the meaning of each name put in."""
+        if sum(1 for _ in itertools.islice(_parts_in(expression), _LONGEST + 1)) > _LONGEST:
+            raise self._error(
+                at,
+                f"{short(at)} has more than {_LONGEST:,} parts when each name stands for what it means",
+                "compute less from it in one statement",
+            )
 
     # ------------------------------------------------------------ groups
 
@@ -331,7 +372,8 @@ class _Planner(Aggregates):
         if of_date is not None:
             return _Axis(written, "text", of_date)
         if isinstance(item, exp.Case):
-            return _Axis(written, "text", None, self._cases(item))
+            cases = self._cases(item)
+            return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
         if isinstance(item, TRUTHS) and item.find(exp.AggFunc) is None:
             truth = self._conditions.truth(item)
             unknown = none_of([truth.true, truth.false])
@@ -374,6 +416,10 @@ class _Planner(Aggregates):
         default = case.args.get("default")
         rest = None if default is None else self._label(default)
         found.setdefault(rest, []).append(none_of(before))
+        if _type_of(found) == "text" and not all(isinstance(v, str | None) for v in found):
+            raise self._error(
+                case, "this CASE has both texts and numbers", "write quotes around all of them"
+            )
         trees = [
             (value, parts[0] if len(parts) == 1 else {"any": parts})
             for value, parts in found.items()
@@ -385,7 +431,7 @@ class _Planner(Aggregates):
         if isinstance(node, exp.Null):
             return None
         if isinstance(node, exp.Literal):
-            return str(node.this)
+            return str(node.this) if node.is_string else number_of(node.this)
         raise self._error(node, f"{short(node)} is not a constant", "write a text such as 'young'")
 
     def _group(self, axis: _Axis) -> Group:
@@ -433,21 +479,25 @@ class _Planner(Aggregates):
         if isinstance(node, exp.Cast | exp.TryCast):
             return self._value(node.this)
         if isinstance(node, exp.Neg):
-            return Call("neg", (self._value(node.this),))
+            return Call("neg", (self._numeric(node.this),))
         if type(node) in _ARITHMETIC:
             return self._arithmetic(node)
-        if isinstance(node, exp.Nullif):  # a division by zero has no value anyway
-            return self._value(node.this)
+        if isinstance(node, exp.Nullif):
+            raise self._error(
+                node,
+                f"{short(node)} is not answered",
+                "NULLIF(x, 0) may be what something is divided by: a / NULLIF(x, 0)",
+            )
         if isinstance(node, exp.Coalesce):
-            return Call("coalesce", tuple(map(self._value, (node.this, *node.expressions))))
+            return Call("coalesce", self._comparable(node, (node.this, *node.expressions)))
         if isinstance(node, exp.Round):
             decimals = node.args.get("decimals")
             return Call(
                 "round",
-                (self._value(node.this), self._value(decimals) if decimals else Constant(0)),
+                (self._numeric(node.this), self._numeric(decimals) if decimals else Constant(0)),
             )
         if isinstance(node, exp.Abs):
-            return Call("abs", (self._value(node.this),))
+            return Call("abs", (self._numeric(node.this),))
         if isinstance(node, exp.Select):
             return self._scalar_subquery(node)
         if isinstance(node, exp.Column):
@@ -466,27 +516,76 @@ class _Planner(Aggregates):
         return joined is not None and joined == axis.joined
 
     def _column_value(self, node: Any) -> Any:
-        meant = self._aliases.get(node.name.lower())
-        if meant is not None and not node.table and not isinstance(meant, exp.Column):
-            return self._value(meant)
+        name = node.name.lower()
+        meant = None if node.table or self._scalar else self._aliases.get(name)
+        if meant is not None and not isinstance(meant, exp.Column):
+            if name not in self._meanings:
+                found = self._value(meant)
+                self._check_length(node, found)
+                self._meanings[name] = found
+            return self._meanings[name]
         if self._joined.column(node) is None:
             self._conditions.attribute(node)  # an unknown name is refused as such
         raise self._error(node, f"{node.sql()} is not grouped by", f"add GROUP BY {node.sql()}")
 
     def _arithmetic(self, node: Any) -> Any:
         """Translates an operator. A part of the rows of a count is a share, whose bar is narrower."""
+        right = _divisor(node.expression) if isinstance(node, exp.Div) else node.expression
+        left, right = self._numeric(node.this), self._numeric(right)
         if isinstance(node, exp.Div):
-            factor, above = factored(node.this)
-            below = node.expression.unnest()
-            below = below.this.unnest() if isinstance(below, exp.Nullif) else below
-            ratio = self._ratio(self._value(above), self._value(below))
+            factor, above = _factors(left)
+            ratio = self._ratio(above, right)
             if ratio is not None:
                 return ratio if factor == 1 else Call("*", (Constant(factor), ratio))
-        return Call(_ARITHMETIC[type(node)], (self._value(node.this), self._value(node.expression)))
+        return Call(_ARITHMETIC[type(node)], (left, right))
+
+    def _numeric(self, node: Any) -> Any:
+        """Translates an expression that is computed with, which a text is not."""
+        found = self._value(node)
+        if self._is_text(found):
+            raise self._error(
+                node,
+                f"{short(node)} is a text here, and not a number to compute with",
+                "compute with COUNT(*), SUM or AVG; a bin is a text such as '30 to 64'",
+            )
+        return found
+
+    def _comparable(self, at: Any, nodes: Sequence[Any]) -> tuple[Any, ...]:
+        """Translates expressions that stand beside each other: all of them texts, or none."""
+        found = tuple(map(self._value, nodes))
+        known = [each for each in found if each != Constant(None)]
+        if len({self._is_text(each) for each in known}) > 1:
+            raise self._error(
+                at,
+                f"{short(at)} has a text beside a number; the values of a bin are a text",
+                "put it into WHERE, such as WHERE age >= 30, and write numbers without quotes",
+            )
+        return found
+
+    def _is_text(self, expression: Any) -> bool:
+        if isinstance(expression, Call) and expression.name != "coalesce":
+            return False
+        return expression != Constant(None) and self._type(expression) in ("text", "date")
+
+    def _check_order(self, at: Any, values: Sequence[Any]) -> None:
+        """Refuses to compare bins by the order of their labels, which is not their own."""
+        for value in values:
+            attribute = self._axes[value.index].attribute if isinstance(value, Key) else None
+            if attribute is not None and (
+                attribute["type"] == "number" or attribute.get("by") == "weekday"
+            ):
+                example = attribute["edges"][0] if "edges" in attribute else "'Tue'"
+                raise self._error(
+                    at,
+                    f"the values of {attribute['name']} are texts here, which have another order",
+                    f"put it into WHERE, such as WHERE {attribute['name']} >= {example}",
+                )
 
     def _ratio(self, above: Any, below: Any) -> Any:
         """Returns the one part of an answer that a quotient is; None for another quotient."""
         if not (isinstance(above, Atom) and isinstance(below, Atom)):
+            return None
+        if above.grouped != below.grouped:  # the divisor is of all groups together
             return None
         if above.part == "total" and below.part == "present" and above.where == below.where:
             return replace(above, part="mean") if above.attribute == below.attribute else None
@@ -507,17 +606,29 @@ class _Planner(Aggregates):
                 "SUM(COUNT(*)) OVER () would be of the groups that HAVING leaves",
                 "omit one of the two",
             )
+        for period in self.series.values():
+            raise self._error(
+                self._select,
+                f"OVER () would be of each {period} alone",
+                f"omit GROUP BY {period}, or compute it from the table",
+            )
         return Atom("count", as_json(self._where), grouped=False)
 
     def _scalar_subquery(self, node: Any) -> Any:
         """Translates a subquery of one aggregate about the same data set."""
         fix = "select one COUNT, SUM or AVG"
-        if len(node.expressions) != 1:
+        if self._window or self.series:
+            raise self._error(
+                node,
+                "a subquery beside a condition or a group about time would be of the same time",
+                "ask it in a statement of its own",
+            )
+        scope = Scope(self._source, node)
+        if len(scope.select.expressions) != 1:
             raise self._error(node, "a subquery here has one aggregate", fix)
-        for clause, content in node.args.items():
+        for clause, content in scope.select.args.items():
             if content and clause not in ("expressions", "from_", "where"):
                 raise self._error(node, "a subquery here has no groups", fix)
-        scope = Scope(self._source, node)
         if scope.joins:
             raise self._error(node, "a subquery of one aggregate has no joins", fix)
         expected = self._scope.dataset or self._dataset
@@ -525,12 +636,13 @@ class _Planner(Aggregates):
             raise self._error(
                 scope.table, f"{scope.dataset} is another data set", f"write {expected}"
             )
-        outside, self._scalar = self._where, True
+        outside, self._where = self._where, None
+        nested, self._scalar = self._scalar, True
         try:
             self._where = conjunction([self._conditions.truth(w).true for w in scope.wheres])
             return self._value(scope.select.expressions[0].unalias())
         finally:
-            self._where, self._scalar = outside, False
+            self._where, self._scalar = outside, nested
 
     # ------------------------------------------------------------ HAVING, ORDER BY, LIMIT, DISTINCT
 
@@ -543,14 +655,17 @@ class _Planner(Aggregates):
         if isinstance(node, exp.Not):
             return Call("not", (self._condition(node.this),))
         if type(node) in _COMPARISONS:
-            return Call(
-                _COMPARISONS[type(node)], (self._value(node.this), self._value(node.expression))
-            )
+            values = self._comparable(node, (node.this, node.expression))
+            if not isinstance(node, exp.EQ | exp.NEQ):
+                self._check_order(node, values)
+            return Call(_COMPARISONS[type(node)], values)
         if isinstance(node, exp.Between):
-            value, low, high = (self._value(node.args[k]) for k in ("this", "low", "high"))
+            pieces = [node.args[name] for name in ("this", "low", "high")]
+            value, low, high = values = self._comparable(node, pieces)
+            self._check_order(node, values)
             return Call("and", (Call(">=", (value, low)), Call("<=", (value, high))))
         if isinstance(node, exp.In) and node.expressions:
-            return Call("in", (self._value(node.this), *map(self._value, node.expressions)))
+            return Call("in", self._comparable(node, (node.this, *node.expressions)))
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
             return Call("is_null", (self._value(node.this),))
         raise self._error(
@@ -600,15 +715,22 @@ class _Planner(Aggregates):
                 found.append(self._axis(node))
         return found
 
-    def _declared(self, outputs: Sequence[tuple[str, Any, Any]], order: tuple[Order, ...]) -> Plan:
+    def _declared(
+        self, outputs: Sequence[tuple[str, Any, Any]], chosen: Any, order: tuple[Order, ...]
+    ) -> Plan:
         """Returns the plan of a table of declared values alone, for which nothing is asked."""
         if not outputs or not all(isinstance(each, Key) for _, _, each in outputs):
             raise self._error(self._select, "nothing is counted", "add COUNT(*)")
         if self.series:
             raise self._error(self._select, "periods are not declared", "add COUNT(*)")
-        if self._scope.wheres:
+        restricting = [
+            *self._scope.wheres,
+            *self._scope.joins,
+            *([self._select] * bool(self._window)),
+        ]
+        if restricting:
             raise self._error(
-                self._scope.wheres[0],
+                restricting[0],
                 "this would show which values rows have",
                 "add COUNT(*), which counts the rows of each value; the declared values follow no condition",
             )
@@ -626,6 +748,7 @@ class _Planner(Aggregates):
             ),
             cases=tuple(rows),
             outputs=tuple(Output(name, self._type(e), e) for name, _, e in outputs),
+            having=chosen,
             order=order,
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if self._select.args.get("limit") else None,
@@ -720,6 +843,47 @@ def _atoms_in(expression: Any) -> Iterator[Atom]:
     elif isinstance(expression, Call):
         for argument in expression.arguments:
             yield from _atoms_in(argument)
+
+
+def _parts_in(expression: Any) -> Iterator[Any]:
+    """Yields an expression and all parts of it."""
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _parts_in(argument)
+
+
+def _divisor(node: Any) -> Any:
+    """Takes NULLIF(x, 0) off a divisor: a division by zero has no value anyway."""
+    bare = node.unnest()
+    while isinstance(bare, exp.Cast | exp.TryCast):
+        bare = bare.this.unnest()
+    if not isinstance(bare, exp.Nullif):
+        return node
+    other = bare.expression.unnest()
+    is_number = isinstance(other, exp.Literal) and not other.is_string
+    return bare.this if is_number and number_of(other.this) == 0 else node
+
+
+def _factors(expression: Any) -> tuple[float, Any]:
+    """Splits constant factors off a translated expression."""
+    factor: float = 1
+    while isinstance(expression, Call) and expression.name == "*":
+        one, other = expression.arguments
+        if not isinstance(one, Constant):
+            one, other = other, one
+        if not (isinstance(one, Constant) and isinstance(one.value, int | float)):
+            break
+        factor, expression = factor * one.value, other
+    return factor, expression
+
+
+def _type_of(values: Iterable[Scalar]) -> ValueType:
+    """Returns the type of a column of constants; that of texts if there are any."""
+    known = [value for value in values if value is not None]
+    if not known or any(isinstance(value, str) for value in known):
+        return "text"
+    return "integer" if all(isinstance(value, int) for value in known) else "real"
 
 
 def _possible(cases: Sequence[tuple[Scalar, Tree]]) -> tuple[tuple[Scalar, Tree], ...]:
