@@ -44,7 +44,11 @@ def bound(statement: str, parameters: Sequence[Any]) -> str:
 def _literal(value: Any) -> str:
     """Returns a value as SQL writes it. A blank keeps a minus sign apart from one before it."""
     if hasattr(value, "item") and not isinstance(value, str):  # a scalar of numpy
-        value = value.item()
+        kind, value = getattr(getattr(value, "dtype", None), "kind", ""), value.item()
+        if kind in ("m", "M") and isinstance(value, int):  # numpy's times in nanoseconds
+            raise DataError(
+                "parameters: a time in nanoseconds cannot be written in SQL; pass a date or a datetime"
+            )
     if value is None:
         return "NULL"
     if isinstance(value, bool):

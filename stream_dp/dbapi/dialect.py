@@ -100,10 +100,11 @@ class StreamDPDialect(default.DefaultDialect):
         if unknown:
             raise ArgumentError(f"url: {unknown[0]} is unknown; use {', '.join(_OPTIONS)}")
         options: dict[str, Any] = {
-            name: read(url.query[name]) for name, read in _OPTIONS.items() if name in url.query
+            name: _option(name, url.query[name]) for name in _OPTIONS if name in url.query
         }
         if url.host is not None:
-            options["bootstrap_servers"] = f"{url.host}:{url.port or 9092}"
+            host = f"[{url.host}]" if ":" in url.host else url.host
+            options["bootstrap_servers"] = f"{host}:{url.port or 9092}"
         if url.username is not None:
             options["analyst"] = url.username
         return [], options
@@ -190,6 +191,21 @@ class StreamDPDialect(default.DefaultDialect):
         """Returns nothing: there are no indexes."""
         self.get_columns(connection, table_name, schema)
         return []
+
+
+def _option(name: str, text: str | tuple[str, ...]) -> Any:
+    """Returns an option of an address.
+
+    Raises:
+        ArgumentError: It is given several times, or is not a number where it must be one.
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(f"url: {name} is there {len(text)} times; give it once")
+    try:
+        return _OPTIONS[name](text)
+    except ValueError:
+        kind = "a whole number" if _OPTIONS[name] is int else "a number"
+        raise ArgumentError(f"url: {name}={text} is not {kind}; write {name}=1") from None
 
 
 def _client(connection: Connection) -> Client:

@@ -253,7 +253,7 @@ class Aggregates:
             return self._sum_of_case(node, subject, condition)
         if type(subject) in TRUTHS:
             return (
-                self._part(subject, condition)
+                self._part(subject, self._known(subject, condition))
                 if average
                 else self._counted(self._both(condition, subject))
             )
@@ -295,6 +295,20 @@ class Aggregates:
         return Atom(
             "share", self._narrowed(condition), grouped=not self._scalar, share_of=self._tree(part)
         )
+
+    def _known(self, truth: Any, condition: Any) -> Any:
+        """Returns a condition that also leaves out the rows for which another one is unknown."""
+        columns = list(truth.find_all(exp.Column))
+        joined = [self._joined.column(column) is not None for column in columns]
+        may_lack = [
+            is_joined or bool(self._conditions.attribute(column).get("missing"))
+            for column, is_joined in zip(columns, joined, strict=True)
+        ]
+        if isinstance(truth, exp.Is) or not any(may_lack):
+            return condition
+        if len(columns) == 1 and not truth.find(exp.In):
+            return self._both(condition, _is_not_null(columns[0]))
+        return self._both(condition, _is_not_null(exp.paren(truth)))
 
     def _sum_of_case(self, node: Any, case: Any, condition: Any) -> Any:
         """Translates the sum or the mean of a CASE: of ones and zeros, or of an attribute where it holds."""

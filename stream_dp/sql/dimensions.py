@@ -26,6 +26,7 @@ from stream_dp.sql.parsing import (
     Tree,
     _all,
     _any,
+    _category_text,
     _listed,
     _not,
     _Truth,
@@ -144,7 +145,11 @@ class Joined:
         name = attribute["name"]
         for column in dimension.columns:
             said = {v: v if column == dimension.key else row.get(column) for v, row in rows.items()}
-            self._columns.append(JoinedColumn(alias, column, name, said))
+            found = JoinedColumn(alias, column, name, said)
+            if found.type == "text":  # of several types, all are read as texts
+                texts = {v: None if e is None else _category_text(e) for v, e in said.items()}
+                found = JoinedColumn(alias, column, name, texts)
+            self._columns.append(found)
         without = len(attribute["values"]) - len(rows)
         if is_left:
             self._left.add(alias)
@@ -266,6 +271,8 @@ class JoinedConditions(Translator):
         if joins_conditions or (
             isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean)
         ):
+            return super().truth(node)
+        if isinstance(node, exp.Is) and not isinstance(node.this.unnest(), exp.Column):
             return super().truth(node)
         columns = [found for c in node.find_all(exp.Column) if (found := self._joined.column(c))]
         if not columns:

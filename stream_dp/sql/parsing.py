@@ -27,6 +27,7 @@ from sqlglot.tokens import TokenType
 from stream_dp.dates import CYCLES, cells_in, cells_with, first_number, parts_of, period_at, span_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
+from stream_dp.sql.unread import check_read
 from stream_dp.sql.when import take_time
 from stream_dp.within import Clauses, read_clauses
 
@@ -52,6 +53,8 @@ _Constant: TypeAlias = str | float | bool
 
 _EVERYTHING: Tree = {"all": []}
 _NOTHING: Tree = {"any": []}
+
+_MOST_UNKNOWNS = 5
 
 _FRESH = "FRESH"
 _AFTER_NAME_NOT = frozenset(
@@ -291,6 +294,7 @@ class Source:
         for clause, content in statement.args.items():
             if content and clause not in more.union(("expressions", "from_", "where", "group")):
                 raise self._clause_error(clause, content)
+        check_read(statement, self._attributes, self.error)
         return statement
 
     def tokens(self) -> list[Any]:
@@ -344,6 +348,10 @@ class Source:
                 problem = "an error in numbers is for SUM or for AVG, not for both"
             elif "value" in error and asked.get("count_rows"):
                 problem = "an error in numbers is for SUM or AVG alone, without COUNT(*)"
+            elif "value" in error and kind == "sum" and _computes(select):
+                problem = (
+                    "an error in numbers is for SUM or AVG of one attribute, without arithmetic"
+                )
             elif "value" in error and select.find(exp.Avg):
                 return {**asked, **clauses.fields, "error": {"mean": error["value"]}}
             else:
@@ -771,6 +779,13 @@ class Translator:
                 node, f"IS {_short(state)} is not SQL", "use IS NULL, IS TRUE or IS FALSE, or ="
             )
         if not isinstance(subject, exp.Column):
+            # Each of these has the tree of its condition twice, so many of them would become huge.
+            if _unknowns_around(node) > _MOST_UNKNOWNS:
+                raise self._error(
+                    node,
+                    f"IS NULL of conditions nests deeper than {_MOST_UNKNOWNS}",
+                    "name the attributes: a IS NULL OR b IS NULL",
+                )
             truth = self.truth(subject)
             return _Truth(_any([truth.true, truth.false]), _NOTHING).known().negated()
         attribute = self._column(subject)
@@ -1278,6 +1293,22 @@ def _is_number(node: Any, number: int) -> bool:
         return float(node.this) == number
     except ValueError:
         return False
+
+
+def _unknowns_around(node: Any) -> int:
+    """Returns how many IS NULL of conditions are around a piece, itself included."""
+    found = 0
+    while node is not None:
+        if isinstance(node, exp.Is) and isinstance(node.expression.unnest(), exp.Null):
+            found += not isinstance(node.this.unnest(), exp.Column)
+        node = node.parent
+    return found
+
+
+def _computes(select: Any) -> bool:
+    """Returns whether a SELECT has arithmetic on what it selects."""
+    arithmetic = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)
+    return any(item.find(*arithmetic) is not None for item in select.expressions)
 
 
 def _is_constant(node: Any) -> bool:

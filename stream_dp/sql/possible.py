@@ -63,7 +63,7 @@ def _names(tree: Mapping[str, Any]) -> set[str]:
 
 
 def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:
-    """Returns a value in each cell of an attribute."""
+    """Returns a value in each cell of an attribute; of a number, the ends of each bin."""
     missing = [_MISSING] * bool(attribute.get("missing"))
     if attribute["type"] == "category":
         return [*attribute["values"], *[_OTHER] * bool(attribute.get("other", True)), *missing]
@@ -71,9 +71,11 @@ def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:
         return [False, True, *missing]
     if attribute["type"] != "number":
         raise _Unclear
-    first = attribute["edges"][0]
-    below = first - 1 if attribute.get("integer") else math.nextafter(first, -math.inf)
-    return [below, *attribute["edges"], *missing]
+    edges = attribute["edges"]
+    last = [
+        edge - 1 if attribute.get("integer") else math.nextafter(edge, -math.inf) for edge in edges
+    ]
+    return [*zip([-math.inf, *edges], [*last, math.inf], strict=True), *missing]
 
 
 def _holds(
@@ -94,10 +96,24 @@ def _holds(
         return (value is _OTHER) is constant
     if value is _MISSING or value is _OTHER:
         return False
-    if operator in ("eq", "in") and not isinstance(value, str | bool):
-        raise _Unclear
+    if isinstance(value, tuple):
+        return _holds_in_bin(operator, constant, value)
     if operator in _BY_ORDER and isinstance(value, str):  # the order is that of the list
         place = schema[tree["attribute"]]["values"].index
         value = place(value)
         constant = [place(end) for end in constant] if operator == "between" else place(constant)
     return _COMPARISONS[operator](value, constant)
+
+
+def _holds_in_bin(operator: str, constant: Any, ends: tuple[float, float]) -> bool:
+    """Returns whether a comparison holds for the numbers of a bin, from its ends."""
+    if operator == "between":
+        low, high = constant
+        above, below = _holds_in_bin("ge", low, ends), _holds_in_bin("le", high, ends)
+        return above and below
+    if operator in ("eq", "in"):
+        raise _Unclear
+    first, last = (_COMPARISONS[operator](end, constant) for end in ends)
+    if first != last:
+        raise _Unclear
+    return first

@@ -7,6 +7,7 @@ from typing import Any
 from sqlglot import exp
 
 from stream_dp.sql.parsing import Source
+from stream_dp.sql.unread import check_having
 
 __all__ = ["Scope"]
 
@@ -32,7 +33,14 @@ class Scope:
         self.names: set[str] = set()
         self.joins: list[Any] = []
         self.select = self._folded(select)
+        if (having := self.select.args.get("having")) is not None:
+            check_having(having.this, source.error)
         self._descend(self.select)
+        for join in self.joins:
+            if isinstance(join.this, exp.Table) and join.this.name.lower() in self._views:
+                raise source.error(
+                    join.this, f"{join.this.name} is a SELECT of WITH", "join a public table itself"
+                )
         for column in self.select.find_all(exp.Column):
             if column.table.lower() in self.names:
                 column.set("table", None)
@@ -48,6 +56,7 @@ class Scope:
         if inner is None or not _aggregates(inner):
             return select
         inner = self._folded(inner)
+        self._place_positions(inner)
         for clause in ("group", "joins", "having", "distinct"):
             if content := select.args.get(clause):
                 at = content[0] if isinstance(content, list) else content
@@ -92,6 +101,22 @@ class Scope:
                 inner.set(clause, content)
         inner.set("expressions", outputs)
         return inner
+
+    def _place_positions(self, inner: Any) -> None:
+        """Puts the columns of a subquery into its GROUP BY and ORDER BY, in place of their positions."""
+        items = [item.unalias() for item in inner.expressions]
+        group, order = inner.args.get("group"), inner.args.get("order")
+        pieces = [] if group is None else list(group.expressions)
+        pieces += [] if order is None else [each.this for each in order.expressions]
+        for piece in pieces:
+            bare = piece.unnest()
+            if isinstance(bare, exp.Literal) and not bare.is_string:
+                index = int(bare.this) if bare.this.isdecimal() and len(bare.this) < 9 else 0
+                if not 1 <= index <= len(items) or isinstance(items[index - 1], exp.Star):
+                    raise self._source.error(
+                        piece, f"{bare.this} is not the number of a column here", "write a name"
+                    )
+                piece.replace(items[index - 1].copy())
 
     def _read_views(self, select: Any) -> None:
         """Notes the SELECTs that WITH names."""

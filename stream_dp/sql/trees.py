@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from stream_dp.sql.parsing import Tree, _all
@@ -34,31 +34,32 @@ def as_json(tree: Tree | None) -> str:
 
 
 def _merged(trees: Sequence[Tree]) -> list[Tree]:
-    """Leaves out what is said twice, and intersects lists of values of one attribute."""
+    """Leaves out what is said twice, and lists of values that hold a narrower list of one attribute.
+
+    Lists are compared as they are written, so the others stay as they are: '2026-03' and '2026-03-14' differ
+    as texts, and have a day in common.
+    """
     parts = [part for tree in trees for part in tree.get("all", [tree])]
-    lists: dict[str, list[Any]] = {}
     found: list[Tree] = []
     for part in parts:
-        values = [part["eq"]] if "eq" in part else part.get("in")
-        if values is None:
-            found += [part] if part not in found else []
-        elif part["attribute"] in lists:
-            before = lists[part["attribute"]]
-            lists[part["attribute"]] = [value for value in before if value in values]
-        else:
-            lists[part["attribute"]] = list(values)
-            found.append(part)
-    return [_narrowest(part, lists) for part in found]
+        if any(_within(before, part) for before in found):
+            continue
+        place = next((i for i, before in enumerate(found) if _within(part, before)), len(found))
+        found = [before for before in found if not _within(part, before)]
+        found.insert(place, part)
+    return found
 
 
-def _narrowest(part: Tree, lists: Mapping[str, Sequence[Any]]) -> Tree:
-    """Returns a condition on the values of an attribute, with those that all conditions leave."""
-    if not {"eq", "in"} & part.keys():
-        return part
-    values = lists[part["attribute"]]
-    if not values:
-        return NOTHING
-    return {
-        "attribute": part["attribute"],
-        **({"eq": values[0]} if len(values) == 1 else {"in": list(values)}),
-    }
+def _within(narrow: Tree, wide: Tree) -> bool:
+    """Returns whether one condition says all that another does: the same, or fewer of its values."""
+    if narrow == wide:
+        return True
+    values, others = _listed_in(narrow), _listed_in(wide)
+    if values is None or others is None or narrow["attribute"] != wide["attribute"]:
+        return False
+    return all(value in others for value in values)
+
+
+def _listed_in(part: Tree) -> list[Any] | None:
+    """Returns the values that a condition lists; None for another condition."""
+    return [part["eq"]] if "eq" in part else part.get("in")

@@ -155,6 +155,8 @@ def _narrow(bounds: _Bounds, condition: Any, names: Collection[str], error: _Err
     if isinstance(condition, exp.Between):
         name = _name(condition.this.unnest(), names)
         if name:
+            if condition.args.get("symmetric"):
+                raise error(condition, "SYMMETRIC is not answered", "put the lower bound first")
             _bound(bounds, name, exp.GTE, condition.args["low"], error)
             _bound(bounds, name, exp.LTE, condition.args["high"], error)
         return bool(name)
@@ -180,7 +182,10 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
             bounds.stop = stop if bounds.stop is None else min(stop, bounds.stop)
         return
     begins = _date(name, constant, error)
-    ends = _next(name, begins)
+    try:
+        ends = _next(name, begins)
+    except OverflowError:
+        raise error(constant, "no date comes after this one", "omit this bound") from None
     if kind in _FROM:
         since = ends if kind is exp.GT else begins
         bounds.since = since if bounds.since is None else max(since, bounds.since)
@@ -191,7 +196,8 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
 
 def _number(constant: Any, error: _Error) -> int:
     constant = constant.unnest()
-    if isinstance(constant, exp.Literal) and not constant.is_string and constant.this.isdecimal():
+    is_number = isinstance(constant, exp.Literal) and not constant.is_string
+    if is_number and constant.this.isdecimal() and len(constant.this) < 16:
         return int(constant.this)
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
 

@@ -1,0 +1,231 @@
+"""What a statement says and nothing reads is refused; what is read narrowly is asked as it is meant."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from stream_dp import sql
+from stream_dp.dbapi.binding import bound
+from stream_dp.dbapi.dialect import StreamDPDialect
+from stream_dp.dbapi.errors import DataError
+from stream_dp.errors import InvalidQuery
+
+COUNTRIES = ["AT", "BE", "DE", "FR"]
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "country", "type": "category", "values": COUNTRIES, "missing": True},
+    {"name": "channel", "type": "category", "values": ["shop", "web"], "missing": True},
+    {"name": "age", "type": "number", "edges": [18, 30, 65], "integer": True},
+    {"name": "amount", "type": "number", "edges": [0, 20, 50, 100], "missing": True},
+    {"name": "d", "type": "date", "by": "day", "from": "2026-01-01", "to": "2026-12-31"},
+    {"name": "wd", "type": "date", "by": "weekday"},
+    {"name": "paid", "type": "boolean", "missing": True},
+    {"name": "smoker", "type": "boolean"},
+]
+MIXED = sql.Dimension(
+    "mixed",
+    "code",
+    ("code", "x", "region"),
+    {"AT": {"x": 7, "region": "EU"}, "DE": {"x": "a", "region": "EU"}, "FR": {"x": True}},
+)
+
+
+def planned(statement: str) -> sql.Plan:
+    return sql.plan(statement, SCHEMA, dataset="sales", dimensions={"mixed": MIXED})
+
+
+def where_of(statement: str) -> Any:
+    (query,) = planned(statement).queries
+    return query["where"]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "age > 65",
+        "age < 10",
+        "age BETWEEN 40 AND 50",
+        "age <= 65",
+        "amount > 50 AND amount < 100",
+        "amount BETWEEN 5 AND 10",
+        "NOT age >= 66",
+    ],
+)
+def test_a_condition_that_cuts_a_bin_is_sent(condition: str) -> None:
+    assert len(planned(f"SELECT COUNT(*) FROM sales WHERE {condition}").queries) == 1
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["age >= 65 AND age < 18", "age > 64 AND age <= 29", "amount < 0 AND amount >= 100"],
+)
+def test_whole_bins_that_no_row_is_in_are_not_sent(condition: str) -> None:
+    assert planned(f"SELECT COUNT(*) FROM sales WHERE {condition}").queries == ()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "d = '2026-03' AND d = DATE '2026-03-14'",
+        "d IN ('2026-01', '2026-02') AND d = '2026-01-05'",
+        "wd = 'Mon' AND wd IN (1, 2)",
+        "d IN ('2026-01', '2026-02-03') AND d IN ('2026-01-05', '2026-02-03')",
+    ],
+)
+def test_lists_of_dates_that_differ_as_texts_are_all_kept(condition: str) -> None:
+    assert len(where_of(f"SELECT COUNT(*) FROM sales WHERE {condition}")["all"]) == 2
+
+
+def test_lists_of_which_one_holds_the_other_are_merged() -> None:
+    found = where_of(
+        "SELECT COUNT(*) FROM sales WHERE country IN ('DE', 'FR') AND smoker AND country = 'DE'"
+    )
+    one = {"attribute": "country", "eq": "DE"}
+    assert found == {"all": [one, {"attribute": "smoker", "eq": True}]}
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT COUNT(*) FROM sales TABLESAMPLE (10)", "TABLESAMPLE is not answered; name the data"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM sales) TABLESAMPLE (10)", "TABLESAMPLE is not answered"),
+        ("SELECT COUNT(*) FROM sales FOR SYSTEM_TIME AS OF '2026-01-01'", "a version of a table is not"),
+        ("SELECT COUNT(*) FROM sales PIVOT (SUM(age) FOR country IN ('DE'))", "PIVOT or UNPIVOT is not"),
+        ("SELECT COUNT(*) FROM sales UNPIVOT (v FOR n IN (age, amount))", "PIVOT or UNPIVOT is not"),
+        ("SELECT COUNT(*) FROM sales@x", "@x is not a name"),
+        ("SELECT channel, COUNT(*) FROM sales AS t(channel, country) GROUP BY 1", "a list of columns after"),
+        ("WITH t(channel) AS (SELECT * FROM sales) SELECT COUNT(*) FROM t", "a list of columns after"),
+        ("SELECT COUNT(*) FROM sales JOIN mixed TABLESAMPLE (3) ON country = code", "TABLESAMPLE is not"),
+        ("SELECT COUNT(*) FROM sales JOIN mixed AS m(code) ON country = code", "a list of columns after"),
+        (
+            "WITH mixed AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN mixed ON country = code",
+            "mixed is a SELECT of WITH",
+        ),
+        ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 10 PERCENT ROWS ONLY", "PERCENT is not"),
+        ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS WITH TIES", "WITH TIES is not"),
+        ("SELECT country, COUNT(*) FROM sales GROUP BY country LIMIT 2 BY country", "LIMIT BY is not"),
+        ("SELECT DISTINCT ON (country) country FROM sales", "DISTINCT ON is not answered"),
+        ("SELECT ROUND(AVG(age), 1, 1) FROM sales", "a third argument of ROUND is not answered"),
+        (
+            ("SELECT country, SUM(COUNT(*)) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM sales "
+            "GROUP BY country"),
+            "a frame of rows is not answered; write OVER ()",
+        ),
+        ("SELECT COUNT(country, channel) FROM sales", "COUNT of several attributes is not answered"),
+        ("SELECT COUNT(*) FROM sales HAVING COUNT(*) BETWEEN SYMMETRIC 9 AND 3", "put the lower bound first"),
+        (
+            ("SELECT COUNT(*) FROM sales JOIN mixed m ON country = code "
+            "WHERE m.region BETWEEN SYMMETRIC 'b' AND 'a'"),
+            "put the lower bound first",
+        ),
+        (
+            "SELECT COUNT(*) FROM sales WHERE day BETWEEN SYMMETRIC DATE '2026-02-01' AND DATE '2026-01-01'",
+            "put the lower bound first",
+        ),
+        (
+            "SELECT DISTINCT country FROM sales GROUP BY country, channel HAVING COUNT(*) > 3",
+            "omit DISTINCT: each group is there once",
+        ),
+        ("SELECT CAST(AVG(age) AS INTEGER) FROM sales", "a cast to whole numbers rounds nothing here"),
+        ("SELECT SUM(CAST(amount AS INTEGER)) FROM sales", "a cast to whole numbers rounds nothing"),
+        ("SELECT CAST(SUM(age) AS BIGINT) FROM sales", "write ROUND of the aggregate"),
+        (
+            "SELECT country, COUNT(*) FROM sales GROUP BY country HAVING country NOT IN ('DE', NULL)",
+            "nothing equals NULL",
+        ),
+        (
+            ("SELECT * FROM (SELECT country, COUNT(*) n FROM sales GROUP BY country) "
+            "WHERE country NOT IN ('DE', NULL)"),
+            "nothing equals NULL",
+        ),
+        ("SELECT SUM(2 * amount) FROM sales WITHIN 50", "of one attribute, without arithmetic"),
+        ("SELECT SUM(amount) / COUNT(amount) FROM sales WITHIN 2", "of one attribute, without arithmetic"),
+        (
+            f"SELECT COUNT(*) FROM sales WHERE (smoker AND paid){' IS NULL' * 30}",
+            "name the attributes: a IS NULL OR b IS NULL",
+        ),
+        ("SELECT COUNT(*) FROM sales WHERE day <= DATE '9999-12-31'", "omit this bound"),
+        ("SELECT COUNT(*) FROM sales WHERE month <= '9999-12-01'", "omit this bound"),
+        (f"SELECT COUNT(*) FROM sales WHERE phase = {'9' * 5000}", "this is not the number of a phase"),
+    ],
+)  # fmt: skip
+def test_what_nothing_reads_is_refused_in_words(statement: str, words: str) -> None:
+    with pytest.raises(InvalidQuery, match=re.escape(words)):
+        planned(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT CAST(COUNT(*) AS INTEGER) FROM sales",
+        "SELECT CAST(ROUND(AVG(age)) AS INTEGER) FROM sales",
+        "SELECT SUM(CAST(paid AS INTEGER)) FROM sales",
+        "SELECT SUM(CAST(age AS INTEGER)) FROM sales",
+        "SELECT CAST(SUM(CASE WHEN paid THEN 1 ELSE 0 END) AS BIGINT) FROM sales",
+        "SELECT CAST(AVG(amount) AS REAL) FROM sales",
+        "SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS ONLY",
+        "SELECT AVG(amount) FROM sales WITHIN 2",
+    ],
+)
+def test_what_is_read_is_still_answered(statement: str) -> None:
+    assert planned(statement).queries
+
+
+def test_a_cut_of_two_attributes_is_refused_by_a_single_query_too() -> None:
+    with pytest.raises(InvalidQuery, match="COUNT of several attributes"):
+        sql.parse("SELECT COUNT(country, channel) FROM sales", SCHEMA)
+
+
+def test_a_mean_of_a_condition_is_of_the_rows_for_which_it_is_known() -> None:
+    assert where_of("SELECT AVG(amount > 20) FROM sales") == {
+        "attribute": "amount",
+        "is_missing": False,
+    }
+    assert where_of("SELECT AVG(age >= 30) FROM sales") is None
+    assert where_of("SELECT AVG(amount IS NULL) FROM sales") is None
+    assert where_of("SELECT AVG(amount > 20 OR paid) FROM sales") is not None
+
+
+def test_is_null_of_a_condition_has_all_that_it_names() -> None:
+    joined = "FROM sales LEFT JOIN mixed c ON country = c.code"
+    whole = where_of(f"SELECT COUNT(*) {joined} WHERE (c.region = 'EU' OR paid) IS NULL")
+    assert "paid" in str(whole)
+
+
+def test_positions_in_a_subquery_are_of_its_own_columns() -> None:
+    inner = "SELECT country AS k, COUNT(*) AS n, AVG(age) AS a FROM sales GROUP BY 1 ORDER BY 2"
+    found = planned(f"SELECT a, k FROM ({inner})")
+    same = planned(
+        "SELECT AVG(age) AS a, country AS k FROM sales GROUP BY country ORDER BY COUNT(*)"
+    )
+    assert (found.queries, found.order) == (same.queries, same.order)
+
+
+def test_a_joined_column_of_several_types_is_text() -> None:
+    joined = "FROM sales JOIN mixed c ON country = c.code"
+    assert where_of(f"SELECT COUNT(*) {joined} WHERE c.x < 'b'") is not None
+    cases = planned(f"SELECT c.x, COUNT(*) {joined} GROUP BY c.x ORDER BY c.x").cases
+    assert {type(value) for combination in cases for value in combination} <= {str, type(None)}
+
+
+@pytest.mark.parametrize("time", [np.datetime64(1, "ns"), np.timedelta64(1, "ns")])
+def test_nanoseconds_are_no_parameter(time: Any) -> None:
+    with pytest.raises(DataError, match="pass a date or a datetime"):
+        bound("SELECT COUNT(*) FROM sales WHERE d = ?", [time])
+    assert bound("?", [np.datetime64("2026-01-05")]) == "DATE '2026-01-05'"
+    assert bound("?", [np.int64(3)]) == " 3"
+
+
+def test_a_fault_in_an_address_is_named() -> None:
+    dialect = StreamDPDialect()
+    with pytest.raises(ArgumentError, match="at_most=x is not a number"):
+        dialect.create_connect_args(make_url("streamdp://host/?at_most=x"))
+    with pytest.raises(ArgumentError, match="give it once"):
+        dialect.create_connect_args(make_url("streamdp://host/?at_most=1&at_most=2"))
+    _, options = dialect.create_connect_args(make_url("streamdp://[::1]:9093/"))
+    assert options["bootstrap_servers"] == "[::1]:9093"
