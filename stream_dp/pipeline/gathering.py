@@ -81,7 +81,7 @@ class Times:
 
         Args:
             time: The time that the batch names.
-            dated_ms: The timestamp of its record, or -1 if it has none. One of the far future is no time.
+            dated_ms: The timestamp of its record, or -1 if it has none. One of the far future does not count.
         """
         if time is not None:
             span = Span(*span_of(time, zone_of(self.phase.timezone)))
