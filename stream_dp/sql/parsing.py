@@ -779,7 +779,7 @@ class Translator:
                 node, f"IS {_short(state)} is not SQL", "use IS NULL, IS TRUE or IS FALSE, or ="
             )
         if not isinstance(subject, exp.Column):
-            # Each of these has the tree of its condition twice, so many of them would become huge.
+            # Each of these has the tree of its condition twice, that many of them would become huge.
             if _unknowns_around(node) > _MOST_UNKNOWNS:
                 raise self._error(
                     node,
